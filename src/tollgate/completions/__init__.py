@@ -15,7 +15,7 @@ from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.gathered import gathered_reply, make_anew
+from tollgate.completions.gathered import convert_instead, gathered_reply
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -87,7 +87,7 @@ async def complete(
         await settle_failure(exchange, error)
         raise
     assert exchange.offer is not None
-    exchange.let_go()
+    exchange.drop_client_bytes()
     if conversation:
         services.sticky.remember(conversation, exchange.offer.route)
     return reply
@@ -106,9 +106,9 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     try:
         if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
             if exchange.is_long():
-                await run_off_loop(make_anew, exchange, offer)
+                await run_off_loop(convert_instead, exchange, offer)
             else:
-                make_anew(exchange, offer)
+                convert_instead(exchange, offer)
         if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
         reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)

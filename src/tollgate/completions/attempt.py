@@ -76,7 +76,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     call = call_to(offer, "POST", url, headers, body, stream)
     del body
     if not exchange.has_other_route():
-        exchange.let_go()
+        exchange.drop_client_bytes()
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
@@ -232,10 +232,10 @@ def reported_failure(offer: Offer, hub_error: dict[str, Any]) -> UpstreamFailed:
 
 
 def without_frames(error: UpstreamError) -> UpstreamError:
-    """The error, no longer remembering where it was raised.
+    """The error without its traceback, cause and context.
 
-    The frames there have the answer, which has the error, and the request with its body: who refers to itself stays in
-    memory until the collector looks, and it looks after many requests, since hardly one leaves it anything to do.
+    The frames of a traceback hold the answer, which holds the error: such a cycle, with the request's body in it, stays
+    in memory until the garbage collector runs, which may be many requests later.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error

@@ -45,9 +45,9 @@ async def completed(
     return {**usage, **{side: counted[side] for side in lacking}}, any(counted[side] for side in lacking)
 
 
-def believed(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
-    """The hub usage an upstream told; nothing of it where it counts more tokens than any request has, which nobody is
-    to pay for."""
+def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
+    """The hub usage an upstream told; empty, with a warning in the log, where it counts more tokens than any request
+    can have (`usage.beyond_belief`): nobody is to pay for those, so the tokens are estimated."""
     if not usage:
         return {}
     if wrong := beyond_belief(usage):

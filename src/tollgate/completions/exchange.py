@@ -143,9 +143,8 @@ class Exchange:
         """`off_loop.is_long` of the client's bytes, likewise."""
         return self._large or is_long(self.inbound.body)
 
-    def let_go(self) -> None:
-        """Nobody will read the client's bytes again, which are as large as all that was read from them. Small ones
-        stay."""
+    def drop_client_bytes(self) -> None:
+        """Free the client's bytes, which nobody will read again, where they are large (`is_large`)."""
         if self._large:
             self.inbound.body = b""
 
@@ -321,8 +320,8 @@ class Exchange:
             error.billed = True
             raise
 
-    async def settle_slip(self) -> None:
-        """`settle` where a mistake of ours ended the request: its row says so, and bills what `hub_usage` tells."""
+    async def settle_own_mistake(self) -> None:
+        """`settle` where an unexpected exception of ours ended the request: its row says so, and bills `hub_usage`."""
         try:
             await self.settle("error", error=InternalError())
         finally:

@@ -25,7 +25,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     be tried."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     if exchange.context is None or exchange.native:
-        make_anew(exchange, offer)
+        convert_instead(exchange, offer)
     context = exchange.context
     assert context is not None
     stage = ConvertedStream(exchange, offer)
@@ -46,19 +46,20 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     return Reply(200, exchange.reply_headers(), out)
 
 
-def make_anew(exchange: Exchange, offer: Offer) -> None:
-    """The answer is not passed on as it comes, though the request was: it is put together, or its text is taken
-    apart."""
+def convert_instead(exchange: Exchange, offer: Offer) -> None:
+    """Have a native route's answer converted after all, because its bytes cannot pass as they come: a whole answer is
+    put together from a stream, or a stream made of a whole one, or its text holds marks (`in_text:`)."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-    context = exchange.context = _asked(exchange, offer, target, exchange.context)
+    context = exchange.context = _answer_context(exchange, offer, target, exchange.context)
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`attempt.py`)
     exchange.native = False
 
 
-def _asked(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:
-    """What the answer's side reads of a request that was passed on as it came. What its edits lost stays lost; how the
-    hub would have taken it is of no interest."""
+def _answer_context(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:
+    """The context in which the answer to a native request is converted: it has the request as a hub request, which
+    mappings of answers may read. What the request's edits lost (`before`) stays lost; what the hub would lose of it is
+    not told, because the request was not converted."""
     context, read = context_of(exchange, offer), context_of(exchange, offer)
     context.lost = before.lost if before is not None else []
     context.asked = exchange.body

@@ -51,7 +51,8 @@ class _Native:
         self._offer = offer
         self._dialect = exchange.inbound.dialect
         self._inner = inner
-        self._left = b""
+        self._sent = b""
+        """The last bytes that left for the client; of a responses stream the last with a `sequence_number`."""
         self.begun = False
         self._opening = opening_of(exchange, offer)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
@@ -71,7 +72,7 @@ class _Native:
     def feed(self, block: bytes) -> bytes:
         out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
         if out and (self._dialect != "responses" or b'"sequence_number"' in out):
-            self._left = out
+            self._sent = out
         if not self.begun and out:
             self.begun = answers(out, self._opening)
         return out
@@ -80,7 +81,7 @@ class _Native:
         out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
         out += self._inner.close()
         if out:
-            self._left = out
+            self._sent = out
             self.begun = self.begun or answers(out, self._opening)
         return out
 
@@ -95,7 +96,7 @@ class _Native:
 
     def _apart(self) -> bytes:
         """What must stand between the bytes that left and an event of ours."""
-        return b"" if not self._left or self._left.endswith(BLANK) else b"\n\n"
+        return b"" if not self._sent or self._sent.endswith(BLANK) else b"\n\n"
 
 
 class NativeChat(_Native):
@@ -105,10 +106,10 @@ class NativeChat(_Native):
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         self._read_usage: dict[str, Any] | None = None
-        look = self._look if offer.usage_apart else None
-        super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks, look))
+        observe = self._observe if offer.usage_apart else None
+        super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks, observe))
 
-    def _look(self, chunk: dict[str, Any]) -> None:
+    def _observe(self, chunk: dict[str, Any]) -> None:
         """Note what the provider's own template reads of a chunk; of each member the last value seen wins."""
         assert self._offer.usage_read is not None
         if read := self._offer.usage_read(chunk):
@@ -121,7 +122,7 @@ class NativeChat(_Native):
     def usage(self) -> dict[str, Any] | None:
         if self._offer.usage_apart:
             return self._read_usage
-        reported = self._inner.usage or self._inner.overlooked(self._left)
+        reported = self._inner.usage or self._inner.overlooked(self._sent)
         if reported is not None:
             if self._offer.usage_read is not None:
                 read: dict[str, Any] | None = self._offer.usage_read({"usage": reported})
@@ -213,7 +214,7 @@ class NativePlain(_Native):
         if response is not None and self._exchange.hub_usage:
             response = {**response, "usage": written_usage(self._exchange, self._exchange.hub_usage)}
         return self._apart() + stream_error_events(
-            self._dialect, error, sequence=last_sequence(self._left) + 1, response=response
+            self._dialect, error, sequence=last_sequence(self._sent) + 1, response=response
         )
 
 

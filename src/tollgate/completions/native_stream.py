@@ -168,15 +168,15 @@ class ChatStream(NativeStream):
     """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
 
     `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood:
-    FACTS 1 and 2). `look` sees every chunk, for a provider that tells its usage beside that.
+    FACTS 1 and 2). `observe` sees every chunk, for a provider that tells its usage beside that.
     """
 
-    def __init__(self, judge: Judge, marks: Marks, look: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(self, judge: Judge, marks: Marks, observe: Callable[[dict[str, Any]], None] | None = None) -> None:
         super().__init__(judge, None)
         self.usage: dict[str, Any] | None = None
         self._errors = marks
-        self._look = look
-        self._styled = marks is None or look is not None
+        self._observe = observe
+        self._styled = marks is None or observe is not None
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
@@ -208,14 +208,14 @@ class ChatStream(NativeStream):
         """Whether the answer is all there, so that usage told by now is the last."""
         return self.ended or self._finish is not None
 
-    def overlooked(self, left: bytes) -> dict[str, Any] | None:
+    def overlooked(self, sent: bytes) -> dict[str, Any] | None:
         """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way
         than the model's own, and then no mark shows the one that counts."""
-        if self.ended and b'"usage"' in left:
-            for event in Decoder().feed(left):
+        if self.ended and b'"usage"' in sent:
+            for event in Decoder().feed(sent):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
-                    self.usage = _later(self.usage, chunk["usage"])
+                    self.usage = _merged_usage(self.usage, chunk["usage"])
         return self.usage
 
     def _rest(self) -> bytes:
@@ -258,11 +258,11 @@ class ChatStream(NativeStream):
         if not isinstance(chunk, dict):
             out.append(raw)
             return
-        if self._look is not None:
-            self._look(chunk)
+        if self._observe is not None:
+            self._observe(chunk)
         usage = chunk.get("usage")
         if usage:
-            self.usage = _later(self.usage, usage)
+            self.usage = _merged_usage(self.usage, usage)
         elif b'usage"' in data and "usage" not in chunk:
             self.elsewhere = chunk
         self.error = self._judge(chunk)
@@ -279,10 +279,10 @@ class ChatStream(NativeStream):
                 out.append(self._finish_raw)
             self._finish, self._finish_raw = chunk, raw
             self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
-        elif usage and _says_nothing(choices):
+        elif usage and _is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
         else:
-            if self._finish is not None and _others(choices, self._finish):
+            if self._finish is not None and _are_of_others(choices, self._finish):
                 out.append(self._finish_raw)
                 self._finish = None
             out.append(raw)
@@ -344,7 +344,8 @@ _CHAT_MARKS = {
 
 
 def _style(block: bytes) -> bytes | None:
-    """What stands between a name and its value: `:` or `: `, something else (empty), or None when no name was seen."""
+    """What the upstream writes between a JSON name and its value, seen at the first name we know: `:` or `: `; empty
+    for any other way, None when the block has no such name."""
     for word in (b'"finish_reason"', b'"choices"'):
         at = block.find(word)
         after = block[at + len(word) : at + len(word) + 3]
@@ -357,9 +358,9 @@ def _style(block: bytes) -> bytes | None:
     return None
 
 
-def _later(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
-    """Usage after a further report: what that one leaves out or says null of stays as it was told. Zeros after counts
-    tell nothing."""
+def _merged_usage(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
+    """Usage after one more report: members that it leaves out or sets to null keep their earlier value, and a report of
+    zeros alone after real counts changes nothing."""
     if not isinstance(before, dict) or not isinstance(usage, dict):
         return usage
     if usage.get("prompt_tokens") == usage.get("completion_tokens") == 0 and before.get("prompt_tokens"):
@@ -367,7 +368,8 @@ def _later(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, An
     return {**before, **{name: told for name, told in usage.items() if told is not None}}
 
 
-def _says_nothing(choices: list[Any]) -> bool:
+def _is_empty(choices: list[Any]) -> bool:
+    """Whether no choice of a chunk has anything in its delta but a role."""
     for choice in choices:
         delta = choice.get("delta") if isinstance(choice, dict) else None
         if isinstance(delta, dict) and any(value for key, value in delta.items() if key != "role"):
@@ -375,7 +377,7 @@ def _says_nothing(choices: list[Any]) -> bool:
     return True
 
 
-def _others(choices: list[Any], finish: dict[str, Any]) -> bool:
-    """True when these choices go on and are none of those that a finishing chunk ended."""
+def _are_of_others(choices: list[Any], finish: dict[str, Any]) -> bool:
+    """Whether a chunk's `choices` belong to other choices (by `index`) than those that the `finish` chunk ended."""
     ended = {choice.get("index") for choice in finish["choices"] if isinstance(choice, dict)}
     return bool(choices) and not any(isinstance(choice, dict) and choice.get("index") in ended for choice in choices)

@@ -94,7 +94,7 @@ async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Await
         if exchange.called:
             exchange.hub_usage = await used()
     except Exception:
-        await exchange.settle_slip()
+        await exchange.settle_own_mistake()
         raise
     await exchange.settle_cut(begun=begun, estimated=exchange.called)
 

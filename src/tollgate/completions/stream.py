@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.estimate import believed, completed, missing_sides
+from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
@@ -163,7 +163,7 @@ async def _pump(
     except Exception:
         answer.abort()
         exchange.hub_usage = stage.usage()
-        await exchange.settle_slip()
+        await exchange.settle_own_mistake()
         raise
     finally:
         await answer.close()
@@ -187,7 +187,7 @@ async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
         estimated = await count_usage(exchange, stage, left=True)
     except Exception:
         exchange.hub_usage = stage.usage()
-        await exchange.settle_slip()
+        await exchange.settle_own_mistake()
         raise
     await exchange.settle_cut(begun=begun, estimated=estimated)
 
@@ -197,7 +197,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     provider told none or half of them, or the client left (`left`) before the final count. A messages stream begins
     with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
     billed (DESIGN section 5)."""
-    usage = believed(exchange, stage.usage())
+    usage = plausible_usage(exchange, stage.usage())
     exchange.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)

@@ -20,7 +20,7 @@ from tollgate.completions.attempt import (
     without_secrets,
 )
 from tollgate.completions.converted_stream import encode_events
-from tollgate.completions.estimate import believed, completed, estimate_usage, missing_sides, texts_of_parts
+from tollgate.completions.estimate import completed, estimate_usage, missing_sides, plausible_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
@@ -49,7 +49,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         usage = offer.usage_read(body, answer_headers=answer.headers)
     else:
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    reported = believed(exchange, usage)
+    reported = plausible_usage(exchange, usage)
     lacking, estimated = missing_sides(reported), False
     if hub is None and lacking:  # rare: most that tell no usage are answers all the same
         read = tap_response(offer.mapping, edited)

@@ -162,7 +162,7 @@ class Administration:
         if self._backend.problem:
             raise Unavailable(self._backend.problem)
 
-    async def _kept(self, kind: EventKind, event: bytes) -> None:
+    async def _until_written(self, kind: EventKind, event: bytes) -> None:
         """Wait until a change, which memory has already, is on disk. One that is refused there is not taken back: it is
         tried again."""
         written = self._backend.append(kind, event)
@@ -179,7 +179,7 @@ class Administration:
     async def _add_account(self, account: Account) -> None:
         event = encode(account)
         self._memory.put_account(account)
-        await self._kept("account", event)
+        await self._until_written("account", event)
 
     async def _change_account(self, account: Account, changes: Mapping[str, Any]) -> Account:
         changed = replace(account, **changes)
@@ -190,7 +190,7 @@ class Administration:
         values = {each.name: getattr(key, each.name) for each in fields(key)}
         event = encode(values | {"digest": digest.hex()})
         self._memory.put_key(key, digest)
-        await self._kept("key", event)
+        await self._until_written("key", event)
 
     async def _change_key(self, key: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord:
         changed = replace(key, **changes)
@@ -201,7 +201,7 @@ class Administration:
         event = encode(grant)
         granted = self._memory.granted
         granted[grant.account_id] = granted.get(grant.account_id, Decimal(0)) + grant.amount
-        await self._kept("grant", event)
+        await self._until_written("grant", event)
 
 
 def account_exists(id: str) -> BadRequest:

@@ -67,8 +67,9 @@ class EmbeddedBackend:
         """Rows were stored since the last publication."""
         self._recheck = True
         self._retention = Retention(settings)
-        self._kept: FirstDays | None = None
-        """What is to be removed just now; it may take several turns."""
+        self._removing: FirstDays | None = None
+        """The days before which rows, files and jobs are being removed, over several turns of the writer; None between
+        removals."""
         self._locks = FileLocks()
 
     @property
@@ -320,21 +321,21 @@ class EmbeddedBackend:
 
     def _remove_old(self) -> None:
         """Remove rows, files and image jobs that are too old, a turn at a time."""
-        self._kept = self._kept or self._retention.look()
-        if self._kept is None:
+        self._removing = self._removing or self._retention.look()
+        if self._removing is None:
             return
         ends = time.monotonic() + _REMOVE_SECONDS
         try:
-            while self._kept.rows and (removed := self.store.remove_day(self._kept.rows)):
-                log.info("%d row(s) of a day before %s were removed; their sums stay", removed, self._kept.rows)
+            while self._removing.rows and (removed := self.store.remove_day(self._removing.rows)):
+                log.info("%d row(s) of a day before %s were removed; their sums stay", removed, self._removing.rows)
                 if time.monotonic() > ends:
                     return  # storing new rows comes first
-            while self._kept.jobs and (removed := self.store.remove_jobs(self._kept.jobs)):
-                log.info("%d image job(s) from before %s were removed", removed, self._kept.jobs)
+            while self._removing.jobs and (removed := self.store.remove_jobs(self._removing.jobs)):
+                log.info("%d image job(s) from before %s were removed", removed, self._removing.jobs)
                 if time.monotonic() > ends:
                     return
-            if self._kept.files is not None:
-                kept = min(self._kept.files, self.store.oldest_day() or self._kept.files)
+            if self._removing.files is not None:
+                kept = min(self._removing.files, self.store.oldest_day() or self._removing.files)
                 if removed := remove_files(self._settings.usage_directory, self._settings.instance, kept):
                     log.info("%d usage file(s) from before %s were removed", removed, kept)
         except (duckdb.Error, OSError, TollgateError) as error:
@@ -342,7 +343,7 @@ class EmbeddedBackend:
                 "old rows, image jobs and usage files could not be removed, tried again in some minutes: %s",
                 str(error).splitlines()[0],
             )
-        self._kept = None
+        self._removing = None
 
 
 def _done(future: asyncio.Future[None], problem: str) -> None:

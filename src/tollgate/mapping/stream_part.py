@@ -33,10 +33,10 @@ class Part:
         "mute",
         "name",
         "nth",
+        "opened",
         "origin",
         "pieces",
-        "said",
-        "say",
+        "say_text",
         "token",
         "told",
         "waiting",
@@ -59,12 +59,13 @@ class Part:
         self.index = 0
         self.nth = 0
         self.item: str | None = None
-        self.said = False
-        """Its opening was said."""
+        self.opened = False
+        """The client was told that it begins."""
         self.told = False
-        """Some of its text was said."""
-        self.say: Callable[..., None] | None = None
-        """How the client's protocol says more text of it, once it is open."""
+        """The client was told some of its text."""
+        self.say_text: Callable[..., None] | None = None
+        """Tells the client more of its text, in the client's protocol; set once it is opened. None where the protocol
+        has no words for that."""
         self.frame: Frame | None = None
         """What stands around its text in the events of its deltas, once that was asked."""
         self.mute = False

@@ -156,7 +156,7 @@ class Parts:
 
     def _speak(self, part: Part) -> None:
         """Say what can be said: the opening once there is something to open, then the text that waits."""
-        if not part.said:
+        if not part.opened:
             if part.kind == "tool_call":
                 if not part.name or not (part.waiting or part.ended) and self._begins_a_name(part.name):
                     return
@@ -168,7 +168,7 @@ class Parts:
 
     def _open(self, part: Part) -> None:
         handlers = self._speaker.kinds.get(part.kind)
-        part.said = True
+        part.opened = True
         if handlers is None:
             part.mute = True
             self.context.lose(f"{part.kind} of the answer")
@@ -178,7 +178,7 @@ class Parts:
             self.context.lose(text_of(words))
             return
         self._begin()
-        part.say = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
+        part.say_text = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
         part.index = self.count
         self.count += 1
         part.nth = self.nth.get(part.kind, 0)
@@ -194,8 +194,8 @@ class Parts:
         """Say the text that waits."""
         text = "".join(part.waiting)
         part.waiting.clear()
-        if part.say is not None:
-            part.say(self, part, text, self.context)
+        if part.say_text is not None:
+            part.say_text(self, part, text, self.context)
         part.told = True
         part.fresh = NO_MORE
 
@@ -213,9 +213,9 @@ class Parts:
                 part.waiting.append("{}")
             elif not part.more.get("custom") and (words := unfit(part.text or "")):
                 self.context.lose(words)
-        elif not part.said and part.text is None and part.token is None and (not part.more or part.kind in GROWING):
+        elif not part.opened and part.text is None and part.token is None and (not part.more or part.kind in GROWING):
             return  # an empty part says nothing
-        if not part.said:
+        if not part.opened:
             self._open(part)
         if part.waiting:
             self._grow(part)

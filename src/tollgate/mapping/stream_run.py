@@ -122,7 +122,7 @@ class Run(Parts):
         current = self._current
         if (
             current is not None
-            and current.said
+            and current.opened
             and current.kind == kind
             and not self._held
             and (key is None or key == current.key)
@@ -132,8 +132,8 @@ class Run(Parts):
         ):
             if text:
                 current.pieces.append(text)
-                if current.say is not None:
-                    current.say(self, current, text, self.context)
+                if current.say_text is not None:
+                    current.say_text(self, current, text, self.context)
                 current.told = True
                 current.fresh = NO_MORE
             return
@@ -177,7 +177,7 @@ class Run(Parts):
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
             return
-        if type(name) is str and part.name and not part.said and self._begins_a_name(part.name + name, whole=True):
+        if type(name) is str and part.name and not part.opened and self._begins_a_name(part.name + name, whole=True):
             part.name += name
         describe(part, id, name, origin, token, more)
         if more:
@@ -307,7 +307,7 @@ class Run(Parts):
     def whole(self) -> dict[str, Any]:
         """The answer so far, as a hub response; its stop is `open` until the upstream stopped."""
         parts = list(self._done)
-        if self._current is not None and self._current.said:
+        if self._current is not None and self._current.opened:
             parts.append(self._current.hub())
         made: dict[str, Any] = {
             "id": self.id,

@@ -131,7 +131,7 @@ def _offer(
     try:
         schema = InputSchema(model.input_schema or {"type": "object"})
     except ValueError as error:
-        compiler.say(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
+        compiler.mistake(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
     submit = steps.steps["submit"]
     if submit is None or price is None or schema is None:
         return None

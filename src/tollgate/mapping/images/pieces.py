@@ -38,7 +38,7 @@ class Compiler:
         self._functions = functions
         self._secrets = dict(secrets)
 
-    def say(self, at: Any, message: str, path: str, hint: str = "") -> None:
+    def mistake(self, at: Any, message: str, path: str, hint: str = "") -> None:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
 
@@ -66,7 +66,7 @@ class Compiler:
         `path` is where it stands in the file, for messages."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in self._methods:
-            self.say(
+            self.mistake(
                 node if node is not None else self.document.root,
                 "wanted a method and an address",
                 path,
@@ -79,7 +79,7 @@ class Compiler:
         url = self._made(lambda: compile_url(self.document, address, names=self._names, defines=self._functions))
         declared = self._hosts(hosts, f"{path.rpartition('.')[0]}.hosts")
         if declared is None and not _is_fixed(match[2]):
-            self.say(
+            self.mistake(
                 address,
                 "this address comes out of an answer, so it may lead anywhere with our key",
                 path,
@@ -98,7 +98,7 @@ class Compiler:
         except ValueError:
             value = None
         if value is None or value < 0:
-            self.say(node, 'wanted an exact decimal such as "0.03"', path)
+            self.mistake(node, 'wanted an exact decimal such as "0.03"', path)
             return None
         return value
 
@@ -110,7 +110,7 @@ class Compiler:
             try:
                 found.append(read_host(str(item.value) if isinstance(item, Scalar) else ""))
             except ValueError as error:
-                self.say(item, str(error), path)
+                self.mistake(item, str(error), path)
         return tuple(found)
 
     def _made(self, compile_piece: Callable[[], Template], *, test: bool = False, secret: bool = False) -> Read | None:

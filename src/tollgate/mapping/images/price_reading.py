@@ -17,18 +17,19 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
     """The price of an image model. A model without one is a mistake: nothing is free by accident."""
     node = image.get("price") if image is not None else None
     if image is None or not isinstance(node, Map):
-        compiler.say(model.mark, "found no price, wanted one", f"{path}.price", 'price: {price: "0.03"}; "0" is free')
+        hint = 'price: {price: "0.03"}; "0" is free'
+        compiler.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
         return None
     path = f"{path}.price"
     price = compiler.decimal(node.get("price"), f"{path}.price")
     if price is None:
         if node.get("price") is None:
-            compiler.say(node, "found no `price`, wanted what is shown and what a miss costs", path)
+            compiler.mistake(node, "found no `price`, wanted what is shown and what a miss costs", path)
         return None
     by = _templates(compiler, node.get("by"))
     table = node.get("table")
     if (table is None) != (node.get("by") is None):
-        compiler.say(node, "`by` and `table` need each other", path)
+        compiler.mistake(node, "`by` and `table` need each other", path)
     size = _templates(compiler, node.get("size"))
     return ImagePrice(
         price=price,
@@ -91,7 +92,7 @@ def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, An
             if price is not None:
                 found[key] = price
         else:
-            compiler.say(
+            compiler.mistake(
                 child,
                 f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says",
                 f"{path}.{key}",

@@ -30,10 +30,10 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
                 name for name, value in pieces.variables.items() if value is None and mentions(node, f"vars.{name}")
             ]
             why = f"`$vars.{unset[0]}` has no value" if unset else "something it reads has no value"
-            pieces.say(node, f"the address is incomplete for {facts['id']}: {why}", where)
+            pieces.mistake(node, f"the address is incomplete for {facts['id']}: {why}", where)
             return None
         if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            pieces.say(node, f'found "{str(address)[:80]}", wanted an address like https://api.example/v1', where)
+            pieces.mistake(node, f'found "{str(address)[:80]}", wanted an address like https://api.example/v1', where)
             return None
         return with_query(address, query)
 

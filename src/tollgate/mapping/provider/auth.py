@@ -43,7 +43,7 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     known = (*needed, *optional)
     for name, node in auth.options.items():
         if name not in known:
-            pieces.say(
+            pieces.mistake(
                 node,
                 f"`{auth.kind}` has no option `{name}`",
                 "auth",
@@ -52,7 +52,7 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     for name, others in AUTH_INSTEAD.items():
         for other in others if name in auth.options and name in known else ():
             if other in auth.options:
-                pieces.say(
+                pieces.mistake(
                     auth.options[other],
                     f"`{other}` has no effect beside `{name}`",
                     "auth",
@@ -61,7 +61,7 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
     missing = [name for name in needed if name not in auth.options and name not in spared]
     if missing:
-        pieces.say(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
+        pieces.mistake(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
 
 def _texts(values: object) -> dict[str, str]:

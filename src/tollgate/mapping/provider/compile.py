@@ -225,7 +225,7 @@ class _Compiling:
         missing = _missing(mapping) if foreign and mapping is not None else []
         if missing:
             at = find(self.provider.document.root, ["speaks", endpoint.protocol])
-            pieces.say(
+            pieces.mistake(
                 at,
                 f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, "
                 "which a provider that speaks it needs",
@@ -306,7 +306,7 @@ class _Compiling:
         try:
             return Tariff(model.price)
         except ValueError as error:
-            self.pieces.say(model.mark, str(error), f"models.{model.id}.price")
+            self.pieces.mistake(model.mark, str(error), f"models.{model.id}.price")
             return None
 
     def _offer(

@@ -184,7 +184,7 @@ def compile_discovery(
     address = url(**values)
     if not isinstance(address, str):
         if not pieces.provider.off:
-            pieces.say(
+            pieces.mistake(
                 node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url"
             )
             return None
@@ -202,7 +202,7 @@ def _check_fields(pieces: Pieces, shape: Node | None) -> None:
     known = ("id", *model_schema()["properties"])
     for key, mark in shape.keys.items() if isinstance(shape, Map) else ():
         if not key.startswith("$") and key not in known:
-            pieces.say(mark, f"a model has no field `{key}`", "discover.model",
+            pieces.mistake(mark, f"a model has no field `{key}`", "discover.model",
                        nearest(key, known) or f"one of {', '.join(known)}")
 
 

@@ -46,7 +46,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], redact: Callable[[s
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     when, statuses = node.get("when"), _statuses(node.get("status"))
     if when is None and not statuses:
-        pieces.say(node, "a rule needs `when` or `status`: without one it would match every answer", path)
+        pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)
         return None
     test = pieces.condition(when, HEADERS) if when is not None else None
     if when is not None and test is None:

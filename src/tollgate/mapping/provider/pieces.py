@@ -64,7 +64,7 @@ class Pieces:
             self._made[key] = node, self.tried(make)
         return self._made[key][1]
 
-    def say(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
+    def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
 

@@ -50,11 +50,12 @@ def compile_signing(pieces: Pieces, provider: Provider) -> Signing | None:
     if node is None:
         return None
     if not isinstance(node, Map):
-        pieces.say(node, "`adds` is no object", "auth.adds", "what a call gets, such as {headers: {x-signature: ...}}")
+        hint = "what a call gets, such as {headers: {x-signature: ...}}"
+        pieces.mistake(node, "`adds` is no object", "auth.adds", hint)
         return None
     for key, mark in node.keys.items():
         if not key.startswith("$") and key not in CALL_ADDITIONS:
             hint = nearest(key, CALL_ADDITIONS) or f"one of {', '.join(CALL_ADDITIONS)}"
-            pieces.say(mark, f"`{key}` cannot be added to a call", "auth.adds", hint)
+            pieces.mistake(mark, f"`{key}` cannot be added to a call", "auth.adds", hint)
     template = pieces.template(node, {"call": frozenset(CALL_FIELDS), **pieces.names("now", "vars", "secret")})
     return Signing(template, provider.name, pieces.variables, pieces.secrets) if template is not None else None
