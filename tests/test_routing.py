@@ -102,14 +102,13 @@ def test_an_embedding_model_serves_embeddings():
         pytest.param(Needs(audio=True), {"input_modalities": ("text", "audio")}, id="audio"),
         pytest.param(Needs(files=True), {"can": {"files": True}}, id="files"),
         pytest.param(Needs(prompt_tokens=500), {"context": 1000}, id="a long prompt"),
-        pytest.param(Needs(max_output=500), {"max_output": 1000}, id="a long answer"),
         pytest.param(Needs(tools=True), {"parameters": ("tools",)}, id="tools by parameter"),
         pytest.param(Needs(tools=True), {"can": {"tools": True}}, id="tools by ability"),
         pytest.param(Needs(schema=True), {"can": {}}, id="schemas unless denied"),
     ],
 )
 def test_only_routes_that_fit_are_tried(needs, facts):
-    narrow = {"context": 100, "max_output": 100, "parameters": ("temperature",), "can": {"schema": False}}
+    narrow = {"context": 100, "parameters": ("temperature",), "can": {"schema": False}}
     model = of(route("a", **narrow), route("b", priority=9, **facts))
     assert tried(model, "chat", needs) == ["b:chat"]
     assert tried(model, "chat") == ["a:chat", "b:chat"]

@@ -46,7 +46,6 @@ class Needs:
     files: bool = False
     schema: bool = False
     prompt_tokens: int = 0
-    max_output: int = 0
     native: bool = False
     threads: bool = False
     """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads:
@@ -158,8 +157,6 @@ def fits(offer: Offer, needs: Needs) -> bool:
         return True
     model, can = offer.model, offer.can
     if needs.prompt_tokens and model.context and needs.prompt_tokens > model.context:
-        return False
-    if needs.max_output and model.max_output and needs.max_output > model.max_output:
         return False
     wanted = model.input_modalities
     return not (

@@ -115,9 +115,9 @@ def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
     return replace(tree, entries={**tree.entries, "models": Map(entries, keys, mark)}, keys={**tree.keys, "models": at})
 
 
-def read_whole(path: Path, shown_as: str | None = None) -> Document:
+def read_whole(path: Path) -> Document:
     """A provider file with what it shares, for whoever reads one alone; all problems are in the document's own."""
-    document = read_file(path, shown_as)
+    document = read_file(path)
 
     def read(other: Path) -> Document:
         made = read_file(other)
