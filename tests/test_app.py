@@ -339,7 +339,6 @@ async def test_a_row_that_is_still_being_counted_outlives_a_short_time_to_drain(
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])
 def test_a_reply_before_the_end_of_the_body_says_whether_the_connection_goes_on(tmp_path, engine):
     """A pooled client's next request would be lost on a connection that was closed without a word."""
-    pytest.importorskip(engine)
     write_config(tmp_path, settings=f"server: {{engine: {engine}, max_small_body_bytes: 50000}}\n")
     with gateway(tmp_path) as running:
         port = int(running.base.rpartition(":")[2])

@@ -308,7 +308,6 @@ async def test_who_leaves_gives_room_back_once_what_was_used_is_counted(tmp_path
 
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])
 def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine):
-    pytest.importorskip(engine)
     settings = f"server: {{engine: {engine}, max_body_bytes: 400000, max_bodies_bytes: 700000}}\n"
     write_config(tmp_path, settings=settings)
     with gateway(tmp_path) as running:

@@ -48,7 +48,6 @@ def serve(folder, *words):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
-    pytest.importorskip(engine)
     write_config(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -94,7 +93,6 @@ def _health(path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
-    pytest.importorskip(engine)
     write_config(tmp_path)
     path = str(tmp_path / "s")
     for _ in range(2):  # the second start finds the socket of the first
@@ -107,7 +105,6 @@ def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
-    pytest.importorskip(engine)
     path = str(tmp_path / "s")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -130,19 +127,18 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_wish_for_http2_beside_a_body_is_ignored(tmp_path, engine):
+def test_an_upgrade_to_http2_asked_for_beside_a_body_is_ignored(tmp_path, engine):
     """Java's own HTTP client asks for it with its first request (curl does with --http2);
     the body must not be lost over it."""
-    pytest.importorskip(engine)
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
         client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=10)
-        wish = {
+        upgrade = {
             "Connection": "Upgrade, HTTP2-Settings",
             "Upgrade": "h2c",
             "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
         }
-        for headers in (wish, {}):
+        for headers in (upgrade, {}):
             client.request(
                 "POST",
                 "/v1/chat/completions",
@@ -200,7 +196,6 @@ def test_a_reload_keeps_what_the_command_line_says(tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
-    pytest.importorskip(engine)
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
         asked = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)

@@ -11,8 +11,6 @@ ENGINES = ("hypercorn", "uvicorn")
 def running(tmp_path_factory, request):
     """A gateway on one engine; `.sandbox` is the address of its upstream. Models sandbox/*,
     remote/echo and only-*/reasoner."""
-    if request.param == "uvicorn":
-        pytest.importorskip("uvicorn", reason="the second engine is an extra")
     folder = tmp_path_factory.mktemp(request.param)
     with beside_sandbox(
         folder,

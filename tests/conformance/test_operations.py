@@ -160,8 +160,6 @@ def answered_now(running) -> int:
 
 def draining_in(folder, engine: str, seconds: int):
     """A gateway of its own on this engine, which drains for so long."""
-    if engine == "uvicorn":
-        pytest.importorskip("uvicorn")
     write_config(folder, settings=f"server: {{engine: {engine}, drain_seconds: {seconds}}}\n")
     return start_gateway(folder)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
+import anthropic
+import openai
 import pytest
-
-openai = pytest.importorskip("openai")
-anthropic = pytest.importorskip("anthropic")
 
 HELLO = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "get", "strict": True, "parameters": {

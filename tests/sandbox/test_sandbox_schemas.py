@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import jsonschema
 import orjson
 import pytest
 from sandbox_talk import SCHEMAS, hear
-
-jsonschema = pytest.importorskip("jsonschema")
 
 TOOLS = [{"type": "function", "name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
          {"type": "custom", "name": "free"}]

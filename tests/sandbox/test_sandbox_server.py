@@ -17,7 +17,6 @@ from sandbox_talk import ROOT, body_of, start
 
 @pytest.fixture(params=["hypercorn", "uvicorn"], scope="module")
 def served(request):
-    pytest.importorskip(request.param)
     process, url = start("--engine", request.param)
     yield url
     process.terminate()

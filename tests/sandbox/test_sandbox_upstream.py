@@ -8,10 +8,9 @@ import orjson
 import pytest
 from sandbox_talk import body_of
 
+from tollgate import upstream
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.sandbox import Sandbox
-
-upstream = pytest.importorskip("tollgate.upstream")
 
 
 @pytest.fixture
