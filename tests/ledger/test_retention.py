@@ -20,6 +20,7 @@ from tollgate.ledger.publish import remove_files
 from tollgate.ledger.records import Generation
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
 from tollgate.ledger.schema import VERSIONS
+from tollgate.ledger.shared.removal import Removal
 
 from .conftest import Alice, row, settings, with_alice
 
@@ -123,8 +124,10 @@ async def ten_minutes_later(ledger: Ledger) -> None:
     await ledger.settle()
     if ledger.store.url:
         publishing: Any = ledger._backend._publishing
-        publishing._removal._retention = retention
-        await publishing._look()
+        removal = Removal(publishing._removal._connections, ledger.store)  # of our own: the ledger's may look meanwhile
+        removal._retention = retention
+        await publishing._leftovers.look()
+        await removal.look()
     else:
         ledger._backend._retention = retention
         await ledger.settle()
