@@ -125,8 +125,15 @@ def test_base64_floats_are_the_very_float32_values():
     assert json.loads(vector_text(packed(0.1))) == [value]
 
 
-@pytest.mark.parametrize("vector", [None, 5, "AAA", "****", "", "AAAA", {"base64": "AAAAAA==", "type": "float64"}, {}])
+@pytest.mark.parametrize(
+    "vector",
+    [
+        None, 5, "AAA", "****", "", "AAAA", {"base64": "AAAAAA==", "type": "float64"}, {}, [], [1.0, None], ["1"],
+        [True], [[1.0]], [{"index": 7, "value": 0.5}],
+    ],
+)
 def test_a_broken_vector_is_refused(vector):
+    """No numbers are made of tokens' vectors or of a sparse vector's pairs: SPEC wants an array of float."""
     with pytest.raises(ValueError):
         vector_text(vector)
     with pytest.raises(ValueError):

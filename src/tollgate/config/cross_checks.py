@@ -106,7 +106,9 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
             model.mark,
             f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})",
             path=f"models.{model.id}",
-            hint="add one to `speaks`, or set `type`",
+            hint="add one to `speaks`, or set `type`"
+            if model.type != "embedding"
+            else "embedding models are served by the endpoint `embeddings`, or one whose name ends in `-embeddings`",
         )
     ]
 

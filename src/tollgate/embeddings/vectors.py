@@ -26,6 +26,7 @@ _NEAR = 16 * 1024
 """How far from either end of an answer its usage and its first vector may stand; an envelope is a few hundred bytes."""
 _MOST_BRACES = 32
 """Closing braces tried before what follows `usage` is taken for no object."""
+_NUMBERS = {int, float}
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
 """Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number,
 as the provider sent them."""
@@ -133,14 +134,18 @@ def vector_text(vector: object) -> bytes:
     """One vector as the JSON text of a float array.
 
     A list of numbers stays; text is base64 of little-endian float32; `{base64, type}` says another type (int8, uint8,
-    binary, ubinary). Raises ValueError for anything else: the provider's answer is broken.
+    binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector: the provider's answer
+    is broken.
     """
     if isinstance(vector, list):
+        _numbers(vector)
         return orjson.dumps(vector)
     kind = "float"
     if isinstance(vector, Mapping):
         kind = str(vector.get("type") or "float")
-        vector = vector.get("base64")
+        if "base64" not in vector:
+            raise ValueError("a vector came as an object without base64")
+        vector = vector["base64"]
     if not isinstance(vector, str):
         raise ValueError(f"a vector came as {type(vector).__name__}")
     packed = _decoded(vector)
@@ -160,13 +165,21 @@ def packed_vector(vector: object) -> bytes:
     if isinstance(vector, str):
         _whole(_decoded(vector))
         return orjson.dumps(vector)
-    try:
-        floats = array.array("f", vector if isinstance(vector, list) else orjson.loads(vector_text(vector)))
-    except TypeError as error:
-        raise ValueError(f"a vector is not numbers: {error}") from None
+    if isinstance(vector, list):
+        _numbers(vector)
+    floats = array.array("f", vector if isinstance(vector, list) else orjson.loads(vector_text(vector)))
     if sys.byteorder == "big":
         floats.byteswap()
     return b'"' + base64.b64encode(floats) + b'"'
+
+
+def _numbers(vector: list[Any]) -> None:
+    """Raises ValueError for a list that holds anything but numbers: clients would compute with it."""
+    if not vector:
+        raise ValueError("a vector is empty")
+    others = set(map(type, vector)) - _NUMBERS
+    if others:
+        raise ValueError(f"a vector holds {min(kind.__name__ for kind in others)}, not numbers only")
 
 
 def _decoded(vector: str) -> bytes:

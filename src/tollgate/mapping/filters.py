@@ -216,6 +216,13 @@ def sort(value: Any, key: Any) -> list[Any] | None:
     return sorted(value, key=place)
 
 
+def chunks(value: Any, size: Any) -> list[Any] | None:
+    """A list cut into lists of `size` items, the last maybe shorter: `[1, 2, 3]` by 2 -> `[[1, 2], [3]]`."""
+    if type(value) is not list or type(size) is not int or size < 1:
+        return None
+    return [value[at : at + size] for at in range(0, len(value), size)]
+
+
 def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
     """The value in which no two of the objects under `key`, at any depth but below fields named in `closed`, have the
     same text in `field`: those after the first have `-2`, `-3`, ... behind it. What needs no change is the very same

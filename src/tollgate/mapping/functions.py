@@ -24,6 +24,7 @@ from tollgate.mapping.digests import (
 from tollgate.mapping.filters import (
     beyond,
     char_offset,
+    chunks,
     clip,
     data_url,
     default,
@@ -218,6 +219,12 @@ FILTERS: dict[str, Filter] = {
             "[{'n': 2, 'v': 'b'}, {'n': 1, 'v': 'a'}] | sort('n') → [{\"n\":1,\"v\":\"a\"},{\"n\":2,\"v\":\"b\"}]",
             "list",
             uses="items",
+        ),
+        Filter(
+            "chunks", chunks, "size", 1, 1,
+            "a list cut into lists of so many items, for vectors told one behind the other; absent for a size below 1",
+            "[1, 2, 3] | chunks(2) → [[1,2],[3]]",
+            "list",
         ),
         Filter(
             "unlike", unlike, "key, field, closed, ...", 2, 9,
