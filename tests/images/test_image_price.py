@@ -54,6 +54,10 @@ def telling(unit: int) -> ImagePrice:
             id="table miss costs the declared price",
         ),
         pytest.param(
+            ImagePrice(D("0.04"), by=(read("$input", "hd"),), table={"true": D("0.08")}), {"$input": {"hd": True}},
+            [{}], "0.08", id="a switch in a table",
+        ),
+        pytest.param(
             ImagePrice(D("0.04"), by=BY, table=TABLE), {"$input": {"quality": "low"}}, [{}], "0.04",
             id="absent key is a miss",
         ),

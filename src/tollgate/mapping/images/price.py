@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
+from tollgate.mapping.values import text_of
 from tollgate.money import CONTEXT
 
 Values = Mapping[str, Any]
@@ -133,7 +134,7 @@ class ImagePrice:
         words = []
         for read in self.by:
             word = read(values)
-            words.append("" if word is None else str(word))
+            words.append("" if word is None else text_of(word))
             found = found.get(words[-1]) if isinstance(found, Mapping) else None
         if isinstance(found, Decimal):
             return found
