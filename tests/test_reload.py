@@ -237,6 +237,15 @@ async def test_a_reload_tells_what_a_changed_mapping_is_warned_of(tmp_path, capl
     assert "did you mean `turns`?" in caplog.text
 
 
+async def test_a_reload_tells_what_a_changed_provider_file_is_warned_of(tmp_path, caplog):
+    choice = "response: [{set: {code: {$match: $.code, %s: none, $else: some}}}]"
+    async with inprocess(tmp_path, providers={"acme": ACME + choice % "'0'"}) as here:
+        assert "does not choose the number" not in caplog.text
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME + choice % "0")
+        assert (await here.opened.reloader.reload()).ok
+    assert "acme.yaml:" in caplog.text and "a label is text: `0` does not choose the number 0" in caplog.text
+
+
 async def test_a_refused_reload_tells_its_mistake_without_the_warnings_of_other_files(tmp_path, caplog):
     dear = ACME.replace("provider: acme", "provider: dear").replace(
         'prompt: "1", completion: "1", unit: 1000000', 'prompt: "1", completion: "1"'

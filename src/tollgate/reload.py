@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -128,11 +128,11 @@ class Reloader:
         problems: list[Problem] = []
         for name, mapping in now.mappings.items():
             if before.mappings.get(name) is not mapping:
-                for warning in mapping.warnings:
-                    log.warning("%s", warning.render(source=False))
+                _log_warnings(mapping.warnings)
                 problems += run_examples(mapping, now.mappings, _examples(mapping.document))
         for name, provider in now.providers.items():
             if before.providers.get(name) is not provider:
+                _log_warnings(provider.warnings)
                 read = replace(
                     provider,
                     config=replace(
@@ -154,6 +154,11 @@ class Reloader:
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+def _log_warnings(warnings: Iterable[Problem]) -> None:
+    for warning in warnings:
+        log.warning("%s", warning.render(source=False))
 
 
 def _yaml_files(folder: Path) -> dict[str, os.stat_result]:

@@ -279,3 +279,23 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
         in result.stderr
     )
     assert "full.yaml" not in result.stderr and result.exit_code == 0
+
+
+def test_check_warns_of_what_the_pieces_of_a_provider_file_do_not_mean(here: Path) -> None:
+    """Once, though what a shared file holds is compiled with each provider that names it."""
+    (here / "providers" / "shared").mkdir()
+    (here / "providers" / "shared" / "own.yaml").write_text("""url: https://a.example
+speaks: {chat: /c}
+define: {"word($c)": {$match: $c, 0: fine, "1": bad, "true": yes, $else: odd}}
+response: [{set: {told: "{{ word($.code) }}"}}]
+""")
+    for name in ("acme", "other"):
+        (here / "providers" / f"{name}.yaml").write_text(f"""provider: {name}
+shared: shared/own.yaml
+models: {{{name}/one: {{price: {{prompt: "1", completion: "2", unit: 1000000}}}}}}
+""")
+    result = run("check", "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["errors"], found["warnings"]) == (0, 0, 1)
+    assert found["problems"][0]["file"].endswith("shared/own.yaml") and found["problems"][0]["line"] == 3
+    assert found["problems"][0]["message"] == "a label is text: `0` does not choose the number 0"

@@ -137,3 +137,16 @@ def test_a_shared_policy_may_be_for_models_of_other_providers(folder: Path) -> N
     (folder / "providers" / "models" / "acme.yaml").write_text(MODELS.replace("from: {provider: acme}\n", ""))
     [warning] = [each for each in load_gateway(folder, environ=ON).warnings if "fits no model" in each.message]
     assert 'found "acme/c"' in warning.message
+
+
+def test_a_mistake_inside_a_function_of_a_shared_file_is_shown_at_its_letter(folder: Path) -> None:
+    """Labels in quotes are looked up there as well: `"true"` is a text."""
+    (folder / "providers" / "shared.yaml").write_text(
+        'define:\n  word($c):\n    {$match: $c, "true": one, $else: "the {{ $c | jsn }}"}\n'
+    )
+    (folder / "providers" / "acme.yaml").write_text(PROVIDER + "shared: shared.yaml\n")
+    (folder / "gateway.yaml").write_text("providers: [providers/acme.yaml]\n")
+    with pytest.raises(ConfigErrors) as raised:
+        build_runtime(load_gateway(folder / "gateway.yaml", environ=ON))
+    said = [problem.render(source=False) for problem in raised.value.problems]
+    assert said[0].endswith("shared.yaml:3:51: unknown filter `jsn` (did you mean `json`?)")

@@ -23,6 +23,8 @@ def run(report: Report, options: Options) -> None:
     mappings = list(runtime.mappings.values())
     for mapping in mappings:
         report.problems += mapping.warnings
+    # what several files share is compiled, and warned of, with each of them
+    report.problems += dict.fromkeys(warning for each in runtime.providers.values() for warning in each.warnings)
     if not options.coverage:
         report.problems += _all(runtime)
         return

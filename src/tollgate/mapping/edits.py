@@ -88,6 +88,8 @@ def compile_edits(document: Document, nodes: Node, *, defines: Functions | None 
         names["headers"] = HEADERS
     EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
     namespace = unit.build({**VALUES, **RUNTIME, **(defines.callables if defines else {})})
+    if defines is not None:
+        defines.note(unit)
     return EditList(
         (namespace["edit"],),
         (document.file,),

@@ -223,4 +223,7 @@ def compile_in_text(document: Document, node: Node, *, defines: Functions | None
     """The marks of a provider file's `in_text:`. `ConfigErrors` with everything wrong in it; None for an empty list."""
     unit = unit_with(document.holding(node.mark), defines)
     marks = declare_marks(unit, node)
-    return linked(marks, unit.build({**RUNTIME, **(defines.callables if defines else {})}))
+    made = linked(marks, unit.build({**RUNTIME, **(defines.callables if defines else {})}))
+    if defines is not None:
+        defines.note(unit)
+    return made

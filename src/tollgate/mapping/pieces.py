@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Node, Scalar, walk
+from tollgate.config.load import Document, Node, Problem, Scalar, walk
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -35,8 +35,15 @@ class Functions:
         unit = Unit(document, plugins=plugins)
         compile_functions(unit, declare(unit, node))
         built = unit.build(RUNTIME)
+        self.warnings: list[Problem] = []
+        """Of these functions, and of all pieces of the file compiled with them."""
+        self.note(unit)
         self.functions = unit.functions
         self.callables = {function.py: built[function.py] for function in unit.functions.values()}
+
+    def note(self, unit: Unit) -> None:
+        """Keep what a compiled piece of the file is warned of."""
+        self.warnings += (problem for problem in unit.problems if problem.level != "error")
 
 
 class Template:
@@ -130,6 +137,8 @@ def _compile(
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
     built = unit.build({**RUNTIME, "escaped": _escaped, **(functions.callables if functions else {})})
+    if functions is not None:
+        functions.note(unit)
     return Template(built["piece"], order, document.file)  # type: ignore[arg-type]
 
 

@@ -226,7 +226,7 @@ class Spot:
         if not isinstance(node.value, str):
             return node.mark
         wanted = node.value[self.shift + offset:][:12].split("\n")[0]
-        lines = self.unit.document.lines
+        lines = self.unit.document.holding(node.mark).lines
         if not 0 < node.mark.line <= len(lines) or not wanted:
             return node.mark
         first = lines[node.mark.line - 1]

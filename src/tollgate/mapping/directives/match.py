@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_sc
 from tollgate.mapping.scope import Lowered, Scope, Site, Spot, suggest
 
 _OWN = ("$each", "$let", "$when", "$match")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ def enter(site: Site, node: Map) -> Choice | None:
     if cases is None:
         return None
     subject = lower(site, entry.value, Spot(site.unit, entry))
+    if subject.kind != "text":
+        _warn_of_numbers(site, cases)
     parsed = parse_expression(entry.value) if subject.places else None
     if parsed is not None and is_field(parsed.tree, parsed.paths):
         site.unit.compared += [(subject.places, label, case.mark) for case in cases for label in case.labels]
@@ -187,8 +191,21 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
     return cases if good else None
 
 
+def _warn_of_numbers(site: Site, cases: list[Case]) -> None:
+    """A code that is a number is not chosen by `1302: ...`, though it looks so: whoever wrote the label as a number is
+    told, whoever put it into quotes means the text."""
+    for case in cases:
+        label = next((label for label in case.labels if _NUMBER.fullmatch(label)), None)
+        if label is not None and not _quoted(site, case.mark):
+            site.unit.mistake(
+                case.mark,
+                f"a label is text: `{label}` does not choose the number {label}",
+                "`$match: $.code | text` chooses both; a label in quotes says that texts are meant", level="warning",
+            )
+
+
 def _quoted(site: Site, mark: Mark) -> bool:
-    lines = site.unit.document.lines
+    lines = site.unit.document.holding(mark).lines
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
     return line[mark.column - 1:mark.column] in ("'", '"')
 

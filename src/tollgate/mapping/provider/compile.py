@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.load import List, Map, Node, Scalar, find
+from tollgate.config.load import List, Map, Node, Problem, Scalar, find
 from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
@@ -89,6 +89,8 @@ class CompiledProvider:
     marks: Mapping[int, InText | None]
     """Every `in_text:` of the file, by its node's identity."""
     signing: Signing | None = None
+    warnings: tuple[Problem, ...] = ()
+    """What its templates, edits and functions are warned of."""
 
     def in_text(self, endpoint: Endpoint, model: Model | None) -> InText | None:
         """The marks of the nearest scope that says some; an empty list says that there are none."""
@@ -185,7 +187,8 @@ class _Compiling:
             raise ConfigErrors(
                 sorted(dict.fromkeys(pieces.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
             )
-        return replace(compiled, offers=offers, images=tuple(images))
+        warnings = tuple(dict.fromkeys(pieces.functions.warnings)) if pieces.functions is not None else ()
+        return replace(compiled, offers=offers, images=tuple(images), warnings=warnings)
 
     # -- scopes
 
