@@ -9,6 +9,7 @@ import re
 from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -66,6 +67,17 @@ FROM usage"""),
     "by-key": ("the same for each key", _by("account_id AS account, key_id AS key")),
     "by-account": ("the same for each account", _by("account_id AS account")),
     "by-provider": ("the same for each provider", _by("provider")),
+    "by-attempt": (
+        "how often each provider was asked and failed, also where another one answered instead",
+        """SELECT provider, count(*) AS attempts, count(error) AS failed, mode(error) AS mostly,
+       round(median(ms) FILTER (WHERE error IS NOT NULL), 1) AS p50_failed_ms
+FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', 'timeout') THEN error_code END AS error
+      FROM usage WHERE attempts > 0
+      UNION ALL
+      SELECT attempt->>'provider', (attempt->>'ms')::DOUBLE, attempt->>'error'
+      FROM (SELECT unnest(from_json(earlier_attempts, '["JSON"]')) AS attempt FROM usage))
+GROUP BY ALL ORDER BY failed DESC, attempts DESC, provider""",
+    ),
     "by-endpoint": ("the same for each endpoint and pair of protocols", _by(
         "endpoint, client_protocol AS client, upstream_protocol AS upstream")),
     "by-day": ("the same for each UTC day", _by("CAST(time AS DATE) AS day", "day")),
@@ -135,13 +147,29 @@ def damage(directory: Path, path: Path) -> str:
 def select_usage(directory: Path, filters: Filters, without: Container[Path] = ()) -> str:
     """The SELECT behind the view `usage`, for queries that need no view; leaves the files of `without` out."""
     files = [path for path in usage_files(directory, filters.since, filters.until) if path not in without]
+    empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
+    source = f"(SELECT {empty} WHERE false)"
     if files:
         names = ", ".join(_text(str(path)) for path in files)
-        source = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
-    else:
-        empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
-        source = f"(SELECT {empty} WHERE false)"
+        rows = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
+        # where all are older than a column it is empty; always to say so would double the time of the newest rows
+        source = rows if _has_all_columns(files[-1]) else f"({source} UNION ALL BY NAME FROM {rows})"
     return f"SELECT * FROM {source}{_where(filters)}"
+
+
+def _has_all_columns(path: Path) -> bool:
+    """Whether this file was written by a program that knew every column."""
+    try:
+        return _columns(str(path), path.stat().st_mtime_ns) >= {column.name for column in COLUMNS}
+    except (duckdb.Error, OSError):  # the query itself will say what is wrong with it
+        return False
+
+
+@lru_cache(maxsize=256)
+def _columns(path: str, _written: int) -> frozenset[str]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        described = connection.execute("DESCRIBE SELECT * FROM read_duckdb(?, table_name = 'usage')", [path])
+        return frozenset(row[0] for row in described.fetchall())
 
 
 def _where(filters: Filters) -> str:

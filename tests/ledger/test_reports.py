@@ -1,0 +1,67 @@
+"""What the canned reports say, and of which files."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tollgate.ledger.reports import REPORTS, Filters, open_usage
+from tollgate.ledger.usage_row import COLUMNS, create_table
+
+EARLIER = (
+    '[{"provider":"a","upstream_model":"x","error":"upstream_failed","status":503,"ms":20.0},'
+    '{"provider":"b","upstream_model":"x","error":"upstream_timeout","status":null,"ms":40.0}]'
+)
+
+
+def write(folder: Path, hour: int, *rows: dict[str, object], lacking: tuple[str, ...] = ()) -> None:
+    """An hour's file with these rows, by a program that did not know the columns it is `lacking`."""
+    path = folder / "2026-11-21" / f"{hour:02}.duckdb"
+    path.parent.mkdir(exist_ok=True)
+    with duckdb.connect(path) as file:
+        file.execute(create_table("usage"))
+        for number, row in enumerate(rows):
+            values = {
+                "request_id": f"req_{hour}_{number}", "account_id": "alice", "key_id": "key_1", "endpoint": "chat",
+                "time": datetime(2026, 11, 21, hour), "cost": Decimal("0.5"), "seq": 100 * hour + number,
+                "attempts": 1, "outcome": "ok", **row,
+            }
+            file.execute(
+                f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+                list(values.values()),
+            )
+        for name in lacking:
+            file.execute(f"ALTER TABLE usage DROP COLUMN {name}")
+
+
+def test_attempts_count_where_they_were_made(tmp_path: Path) -> None:
+    write(
+        tmp_path, 10,
+        {"provider": "c", "attempts": 3, "earlier_attempts": EARLIER, "total_ms": 90.0},
+        {"provider": "a", "total_ms": 10.0},
+        {"provider": "a", "outcome": "upstream_error", "error_code": "upstream_failed", "total_ms": 30.0},
+        {"provider": "a", "outcome": "client_gone"},
+        {"provider": "", "attempts": 0},
+    )
+    assert open_usage(tmp_path).execute(REPORTS["by-attempt"][1]).fetchall() == [
+        ("a", 4, 2, "upstream_failed", 25.0),
+        ("b", 1, 1, "upstream_timeout", 40.0),
+        ("c", 1, 0, None, None),
+    ]
+
+
+@pytest.mark.parametrize("newer", [False, True], ids=["older files alone", "beside newer ones"])
+def test_files_of_an_older_program_have_the_newer_columns_empty(tmp_path: Path, newer: bool) -> None:
+    write(tmp_path, 10, {"provider": "a"}, lacking=("metadata", "earlier_attempts", "price_rule"))
+    if newer:
+        write(tmp_path, 11, {"provider": "a", "metadata": '{"feature":"search"}'})
+    usage = open_usage(tmp_path)
+    assert {row[0] for row in usage.execute("DESCRIBE usage").fetchall()} == {column.name for column in COLUMNS}
+    found = usage.execute("SELECT metadata->>'feature', sum(cost) FROM usage GROUP BY ALL ORDER BY ALL").fetchall()
+    assert found == [("search", Decimal("0.5"))] * newer + [(None, Decimal("0.5"))]
+    early = open_usage(tmp_path, Filters(until=datetime(2026, 11, 21, 11, tzinfo=UTC)))
+    assert early.execute(REPORTS["by-attempt"][1]).fetchall() == [("a", 1, 0, None, None)]
