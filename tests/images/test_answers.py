@@ -105,6 +105,19 @@ models:
 """
 
 
+async def test_an_empty_success_is_a_failure_that_another_route_may_mend(tmp_path):
+    async def app(method, path, headers, body):
+        async def chunks():
+            yield b" "
+
+        return 200, {}, chunks()
+
+    async with inprocess(tmp_path, providers={"acme": FILE}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
+        made = await here.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})
+        assert made.status_code == 500
+        assert not await here.services.ledger.pending()
+
+
 async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path):
     """An empty 202 whose header says where to ask, lines while it runs, a 303 to a signed address, an archive there."""
     said = [
