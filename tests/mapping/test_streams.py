@@ -297,6 +297,12 @@ def test_an_error_before_anything_does_not_start_the_answer() -> None:
     assert [data["type"] for _, data in said] == ["error"] and not converter.started
 
 
+@pytest.mark.parametrize("error", [{"message": ""}, {"type": "overloaded_error"}])
+def test_an_error_without_words_is_told_in_ours(error: dict[str, str]) -> None:
+    converter = StreamConverter(PLAIN, TOLD, Context())
+    assert [data["message"] for _, data in converter.feed({"error": error})] == ["upstream error"]
+
+
 def test_fail_is_told_once() -> None:
     converter = StreamConverter(PLAIN, TOLD, Context())
     converter.feed({"id": "a", "d": {"text": "x"}})

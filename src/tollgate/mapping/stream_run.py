@@ -284,13 +284,7 @@ class Run(Parts):
         message = given.get("message")
         self._close_ended()
         self.error = {key: value for key, value in given.items() if value is not None}
-        self.error["message"] = (
-            message
-            if type(message) is str and message
-            else text_of(message)
-            if message is not None
-            else "upstream error"
-        )
+        self.error["message"] = (text_of(message) if message is not None else "") or "upstream error"
         if not self.hushed:
             self.tell_error()
 
