@@ -36,6 +36,6 @@ def is_long(raw: bytes) -> bool:
 
 
 async def run_off_loop(work: Callable[Params, Result], *args: Params.args, **options: Params.kwargs) -> Result:
-    """What `work` gives, from a thread. A caller that is cancelled leaves at once; the thread ends what it began for
-    nobody."""
+    """The result of `work`, run in a thread. A caller that is cancelled leaves at once; the thread still finishes, and
+    its result is dropped."""
     return await asyncio.get_running_loop().run_in_executor(_executor, lambda: work(*args, **options))

@@ -120,7 +120,7 @@ def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
 
 
 async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) -> None:
-    """Tell the provider that its work is for nobody; whether it listens changes nothing here."""
+    """Ask the provider to stop a job whose answer nobody waits for. That it fails is logged, and changes nothing."""
     try:
         async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
             if answer.status >= 400:

@@ -64,8 +64,8 @@ class _Head:
 
 
 class _Refusal:
-    """What cannot be read as HTTP, and what follows it: nothing. `of` is the request it stands in, None between
-    requests."""
+    """Bytes that cannot be read as HTTP: the request they stand in (`of`, None between requests) is answered with
+    `status`, and nothing behind them is read."""
 
     __slots__ = ("of", "status")
 

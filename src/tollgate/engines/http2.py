@@ -59,7 +59,7 @@ class Http2(H2Protocol):
     """Takes the place of hypercorn's `H2Protocol`."""
 
     _resets = 0.0
-    """Taken back lately."""
+    """How many requests were taken back lately: `_RESETS_A_SECOND` are forgotten each second."""
     _reset_at = 0.0
 
     def __init__(self, *args: Any) -> None:

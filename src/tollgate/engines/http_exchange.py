@@ -1,8 +1,9 @@
 """One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC
 9112).
 
-The connection (`uvicorn.py`) reads; an exchange knows nothing of other requests and holds no `scope`, which leads back
-to it by its extension `DIRECT`: every request would stay in memory until the collector comes by.
+The connection (`uvicorn.py`) reads; an exchange knows nothing of other requests. It holds no `scope`, because the scope
+refers to the exchange (extension `DIRECT`): with such a cycle every request would stay in memory until the garbage
+collector runs.
 """
 
 from __future__ import annotations

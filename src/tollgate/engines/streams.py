@@ -6,8 +6,8 @@ from typing import Any
 
 
 def forget_unread(stream: Any) -> None:
-    """Empty the queue of a stream that ends. It may be full, and nobody reads it any more: the last word, that it is
-    over, would wait for ever."""
+    """Empty the queue of a stream that ends. Nobody reads it any more, and if it is full, putting the end into it would
+    wait for ever."""
     unread = stream.app_put.__self__
     while not unread.empty():
         unread.get_nowait()

@@ -2,8 +2,8 @@
 
 The event loop only queues journal lines. The journal's thread makes them durable and passes them on; the writer thread
 here stores them every few seconds, or as soon as there are many, deletes journal segments that are no longer needed,
-and publishes usage files. Not oftener, because the disk makes a row that is being journalled wait for a commit of the
-store.
+and publishes usage files. It does not store more often, because rows that are being journalled wait for the disk while
+the store commits.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Generations:
         return True
 
     async def gone(self, instances: Collection[str]) -> set[str]:
-        """Which of these gateways are gone: all, since a store has one process, which asks about others."""
+        """Which of these gateways do not run now: all of them, as an embedded store has one process, which asks."""
         return set(instances)
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:

@@ -28,8 +28,8 @@ class FileLocks:
         return ""
 
     def take_usage(self, directory: Path, instance: str) -> None:
-        """Be the only one that publishes usage under this name: of two that number their rows each for itself, one
-        would take the other's for its own. Raises `StoreInUse`."""
+        """Keep other processes from publishing usage under this name: each of two would number its rows by itself, and
+        take the other's rows for its own. Raises `StoreInUse`."""
         holder = self.take(directory / f".{instance or 'main'}.lock")
         if holder:
             raise StoreInUse(f"{directory} gets the usage files of another gateway (pid {holder}) under the same name; "

@@ -31,7 +31,7 @@ class AppTransport:
         self._apps[name] = app
 
     async def open(self, call: Call) -> Answer:
-        """See `Transport.open`. What the app raises is `UpstreamUnreachable`, unless it is of our own error tree."""
+        """See `Transport.open`. What the app raises becomes `UpstreamUnreachable`, unless it is a `TollgateError`."""
         name, slash, path = call.url.removeprefix("app://").partition("/")
         app = self._apps.get(name)
         if app is None:

@@ -105,8 +105,8 @@ class Lookups:
 
 
 async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
-    """A connection to `origin`, ready for a request; raises `UpstreamUnreachable`, and `OutOfSockets` where nothing can
-    be opened here: what failed for that reason has many words, of look-ups and of certificates too."""
+    """A connection to `origin`, ready for a request. Raises `UpstreamUnreachable`, and `OutOfSockets` where this
+    process has no file descriptor left: look-ups and certificates then fail too, each in words that do not say so."""
     try:
         return await _dial(origin, make, resolver)
     except UpstreamUnreachable as error:
