@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "canceled"]
 """The states of an image job (SPEC, states and transitions)."""
@@ -48,6 +48,24 @@ LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incompl
 def is_last(event_type: object) -> bool:
     """Whether an event of this type ends its stream; an upstream may say anything there."""
     return type(event_type) is str and event_type in LAST_EVENTS
+
+
+USUAL_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
+"""Why a choice may have ended, by the published chat format. What any other word means, a mapping says."""
+
+
+def ends_unusually(body: dict[str, Any]) -> bool:
+    """Whether a chat answer, or a chunk of one, has a choice that ended for a reason which the format does not know:
+    it may tell that the answer failed."""
+    choices = body.get("choices")
+    if type(choices) is not list:
+        return False
+    for choice in choices:  # a loop, not any(): asked of every answer
+        if type(choice) is dict:
+            reason = choice.get("finish_reason")
+            if reason and type(reason) is str and reason not in USUAL_FINISHES:
+                return True
+    return False
 
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -29,6 +29,13 @@ RESPONSE_FAILED = (
     + b"\n\n"
 )
 
+FINISHED_IN_ERROR = (
+    b'data: {"id": "first", "choices": [{"index": 0, "delta": {}, "finish_reason": "error"}], '
+    b'"usage": {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}}\n\n'
+)
+FAILURE = {"chat": [FINISHED_IN_ERROR, b"data: [DONE]\n\n"], "responses": [RESPONSE_FAILED]}
+"""How an answer of these formats says itself that it failed."""
+
 
 def first_words(protocol: str) -> list[bytes]:
     """What a provider says before its answer."""
@@ -87,7 +94,7 @@ def failures(upstream: str) -> dict[str, list]:
     """How a stream ends that has said nothing yet."""
     ends = {"error": [OVERLOADED[upstream]], "reset": [ConnectionResetError()], "end": [],
             "comments": [b": wait\n\n", b": wait\n\n", OVERLOADED[upstream]]}  # fmt: skip
-    return {**ends, "failed": [RESPONSE_FAILED]} if upstream == "responses" else ends
+    return {**ends, "failed": FAILURE[upstream]} if upstream in FAILURE else ends
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)

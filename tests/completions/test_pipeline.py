@@ -159,6 +159,28 @@ async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
         assert row["earlier_attempts"] is None  # the row itself tells of the last one
 
 
+@pytest.mark.parametrize("usage", [None, ANSWER["usage"]], ids=["untold", "told"])
+async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_what_it_tells_on_the_last_route(
+    tmp_path, usage
+):
+    choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "error",
+              "error": {"code": 502, "message": "canary-secret-value broke"}}  # fmt: skip
+    broken = replying(body=json.dumps({**ANSWER, "choices": [choice], "usage": usage}).encode())
+    async with inprocess(tmp_path / "two", providers={"first": provider("first"),
+                                                      "second": provider("second", priority=1)},
+                         apps={"first": broken, "second": replying(body=GOOD)}, environ=SECRET) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).content == GOOD
+        (row,) = await rows(here, tmp_path / "two")
+        assert (row["provider"], row["outcome"], row["cost"]) == ("second", "ok", Decimal("0.02"))
+    async with inprocess(tmp_path / "one", providers={"acme": provider("acme")}, apps={"acme": broken},
+                         environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert (reply.status_code, reply.json()["choices"][0]["finish_reason"]) == (200, "error")
+        assert "canary" not in reply.text
+        (row,) = await rows(here, tmp_path / "one")
+        assert (row["outcome"], row["cost"]) == ("upstream_error", Decimal("0.02") if usage else 0)
+
+
 async def test_a_stream_is_retried_until_its_first_event(tmp_path):
     async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
                          apps={"first": replying(blocks=streamed({"error": {"message": "busy"}}), headers=SSE),

@@ -89,6 +89,8 @@ class ConvertedStream:
         if self._events.done and not self.ended:
             self._converter.feed("[DONE]")
             self.ended = True
+            if self._converter.stop == "error" and not self._converter.parts():
+                self.error = UpstreamFailed(UNFINISHED, provider=self._offer.provider)
 
     def _ended_early(self) -> str:
         """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just
@@ -146,7 +148,7 @@ class ConvertedStream:
 
     def _answers(self, events: list[Received], said: bool) -> bool:
         """Whether something of the answer itself came in `events`; `said` is whether the client hears anything."""
-        if self.error is not None:
+        if self.error is not None or self._converter.stop == "error":
             return bool(self._converter.parts())
         opening = self._opening
         return said if opening is None else any(not is_opening(event, opening) for _, event, _ in events)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.attempt import judge_chunk, reported_failure, without_secrets
+from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.missing_usage import MissingUsage, written_usage
@@ -20,7 +20,7 @@ from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.sse import BLANK
-from tollgate.wire import is_last
+from tollgate.wire import ends_unusually, is_last
 
 if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
@@ -149,11 +149,20 @@ class NativeChat(_Native):
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
     def reported_error(self) -> UpstreamError | None:
-        return None
+        """A chunk may finish an answer by saying that it failed: it passes as it came, unless another route is left."""
+        finish = self._inner.finish
+        if finish is None or not ends_unusually(finish):
+            return None
+        tap = Tap(self._offer.mapping)
+        tap.feed(finish)
+        if tap.error is None and tap.stop != "error":
+            return None
+        return reported_failure(self._offer, tap.error or {"message": UNFINISHED})
 
     def tail(self, *, estimated: bool) -> bytes:
         usage, hub_usage = self._inner.usage, self._exchange.reported_usage()
-        return self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
+        out = self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
+        return out if self.reported_error() is None else without_secrets(out, self._offer)
 
 
 class NativePlain(_Native):

@@ -81,7 +81,7 @@ class NativeStream:
     `error` is set when the upstream reported one, or ended before its answer did; `ended` once it has said the end.
     """
 
-    _finish: dict[str, Any] | None = None
+    finish: dict[str, Any] | None = None
     """The chunk that finishes the answer, in a format where more may come after it."""
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
@@ -106,7 +106,7 @@ class NativeStream:
     def close(self) -> bytes:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
         out = self._rest()
-        if self._finish is None and not self.ended and self.error is None:
+        if self.finish is None and not self.ended and self.error is None:
             self.error = UpstreamUnreachable(ENDED_EARLY)
         return out
 
@@ -206,7 +206,7 @@ class ChatStream(NativeStream):
     @property
     def finished(self) -> bool:
         """Whether the answer is all there, so that usage told by now is the last."""
-        return self.ended or self._finish is not None
+        return self.ended or self.finish is not None
 
     def overlooked(self, sent: bytes) -> dict[str, Any] | None:
         """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way
@@ -225,11 +225,11 @@ class ChatStream(NativeStream):
 
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
-        return [*super().received(), *([self._finish] if self._finish is not None else ())]
+        return [*super().received(), *([self.finish] if self.finish is not None else ())]
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The finishing chunk with `usage`, and `[DONE]`."""
-        finish = self._finish
+        finish = self.finish
         if finish is None:
             if usage is None:
                 return b"data: [DONE]\n\n"
@@ -275,16 +275,16 @@ class ChatStream(NativeStream):
         if not isinstance(choices, list):
             out.append(raw)
         elif any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices):
-            if self._finish is not None:
+            if self.finish is not None:
                 out.append(self._finish_raw)
-            self._finish, self._finish_raw = chunk, raw
+            self.finish, self._finish_raw = chunk, raw
             self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
         elif usage and _is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
         else:
-            if self._finish is not None and _are_of_others(choices, self._finish):
+            if self.finish is not None and _are_of_others(choices, self.finish):
                 out.append(self._finish_raw)
-                self._finish = None
+                self.finish = None
             out.append(raw)
 
 

@@ -32,6 +32,7 @@ from tollgate.mapping import Context, response_from_hub, response_to_hub, stream
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
+from tollgate.wire import ends_unusually
 
 
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
@@ -51,20 +52,24 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     reported = plausible_usage(exchange, usage)
     lacking, estimated = missing_sides(reported), False
+    read, failure = hub or {}, None
     if hub is None and lacking:  # rare: most that tell no usage are answers all the same
         read = tap_response(offer.mapping, edited)
         _check_content(offer, read)
-        exchange.failure = _reported_failure(offer, read) if read.get("error") else None
-    else:
-        read = hub or {}
-    if exchange.failure is None:
+        failure = _reported_failure(offer, read) if read.get("error") else None
+    if hub is None and ends_unusually(edited):
+        failure = _reported_failure(offer, read or tap_response(offer.mapping, edited))
+        if failure is not None and exchange.has_other_route():
+            raise AttemptFailed(failure)
+    exchange.failure = failure
+    if failure is None or not lacking:
         exchange.hub_usage, estimated = await completed(
             reported, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
         )
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, elsewhere=estimated or offer.usage_read is not None)
-        if edited.get("error"):
+        if edited.get("error") or exchange.failure is not None:
             out = without_secrets(out, offer)
     else:
         write = _events if exchange.stream else _converted_bytes
