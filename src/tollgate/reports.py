@@ -54,8 +54,9 @@ _MEASURED_ROWS = 1_000_000
 only take longer."""
 MOST_ROWS_OUT = 2_000_000
 """Rows of one download; more is for `tollgate usage`, which needs no browser."""
-OPERATORS_ONLY = ("provider_cost",)
-"""Columns of a row that no account is shown."""
+OPERATORS_ONLY = ("provider_cost", "earlier_attempts")
+"""Columns of a row that no account is shown: what providers take of us, and how they refuse us (a 401 or 402 there is
+about our key or our balance)."""
 
 _TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 _COUNTED = ("requests", "failed", "cost", *_TOKENS, "images", "estimated")

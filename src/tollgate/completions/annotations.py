@@ -19,6 +19,11 @@ _PAIRS, _NAME, _TEXT = 16, 64, 512
 """What the APIs that have metadata take: more is cut."""
 _EXACT = 2**53
 """Whole numbers below it are the same number for every reader of JSON."""
+_USERS = {
+    dialect: frozenset(name for holder, name in form.user_places if holder == "metadata")
+    for dialect, form in CLIENT_FORMATS.items()
+}
+"""The members of metadata that name the end user."""
 
 
 def end_user(body: Mapping[str, Any], dialect: str) -> str | None:
@@ -37,14 +42,17 @@ def metadata_text(body: Mapping[str, Any], dialect: str) -> str | None:
     metadata = body.get("metadata")
     if not metadata or not isinstance(metadata, dict):
         return None
-    named = {name for holder, name in CLIENT_FORMATS[dialect].user_places if holder == "metadata"}
-    kept = {
-        name[:_NAME]: value[:_TEXT] if isinstance(value, str) else value
-        for name, value in islice(metadata.items(), _PAIRS)
-        if name not in named and _is_plain(value)
-    }
+    named = _USERS[dialect]
+    kept = {}
+    for name, value in islice(metadata.items(), _PAIRS):
+        if name in named:
+            continue
+        if type(value) is str:
+            kept[name[:_NAME]] = value[:_TEXT]
+        elif _is_plain(value):
+            kept[name[:_NAME]] = value
     return orjson.dumps(kept).decode() if kept else None
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str | bool | float) or (isinstance(value, int) and abs(value) < _EXACT)
+    return value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _EXACT)
