@@ -245,6 +245,22 @@ def beyond_belief(hub_usage: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
+def with_whole_counts(hub_usage: dict[str, Any]) -> dict[str, Any]:
+    """A hub usage whose counts are integers, also where the provider wrote them as texts: clients compute with them.
+
+    {"input": "5", "output": 2.0} -> {"input": 5, "output": 2}; what is no whole number stays.
+    """
+    if set(map(type, hub_usage.values())) <= _INTEGERS:
+        return hub_usage  # nearly always
+    whole = dict(hub_usage)
+    for name in _COUNTS & hub_usage.keys():
+        flags: list[str] = []
+        if type(told := hub_usage[name]) in (str, float):
+            number = _whole(name, told, flags)
+            whole[name] = told if flags else number
+    return whole
+
+
 def _count(name: str, value: object, most: int, flags: list[str]) -> int:
     """A count that is not plainly one: brought into range, and flagged."""
     number = _whole(name, value, flags)

@@ -42,3 +42,40 @@ async def test_a_messages_stream_that_ends_after_its_unpriced_delta_still_fails(
             },
         )
     assert "event: error" in reply.text and "message_stop" not in reply.text
+
+
+TEXTS = """
+mapping: texts
+request: {from_hub: {ask: "{{ $.turns[*].parts[*].text | join }}", live: $.stream}}
+response: {to_hub: {parts: [{kind: text, text: $.t}], stop: end, usage: {input: $.in, output: $.out}}}
+stream:
+  to_hub:
+    always: [{delta: {kind: text, text: $.t}}, {usage: {input: $.in, output: $.out}}, {stop: {reason: end}}]
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_counts_that_come_as_texts_are_the_counts(tmp_path, stream):
+    """They are told to the client as numbers and billed; nothing is estimated in their place."""
+
+    async def app(method, path, headers, body):
+        async def chunks():
+            yield b'{"t": "hi", "in": "70", "out": 3.0}\n'
+
+        return 200, {"content-type": "application/x-ndjson" if stream else "application/json"}, chunks()
+
+    provider = """
+provider: acme
+url: app://acme
+speaks: {texts: {path: /x, framing: ndjson}}
+models: {acme/one: {price: {prompt: "1", completion: "10"}}}
+"""
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "texts.yaml").write_text(TEXTS)
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        before = here.balance()
+        ask = {"model": "acme/one", "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
+        reply = await here.post("/v1/chat/completions", ask)
+        paid = before - here.balance()
+    assert '"usage":{"prompt_tokens":70,"completion_tokens":3,"total_tokens":73}' in reply.text
+    assert paid == 100

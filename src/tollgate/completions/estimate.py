@@ -10,7 +10,7 @@ from typing import Any
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
-from tollgate.usage import beyond_belief
+from tollgate.usage import beyond_belief, with_whole_counts
 
 log = logging.getLogger("tollgate.completions")
 
@@ -46,8 +46,9 @@ async def completed(
 
 
 def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
-    """The hub usage an upstream told; empty, with a warning in the log, where it counts more tokens than any request
-    can have (`usage.beyond_belief`): nobody is to pay for those, so the tokens are estimated."""
+    """The hub usage an upstream told, its counts whole numbers; empty, with a warning in the log, where it counts more
+    tokens than any request can have (`usage.beyond_belief`): nobody is to pay for those, so the tokens are
+    estimated."""
     if not usage:
         return {}
     if wrong := beyond_belief(usage):
@@ -58,7 +59,7 @@ def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[st
             "; ".join(wrong),
         )
         return {}
-    return usage
+    return with_whole_counts(usage)
 
 
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
