@@ -303,7 +303,10 @@ async def test_a_mistake_is_a_400_that_names_it_and_leaves_no_row(scene, dialect
 
 
 async def test_errors_hold_nothing_back_and_cost_nothing(scene):
-    here, _, folder = scene
+    here, upstream, folder = scene
+    upstream.how, upstream.headers = 400, {}
+    for dialect in SPOKEN:  # beside those that the tests above got, where they ran in this process
+        await here.post(PATHS[dialect], BODIES[dialect])
     assert here.services.ledger.available("default") == here.balance() == 100
     rows = (await rows_by_id(here, folder)).values()
     assert (
