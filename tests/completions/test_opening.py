@@ -130,13 +130,6 @@ async def test_where_no_other_route_is_left_all_passes_as_it_comes(tmp_path, cli
                 assert reply.content == b"".join(blocks)
             (row,) = await rows(here, tmp_path / name)
             assert (row["outcome"], row["attempts"]) == ("upstream_error", 1)
-            used = row["input_tokens"], row["output_tokens"], row["estimated"]
-            if client == upstream and (upstream == "messages" or (upstream, name) == ("chat", "failed")):
-                assert used in ((10, 1, False), (9, 0, False)), "it told what it used"
-            elif name in ("error", "comments", "failed"):
-                assert used == (0, 0, False) and row["cost"] == 0, "it said that it failed, and had not answered"
-            else:
-                assert used in ((8, 0, True), (10, 1, False)), "it broke off: the prompt may have been read"
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)

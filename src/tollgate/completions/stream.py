@@ -16,8 +16,7 @@ from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native_stage import native_stage
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from tollgate.mapping.stream_run import ENDED_EARLY
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.sse import BOM
@@ -197,29 +196,16 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the
     provider told none or half of them, or the client left (`left`) before the final count. A messages stream begins
     with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
-    billed (DESIGN section 5). One that says it failed before it answered, and tells no usage, has nothing to bill: so
-    it is where such a failure is told with a status, and when it moves on to another route."""
+    billed (DESIGN section 5)."""
     usage = plausible_usage(exchange, stage.usage())
     exchange.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:
-        counted, estimated = await completed(usage, lacking, stage.estimate)
-        if len(lacking) == 2 and not counted["output"] and not left and _says_it_failed(stage):
-            exchange.hub_usage = None
-            return False
-        usage = counted
+        usage, estimated = await completed(usage, lacking, stage.estimate)
     elif left and not stage.counted:
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):
             usage, estimated = {**received, **usage, "output": received["output"]}, True
     exchange.hub_usage = usage
     return estimated
-
-
-def _says_it_failed(stage: Stage) -> bool:
-    """Whether the provider told a failure in its own words: one that broke off may have worked and counted."""
-    error = stage.error or stage.reported_error()
-    if error is None or error.message.startswith(ENDED_EARLY):
-        return False
-    return not isinstance(error, UpstreamUnreachable | UpstreamTimeout)
