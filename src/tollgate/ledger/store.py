@@ -95,7 +95,8 @@ class Store:
 
     def let_go(self) -> None:
         """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it. Where a
-        limit comes down, DuckDB also returns what is free of the C library's heap to the system."""
+        limit comes down, DuckDB also returns what is free of the C library's heap to the system, at most ten times a
+        second."""
         with self._giving_back:
             if self._keeping:
                 return
