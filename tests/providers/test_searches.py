@@ -1,4 +1,4 @@
-"""Which models search for every answer without telling, and cost a search each."""
+"""Which models search for every answer without telling, and cost a search each; and where they are served."""
 
 from __future__ import annotations
 
@@ -18,4 +18,7 @@ def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -
         "openai/gpt-4o-mini-search-preview",
         "openai/gpt-5-search-api",
     } <= found.keys()
+    assert not [offer.model.id for offer in offers("openai") if offer.model.id in found and offer.endpoint != "chat"], (
+        "the other endpoint does not serve them (a 404), and an answer would be billed without its search"
+    )
     assert all("-search-" in name and offer.model.price.prices["web_search"] > 0 for name, offer in found.items())
