@@ -156,8 +156,11 @@ def test_an_answer_is_no_error(body):
     assert PLAIN.judge(201, {}, body) is None
 
 
-def test_a_rate_limit_for_lack_of_money_is_no_rate_limit():
-    verdict = PLAIN.judge(429, {}, {"error": {"code": "insufficient_quota", "message": "m"}})
+@pytest.mark.parametrize(
+    "code", ["insufficient_quota", "project_spend_limit_exceeded", "organization_usage_limit_exceeded"]
+)
+def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(code):
+    verdict = PLAIN.judge(429, {}, {"error": {"code": code, "message": "m"}})
     assert (verdict.kind, verdict.alarm) == ("next", "balance")
 
 

@@ -38,7 +38,11 @@ _WORDS: Mapping[str, int] = {
 }
 """The published error words of the wire formats, with the status they stand for where the real one is a 200."""
 
-_BALANCE = frozenset({"insufficient_quota", "billing_error", "credit_balance_exhausted", "billing_hard_limit_reached"})
+_BALANCE = frozenset({
+    "insufficient_quota", "billing_error", "credit_balance_exhausted", "billing_hard_limit_reached",
+    "organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded",
+    "enforced_spend_limit_reached",
+})
 """A 429 with one of these is no rate limit: waiting does not help (FACTS 20)."""
 
 
