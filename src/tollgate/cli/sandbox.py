@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tollgate.cli.address import network_address
+from tollgate.cli.standard_streams import open_all
 from tollgate.engines import Stopped
 
 
@@ -28,6 +29,7 @@ from tollgate.engines import Stopped
 def command(bind: str, key: str | None, engine: str) -> None:
     import uvloop
 
+    open_all()
     from tollgate.sandbox import Sandbox, asgi
 
     if engine == "auto":

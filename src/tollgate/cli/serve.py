@@ -7,17 +7,21 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from tollgate.cli.address import addresses
 from tollgate.cli.books import config_option
+from tollgate.cli.standard_streams import let_go_of_output, log_handler, open_all
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import EngineName
     from tollgate.server import Opened
+
+
+log = logging.getLogger("tollgate.cli.serve")
 
 
 def instance_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -54,6 +58,7 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
 def command(
     path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str
 ) -> None:
+    open_all()
     set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then stays
     from dataclasses import replace
@@ -71,14 +76,19 @@ def command(
         cache = server.cache_of(path)
         runtime = server.load(path, cache=cache, adjust=adjusted)
     except ConfigErrors as errors:
-        click.echo(str(errors), err=True)
-        click.echo("\nthe gateway did not start", err=True)
-        sys.exit(1)
+        _fail(f"{errors}\n\nthe gateway did not start")
     try:
         server.run(server.serve(runtime, path, _announce, cache, adjusted))
     except (OSError, TollgateError) as error:
-        click.echo(f"the gateway could not start: {error}", err=True)
-        sys.exit(1)
+        _fail(f"the gateway could not start: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    """End with exit code 1 and a message behind the lines of the log."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    click.echo(message, err=True)
+    sys.exit(1)
 
 
 def set_logging(level: str) -> None:
@@ -87,7 +97,7 @@ def set_logging(level: str) -> None:
     logging.basicConfig(
         level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
+        handlers=[log_handler()],
     )
     logging.getLogger("tollgate").setLevel(level.upper())
 
@@ -113,5 +123,13 @@ def _announce(opened: Opened) -> None:
         lines.insert(
             4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)"
         )
-    click.echo("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    try:
+        click.echo("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except OSError as error:  # whoever read it is gone, or its disk is full: no reason not to serve
+        let_go_of_output()
+        log.warning(
+            "what a start prints went nowhere (%s); another key: tollgate keys create --account %s, "
+            "another sign-in link: tollgate accounts link",
+            error.strerror, opened.starter,
+        )

@@ -1,0 +1,92 @@
+import logging
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from tollgate.cli.serve import _announce
+from tollgate.cli.standard_streams import BesideHandler
+
+
+@pytest.fixture
+def pipe():
+    """Both ends; a test that closes one says so by putting None there."""
+    ends = list(os.pipe())
+    yield ends
+    for end in ends:
+        if end is not None:
+            os.close(end)
+
+
+def _log(handler, *lines):
+    for line in lines:
+        handler.emit(logging.LogRecord("tollgate", logging.INFO, "", 0, line, None, None))
+
+
+def test_lines_are_written_in_order_and_none_is_left_when_flushed(pipe):
+    handler = BesideHandler(pipe[1])
+    _log(handler, "one", "two \ud800", "three")
+    handler.flush()
+    assert os.read(pipe[0], 100) == b"one\ntwo \\ud800\nthree\n"
+
+
+def test_a_reader_of_the_log_that_stalls_stops_nobody_and_hears_how_much_it_missed(pipe):
+    """A pipe takes 64 KiB: the next write on the event loop stopped the gateway, its health check too."""
+    handler = BesideHandler(pipe[1], most_bytes=200_000)
+    _log(handler, *("x" * 999 for _ in range(1000)))
+    got = b""
+    while not got.endswith(b"and on\n"):
+        if handler._bytes == 0:
+            _log(handler, "and on")
+        got += os.read(pipe[0], 1 << 16)
+    lines = got.decode().splitlines()
+    whole = lines.count("x" * 999)
+    assert 199 <= whole <= 300, "those that a pipe and the handler hold"
+    assert whole + sum(int(line.split()[0]) for line in lines if "left out" in line) == 1000
+
+
+def test_a_reader_of_the_log_that_is_gone_costs_its_lines_only(pipe):
+    handler = BesideHandler(pipe[1])
+    os.close(pipe[0])
+    pipe[0] = None
+    _log(handler, "one", "two")
+    handler.flush()
+    assert handler._bytes == 0
+    assert any(thread.name == "log" and thread.is_alive() for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_closed_standard_streams_are_opened_on_nothing(closed):
+    """Else a socket gets the number, and uvloop aborts the process when it closes one below three."""
+    program = """
+import os, sys
+from tollgate.cli.standard_streams import open_all
+open_all()
+print("taken", file=sys.stdout, flush=True), sys.stderr.write("taken"), sys.stdin.fileno()
+os._exit(os.pipe()[0])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        preexec_fn=lambda: [os.close(number) for number in closed],
+        capture_output=True,
+    )
+    assert ended.returncode > 2
+
+
+def test_a_start_whose_output_nobody_takes_serves_all_the_same(monkeypatch, caplog):
+    """`tollgate serve | true` ended in "Broken pipe" after it had made the first key, which nobody saw then."""
+    server = SimpleNamespace(base_url="http://127.0.0.1:8787", bind=("127.0.0.1:8787",))
+    opened = SimpleNamespace(
+        services=SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(
+            gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")))),
+        first_key="sk-tg-0", starter="default", sign_in=None,
+    )
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        _announce(opened)
+        print("taken, by nothing", flush=True)
+    assert "No space left on device" in caplog.text
+    assert "tollgate keys create --account default" in caplog.text
