@@ -322,11 +322,33 @@ async def test_no_header_can_hold_another():
     assert b"set-cookie" not in server.said and server.closed
 
 
+@pytest.mark.parametrize(
+    ("begin", "rest"),
+    [
+        (b"Content-Length: 6\r\n\r\nabc", [b"d", b"ef"]),
+        (b"Content-Length: 6\r\n\r\nabc", [b"def" + GET]),
+        (b"Transfer-Encoding: chunked\r\n\r\n6\r\nabc", [b"def\r\n", b"0\r\n\r\n"]),
+        (b"Transfer-Encoding: chunked\r\n\r\n6\r\nabc", [b"def\r\nnonsense"]),
+    ],
+    ids=["in pieces", "with a request behind it", "chunked", "nonsense"],
+)
+async def test_an_unread_body_is_read_to_its_end_before_its_connection_ends(begin, rest):
+    """Most clients write on while the answer is on its way: closing at once is all that they would hear of."""
+    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
+    server = await Server(early).exchange([b"POST / HTTP/1.1\r\nHost: a\r\n" + begin], left=False)
+    assert server.statuses == [401] and b"\r\nconnection: close\r\n" in server.said
+    assert [event.idle for event in server.told] == [False, True]
+    for piece in rest:
+        assert not server.closed
+        await server.http.handle(RawData(piece))
+    assert server.closed and server.statuses == [401]
+
+
 async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
     early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
     post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n"
-    unread = await Server(early).exchange([post + b"abc"])
-    assert unread.closed and b"\r\nconnection: close\r\n" in unread.said
+    unread = await Server(early).exchange([post + b"abc"], left=False)
+    assert b"\r\nconnection: close\r\n" in unread.said
     whole = await Server(early).exchange([post + b"abcdef", post + b"abcdef"])
     assert whole.statuses == [401, 401] and not whole.closed
 

@@ -399,6 +399,20 @@ async def test_an_answer_before_the_body_leaves_the_connection_of_use():
     assert client.statuses == [401, 401] and not client.transport.closed
 
 
+@pytest.mark.parametrize(
+    "rest", [[b"d", b"ef"], [b"def" + GET]], ids=["in pieces", "with a request behind it"]
+)
+async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_before(rest):
+    """Most clients write on while the answer is on its way: closing at once is all that they would hear of."""
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 6\r\n\r\n"
+    await client.exchange([head + b"abc"], left=False)
+    for piece in rest:
+        assert client.statuses == [401] and not client.transport.closed
+        await client.exchange([piece], left=False)
+    assert client.statuses == [401] and client.transport.closed
+
+
 async def test_a_client_that_reads_slowly_is_waited_for():
     sent = []
 

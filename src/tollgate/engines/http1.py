@@ -24,9 +24,8 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
 from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
-from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, without_upgrade
+from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.streams import forget_unread
-from tollgate.services import new_request_id
 
 if TYPE_CHECKING:
     from hypercorn.asyncio.worker_context import EventWrapper
@@ -109,6 +108,8 @@ class Http1:
         """What arrives now is not read: it follows a refusal, or a request that ends the connection."""
         self._over = False
         """Nothing more is sent."""
+        self._lingers = False
+        """The last answer is out, the rest of its request's body is still being read, for nobody."""
         self._stream: HTTPStream | None = None
         self._head: _Head | None = None
         """Of the request that is being answered."""
@@ -129,7 +130,7 @@ class Http1:
         if isinstance(event, RawData):
             if event.data and not self._deaf:
                 self._read(event.data)
-            await self._hand_over()
+            await (self._drop_rest() if self._lingers else self._hand_over())
         elif isinstance(event, Closed):
             self._over = self._deaf = True
             await self._close_stream()
@@ -289,17 +290,8 @@ class Http1:
 
     async def _tell_refusal(self, status: int) -> None:
         if not self._answering and not self._over:
-            tag = new_request_id().encode()
-            lines = [
-                b"content-type: text/plain",
-                b"content-length: %d" % len(REFUSALS[status]),
-                b"connection: close",
-                b"x-request-id: " + tag,
-                b"request-id: " + tag,
-            ]
-            await self._write(
-                STATUS_LINES[status] + _date_line(int(time.time())) + b"\r\n".join([*lines, b"", REFUSALS[status]])
-            )
+            date = (b"date", _date(int(time.time())))
+            await self._write(last_answer(status, REFUSALS[status], [date])[0])
         await self._close()
 
     # ---- answering
@@ -333,7 +325,7 @@ class Http1:
         headers = dict(event.headers)
         lines = [STATUS_LINES[event.status_code]]
         lines += [b"%b: %b\r\n" % header for header in event.headers]
-        lines.append(_date_line(int(time.time())))
+        lines.append(b"date: %b\r\n" % _date(int(time.time())))
         length = headers.get(b"content-length")
         self._chunked = False
         self._left = None
@@ -365,10 +357,21 @@ class Http1:
         whole = self._ended and head is not None and head.keep and head.whole
         self._answering = False
         await self._close_stream()
-        if whole and not self._connection.context.terminated.is_set():
+        if self._connection.context.terminated.is_set():
+            await self._close()
+        elif whole:
             await self._turn.set()
             await self._connection.send(Updated(idle=True))
+        elif self._ended and head is not None and not head.whole and (self._chunked or self._left is not None):
+            # who is still writing when the connection closes hears of that alone, not of the answer
+            self._lingers = True
+            await self._connection.send(Updated(idle=True))
         else:
+            await self._close()
+
+    async def _drop_rest(self) -> None:
+        self._arrived.clear()
+        if self._deaf or self._head is None or self._head.whole:
             await self._close()
 
     async def _close(self) -> None:
@@ -386,6 +389,6 @@ class Http1:
 
 
 @lru_cache(maxsize=1)
-def _date_line(second: int) -> bytes:
+def _date(second: int) -> bytes:
     """The header that tells the time."""
-    return f"date: {formatdate(second, usegmt=True)}\r\n".encode()
+    return formatdate(second, usegmt=True).encode()

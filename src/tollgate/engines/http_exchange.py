@@ -95,6 +95,16 @@ class HttpExchange:
 
     # The connection's side.
 
+    @property
+    def over(self) -> bool:
+        """Whether it was answered, and the connection ends with it."""
+        return self.complete and not self.keep
+
+    @property
+    def framed(self) -> bool:
+        """Whether its reader knows the end of the answer without the connection's end."""
+        return self._chunked or self._left is not None
+
     def add(self, data: bytes) -> None:
         """A piece of the body."""
         self._parts.append(data)

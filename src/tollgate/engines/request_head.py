@@ -1,11 +1,12 @@
-"""What both servers make of the head of an HTTP/1 request: what is refused, in which words, and a request to upgrade to
-another protocol, which is ignored."""
+"""What both servers make of the head of an HTTP/1 request: what is refused, in which words and bytes, and a request to
+upgrade to another protocol, which is ignored."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
 from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.services import new_request_id
 
 Headers = list[tuple[bytes, bytes]]
 """With lower-case names."""
@@ -41,6 +42,22 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
         if codings != [b"chunked"]:
             raise Refused(501)  # RFC 9112, 6.1: nobody here would undo the others
     return by_name
+
+
+def last_answer(status: int, text: bytes, headers: Headers) -> tuple[bytes, str]:
+    """An answer that is not the application's, after which the connection ends, and its request id. `headers` are
+    those that every answer has."""
+    request_id = new_request_id()
+    tag = request_id.encode()
+    about = [
+        *headers,
+        (b"content-type", b"text/plain"),
+        (b"content-length", b"%d" % len(text)),
+        (b"connection", b"close"),
+        (b"x-request-id", tag),
+        (b"request-id", tag),
+    ]
+    return STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, about), b"", text]), request_id
 
 
 def without_upgrade(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:

@@ -26,11 +26,10 @@ from tollgate.engines import (
     Stopped,
 )
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
-from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Headers, Refused, checked_headers, without_upgrade
+from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 from tollgate.engines.writes import Writes
 from tollgate.http import DIRECT
-from tollgate.services import new_request_id
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -224,6 +223,8 @@ class _Connection(asyncio.Protocol):
         self._begun = False
         parser, headers = self._parser, self._headers
         assert parser is not None
+        if self._newest is not None and self._newest.over:
+            return
         version, method = parser.get_http_version(), parser.get_method()
         by_name = checked_headers(version, headers)
         if method == b"CONNECT":
@@ -269,6 +270,8 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._newest is not None and self._upgrade is None:
             self._newest.end()
+            if self._newest.over:
+                self._writes.close()
 
     def read_on(self) -> None:
         """See `Wire`."""
@@ -301,17 +304,8 @@ class _Connection(asyncio.Protocol):
 
     def _answer_plainly(self, status: int, text: bytes) -> str:
         """Write an answer that is not the application's, the last of this connection; gives its request id."""
-        request_id = new_request_id()
-        tag = request_id.encode()
-        headers = [
-            *self.server.default_headers,
-            (b"content-type", b"text/plain"),
-            (b"content-length", b"%d" % len(text)),
-            (b"connection", b"close"),
-            (b"x-request-id", tag),
-            (b"request-id", tag),
-        ]
-        self.write(STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, headers), b"", text]))
+        answer, request_id = last_answer(status, text, self.server.default_headers)
+        self.write(answer)
         return request_id
 
     # Answering.
@@ -344,8 +338,13 @@ class _Connection(asyncio.Protocol):
 
     def answered(self, exchange: HttpExchange) -> None:
         """See `Wire`."""
-        if not exchange.keep:
-            self._writes.close()
+        if exchange.over:
+            if exchange.more and exchange.framed and not self._ends:
+                # who is still writing when the connection closes hears of that alone, not of the answer
+                self._since = self.loop.time()
+                self.read_on()
+            else:
+                self._writes.close()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
             self.read_on()
