@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import duckdb
 import pytest
+
+from tollgate.dashboard.pages.usage import RANGES
+from tollgate.ledger import UsageRow
+from tollgate.reports import bucket_starts
 
 from .browser import text_of
 
@@ -248,6 +253,24 @@ async def test_usage_is_downloaded_as_csv_and_parquet(alice, ask, tmp_path):
     [found] = duckdb.execute(f"SELECT count(*), sum(cost), any_value(account_id) FROM '{file}'").fetchall()
     assert found[0] == 3 and found[1] > 0 and found[2] == "alice"
     assert (await alice.get("/usage/download.xlsx")).status_code == 404
+
+
+async def test_charts_rows_and_downloads_of_a_range_begin_at_the_same_moment(alice, here):
+    """A download began exactly 30 days ago, the first column at its midnight: the sums were not the same."""
+    now = datetime.now(UTC)
+    for name, (_, width, count) in RANGES.items():
+        [first, *_] = bucket_starts(now, width, count)
+        for shown, time in (("in", first + width), ("out", first - timedelta(seconds=1))):
+            await here.services.ledger.record(UsageRow(
+                f"req_{shown}_{name}", "alice", "key_1", "chat", time=time, model="acme/large", provider=f"p{name}",
+                end_user=shown, cost=Decimal(1)))
+    await here.services.ledger.settle()
+    for name in RANGES:
+        query = f"range={name}&provider=p{name}"
+        lines = (await alice.get(f"/usage/download.csv?{query}")).text.splitlines()
+        assert [line.partition(",")[0] for line in lines] == ["request_id", f"req_in_{name}"]
+        assert f"req_out_{name}" not in (await alice.get(f"/requests?{query}")).text
+        assert re.search(r"\$1\b", text_of(await alice.get(f"/usage?{query}"))), name
 
 
 async def test_operators_download_every_column_of_everybody(operator, alice, ask, here):

@@ -43,7 +43,7 @@ async def one_of_all(visit: Visit) -> Response:
 async def _show(visit: Visit, scope: Scope) -> Response:
     selection = read_selection(visit.query)
     width, count = RANGES[selection.range][1:]
-    filters = selection.filters(scope, since=datetime.now(UTC) - width * count)
+    filters = selection.filters(scope, since=selection.since())
     rows = await visit.state.reports.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
     whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
     names = await visit.key_names(scope.account)

@@ -20,6 +20,7 @@ from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.measures import ENDED, ENDPOINTS, Measures, Report
+from tollgate.reports import bucket_starts
 
 RANGES: dict[str, tuple[str, timedelta, int]] = {
     "1h": ("Last hour", timedelta(minutes=2), 30),
@@ -55,6 +56,11 @@ class Selection:
     outcome: str = ""
     account: str = ""
     text: str = ""
+
+    def since(self) -> datetime:
+        """Where the first column of the charts begins: rows and downloads from then on add up to what they show."""
+        width, count = RANGES[self.range][1:]
+        return next(bucket_starts(datetime.now(UTC), width, count))
 
     def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
         """The rows meant: never more than the scope's."""
@@ -159,8 +165,7 @@ async def _download(visit: Visit, scope: Scope) -> Response:
     if form not in ("csv", "parquet"):
         raise NotFound("there is no such download")
     selection = read_selection(visit.query)
-    width, count = RANGES[selection.range][1:]
-    filters = selection.filters(scope, since=datetime.now(UTC) - width * count)
+    filters = selection.filters(scope, since=selection.since())
     path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
     named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
