@@ -16,6 +16,19 @@ async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_pa
     assert b"resp_1" not in path.read_bytes()
 
 
+async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restart(tmp_path):
+    path = tmp_path / "minted.sqlite"
+    register = Minted(path)
+    await register.remember_minter("alice", "elsewhere", ["ENC"])
+    await register.remember_minter("alice", "", ["ENC2"])
+    register.close()
+    again = Minted(path)
+    texts = ["ENC", "ENC2", "unheard"]
+    assert await again.minters_of("alice", texts) == {"ENC": "elsewhere", "ENC2": ""}
+    assert await again.minters_of("bob", texts) == {} and await again.provider_of("alice", "ENC") is None
+    again.close()
+
+
 async def test_its_files_are_its_owners_alone_whatever_folder_they_are_in(tmp_path):
     register = Minted(tmp_path / "minted.sqlite")
     await register.remember("alice", "acme", ["resp_1"])

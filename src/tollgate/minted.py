@@ -46,15 +46,36 @@ class Minted:
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         """These ids were handed to this account by this provider; found again from the moment this returns."""
+        if digests := remembered(account_id, ids):
+            await self._keep(digests, provider)
+
+    async def remember_minter(self, account_id: str, minter: str, texts: Iterable[str]) -> None:
+        """These texts, which only their minter can read, were handed to this account."""
+        if digests := [_of_text(account_id, each) for each in texts]:
+            await self._keep(digests, minter)
+
+    async def minters_of(self, account_id: str, texts: Iterable[str]) -> dict[str, str]:
+        """Who minted which of these texts; what this account was never handed here is not among them."""
+        sought = {_of_text(account_id, each): each for each in texts}
+        found = {known: self._recent[known] for known in sought if known in self._recent}
+        if older := [known for known in sought if known not in found]:
+            found |= await self._look_up(older)
+        return {sought[known]: minter for known, minter in found.items()}
+
+    async def _keep(self, digests: list[bytes], provider: str) -> None:
+        """Write down that a provider minted what these digests are of."""
         now = int(time.time())
-        rows = [(known, provider, now) for known in remembered(account_id, ids)]
-        if not rows:
-            return
-        for known, _, _ in rows:
+        for known in digests:
             self._recent[known] = provider
         while len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
-        await asyncio.to_thread(self._write, rows)
+        await asyncio.to_thread(self._write, [(known, provider, now) for known in digests])
+
+    async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:
+        """What is written down of these digests."""
+        return await asyncio.to_thread(
+            lambda: {known: who for known in digests if (who := self._read(known)) is not None}
+        )
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
         """The provider that minted an id for this account; None when it never did."""
@@ -142,6 +163,11 @@ def written(path: Path) -> list[tuple[bytes, str, int]]:
         return []
     with contextlib.closing(sqlite3.connect(str(path))) as file:
         return file.execute("SELECT digest, provider, at FROM minted").fetchall()
+
+
+def _of_text(account_id: str, text: str) -> bytes:
+    """What stands for a text that only its minter can read; no id looks so."""
+    return digest(account_id, f"\0{text}")
 
 
 def remembered(account_id: str, ids: Iterable[str]) -> list[bytes]:

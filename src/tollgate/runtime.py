@@ -50,6 +50,8 @@ class Runtime:
     """The routes of each provider."""
     made_from: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
     """The routes each model of the catalog was made from, before they got the catalog's price."""
+    several_minters: bool = False
+    """Whether some upstreams cannot read what others encrypt (`Offer.minter`)."""
 
     @property
     def routes(self) -> Mapping[str, tuple[Route, ...]]:
@@ -102,6 +104,7 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
     return Runtime(
         loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded,
         MappingProxyType(fingerprints), offered, groups,
+        len({offer.minter for routes in offered.values() for route in routes for offer in route.offers}) > 1,
     )
 
 

@@ -16,6 +16,7 @@ from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
+from tollgate.completions.minters import minters_of, reads_compactions
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -66,7 +67,18 @@ async def complete(
     keeper = await provider_for(services, inbound, references) if references else None
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     last = services.sticky.get(conversation) if conversation else None
-    offers = plan(model, inbound.dialect, needs, services.health, last, attempts=gateway.retry.attempts, pinned=keeper)
+    exchange.minters = minters = await minters_of(services, inbound, body, outline)
+    offers = plan(
+        model, inbound.dialect, needs, services.health, last,
+        attempts=len(model.routes) if minters else gateway.retry.attempts, pinned=keeper,
+    )
+    if minters and offers:
+        offers = [each for each in offers if reads_compactions(minters, each, body)][:gateway.retry.attempts]
+        if not offers:
+            raise BadRequest(
+                f"input holds a compaction item that no provider of {body['model']} can read: another one made it",
+                param="input",
+            )
     if not offers:
         if needs.threads:
             raise ThreadUnsupported(body["model"])

@@ -12,6 +12,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
+from tollgate.completions.minters import unreadable
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.sealed import without_sealed
@@ -63,7 +64,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     stream = _asks_stream(exchange, offer)
     headers = offer.headers(inbound.headers, stream=stream, native=exchange.native)
     if exchange.native:
-        edited = exchange.sealed or offer.request_edits is not None
+        edited = exchange.sealed or exchange.minters or offer.request_edits is not None
         body = (
             await run_off_loop(passed_body, exchange, offer, stream)
             if edited and exchange.is_long()
@@ -107,14 +108,16 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
     elif told_anew:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
     anew = gathered or told_anew or offer.encoding != "json"
-    if exchange.sealed or offer.request_edits is not None or anew:
+    foreign = unreadable(exchange.minters, offer)
+    sealed = exchange.sealed or bool(foreign)
+    if sealed or offer.request_edits is not None or anew:
         context = exchange.context = context_of(exchange, offer)
-        if exchange.sealed:
-            body = without_sealed(offer.protocol, body, context)
+        if sealed:
+            body = without_sealed(offer.protocol, body, context, foreign)
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
         exchange.tier_sent = edited.get("service_tier") is not None
-        if exchange.sealed or edited is not document or anew:
+        if sealed or edited is not document or anew:
             return offer.encoded(edited)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
 

@@ -122,6 +122,10 @@ class ConvertedStream:
         """A built answer names no state of the provider's."""
         return []
 
+    def encrypted(self) -> tuple[str, ...]:
+        """What it carries of a provider's tells itself whose it is."""
+        return ()
+
     def reported_error(self) -> None:
         """A failure is never passed on as it came."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.annotations import end_user, metadata_text
 from tollgate.completions.charging import charge_of
+from tollgate.completions.minters import NOBODY
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
@@ -54,6 +55,7 @@ class Exchange:
         "inbound",
         "last_attempt",
         "limits",
+        "minters",
         "model",
         "native",
         "offer",
@@ -115,6 +117,8 @@ class Exchange:
         """Whether what was sent says a service tier, where the caller's request does."""
         self.settled = False
         self.sealed = False
+        self.minters = NOBODY
+        """Who encrypted what the request carries, where that is known (`minters.py`)."""
         self.asked_model: str | None = None
         """What the answer must call its model, where the client takes no other name (`naming.py`)."""
 

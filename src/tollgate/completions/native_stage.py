@@ -3,12 +3,14 @@ format tells them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.minters import encrypted_in
 from tollgate.completions.missing_usage import MissingUsage, written_usage
 from tollgate.completions.native_stream import ChatStream, NativeStream, PlainStream, last_sequence
 from tollgate.completions.opening import answers, opening_of
@@ -33,6 +35,7 @@ _WATCHED = {
         b'"response.incomplete"',
         b'"response.failed"',
         b'"web_search_call"',
+        b'"encrypted_content"',
     ),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""
@@ -93,6 +96,9 @@ class _Native:
 
     def failure(self, error: TollgateError) -> bytes:
         return self._apart() + stream_error_events(self._dialect, error)
+
+    def encrypted(self) -> Collection[str]:
+        return ()
 
     def _apart(self) -> bytes:
         """What must stand between the bytes that left and an event of ours."""
@@ -213,6 +219,9 @@ class NativePlain(_Native):
             return [*self._watch.minted, *minted_ids(self._watch.message, thread=True)]
         return self._watch.minted
 
+    def encrypted(self) -> Collection[str]:
+        return self._watch.encrypted
+
     def tail(self, *, estimated: bool) -> bytes:
         hub_usage = self._exchange.hub_usage
         out = self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
@@ -230,7 +239,7 @@ class NativePlain(_Native):
 class _Watch:
     """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
 
-    __slots__ = ("message", "minted", "read", "response", "tap", "usage")
+    __slots__ = ("encrypted", "message", "minted", "read", "response", "tap", "usage")
 
     def __init__(self, tap: Tap, read: Template | None) -> None:
         self.tap = tap
@@ -238,6 +247,7 @@ class _Watch:
         self.usage: dict[str, Any] | None = None
         """What the provider's own template reads of usage."""
         self.minted: list[str] = []
+        self.encrypted: dict[str, str] = {}
         self.response: dict[str, Any] | None = None
         self.message: dict[str, Any] | None = None
 
@@ -255,6 +265,9 @@ class _Watch:
                 self.minted.extend(minted_ids(holder))
         if isinstance(event.get("response"), dict):
             self.response = event["response"]
+            self.encrypted |= encrypted_in(self.response.get("output"))  # not what the item's own event said
+        elif event.get("type") == "response.output_item.done":  # what was said when it began is of no use
+            self.encrypted |= encrypted_in([event.get("item")])
         elif isinstance(event.get("message"), dict):
             self.message = event["message"]
         return is_last(event.get("type"))

@@ -22,9 +22,12 @@ def holds_sealed(outline: str) -> bool:
     return _MARK in outline
 
 
-def without_sealed(dialect: str, body: dict[str, Any], context: Context) -> dict[str, Any]:
+def without_sealed(
+    dialect: str, body: dict[str, Any], context: Context, foreign: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """A copy of a chat, messages or responses body without what carries a seal: reasoning, and the signatures of chat's
-    calls. `context` notes the loss."""
+    calls. `foreign` is what another service of the format encrypted, which has no seal (`minters.py`). `context` notes
+    the loss."""
     if dialect == "chat":
         turns = body.get("messages")
         if isinstance(turns, list):
@@ -36,7 +39,8 @@ def without_sealed(dialect: str, body: dict[str, Any], context: Context) -> dict
     elif dialect == "responses":
         items = body.get("input")
         if isinstance(items, list):
-            return {**body, "input": [item for item in items if not _sealed(item, ("encrypted_content",), context)]}
+            kept = [item for item in items if not _sealed(item, ("encrypted_content",), context, foreign)]
+            return {**body, "input": kept}
     return body
 
 
@@ -83,10 +87,11 @@ def _call(call: Any, context: Context) -> Any:
     return {name: value for name, value in call.items() if name != "extra_content"}
 
 
-def _sealed(block: Any, fields: tuple[str, ...], context: Context) -> bool:
+def _sealed(block: Any, fields: tuple[str, ...], context: Context, foreign: frozenset[str] = frozenset()) -> bool:
     if not isinstance(block, dict) or block.get("type") not in ("thinking", "redacted_thinking", "reasoning"):
         return False
-    if not any(unseal(block.get(field)) for field in fields):
+    if not any(unseal(said := block.get(field)) or foreign and isinstance(said, str) and said in foreign
+               for field in fields):
         return False
     context.lose(_LOST)
     return True

@@ -8,13 +8,14 @@ upstream call cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.minters import remember_minter
 from tollgate.completions.native_stage import native_stage
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.routing import Offer
@@ -65,6 +66,9 @@ class Stage(Protocol):
 
     def minted(self) -> list[str]:
         """Ids in the answer under which the provider keeps something (`state_ids.py`)."""
+
+    def encrypted(self) -> Collection[str]:
+        """What in the answer only its provider can read (`minters.py`)."""
 
     def reported_error(self) -> UpstreamError | None:
         """The failure that an answer told in its own last event, which the client gets as it came."""
@@ -150,6 +154,8 @@ async def _pump(
             exchange.route_failed(failure)
         if ids := stage.minted():
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+        if encrypted := stage.encrypted():
+            await remember_minter(exchange.services, exchange.inbound, offer, encrypted)
         last = held + stage.tail(estimated=estimated)
         await exchange.settle_answer(estimated=estimated, failure=failure)
         yield LastBlock(last)

@@ -22,6 +22,7 @@ from tollgate.completions.attempt import (
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import completed, estimate_usage, missing_sides, plausible_usage, texts_of_parts
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.minters import encrypted_in, remember_minter
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
 from tollgate.completions.off_loop import is_large, run_off_loop
@@ -79,6 +80,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         if ids:
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+        await remember_minter(exchange.services, exchange.inbound, offer, encrypted_in(edited.get("output")))
     await exchange.settle_answer(estimated=estimated, failure=exchange.failure)
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))

@@ -210,6 +210,9 @@ async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
     await eventually(lambda: "session-1" in other.sessions.ended)
     await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
     assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
+    await alice.ledger.register.remember_minter("alice", "elsewhere", ["ENC"])
+    assert [await other.register.minters_of(account, ["ENC", "x"]) for account in ("alice", "bob")] == [
+        {"ENC": "elsewhere"}, {}]
 
 
 async def test_a_command_changes_what_gateways_know(two, store: Callable[[str], Store]) -> None:

@@ -19,10 +19,7 @@ class SharedRegister(Minted):
         super().__init__(None)
         self._connections = connections
 
-    async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
-        digests = remembered(account_id, ids)
-        if not digests:
-            return
+    async def _keep(self, digests: list[bytes], provider: str) -> None:
         try:
             async with self._connections.connection() as connection, connection.transaction():
                 await connection.execute(
@@ -36,6 +33,10 @@ class SharedRegister(Minted):
                 )
         except TollgateError as error:  # it must not cost anybody the answer that it came with
             log.error("which provider keeps what it answered cannot be written: %s", error.message)
+
+    async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:
+        return {row["digest"]: row["provider"] for row in await self._connections.rows(
+            "SELECT digest, provider FROM tollgate.minted WHERE digest = ANY($1::bytea[])", digests)}
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
         found: str | None = await self._connections.value(

@@ -104,6 +104,12 @@ class Offer:
         object.__setattr__(self, "streams", streams and not polled)
         object.__setattr__(self, "whole", whole or polled)
 
+    @property
+    def minter(self) -> str:
+        """Who can read what this upstream encrypts or signs: the word under `can: {signatures_of: ...}`; empty for the
+        service that the format is named after."""
+        return str(self.can.get("signatures_of") or "")
+
     def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
         address = self.address.stream if stream else self.address.whole

@@ -1,0 +1,61 @@
+"""Who encrypted the state that a responses conversation carries along: reasoning, and a past that was compacted.
+
+Only the service that encrypted an item can read it; any other of the same format answers 400 to it, and a native answer
+passes as it came, so nothing marks whose it is. The register of minted ids therefore remembers it (where providers of
+more than one such service are configured): when a conversation goes on elsewhere, after a failover or because its
+client chose another model, reasoning that cannot be read there is left out, as in a converted request. A compacted past
+cannot be left out: it goes to those who can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tollgate.mapping.seal import unseal
+from tollgate.routing import Offer
+from tollgate.services import Inbound, Services
+
+DIALECT = "responses"
+FIELD = "encrypted_content"
+_MARK = f'"{FIELD}"'
+COMPACTION = "compaction"
+NOBODY: Mapping[str, str] = {}
+
+
+def encrypted_in(items: Any) -> dict[str, str]:
+    """What stands encrypted in these items of a request or an answer: the type of its item, by what it says. Sealed
+    tokens are not among it: they tell themselves whose they are."""
+    return {
+        content: str(item.get("type"))
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and isinstance(content := item.get(FIELD), str) and content and not unseal(content)
+    }
+
+
+async def minters_of(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> Mapping[str, str]:
+    """Who encrypted what a request with this outline carries, as far as this account got it here: the minter's name
+    (`Offer.minter`) by the encrypted text."""
+    if inbound.dialect != DIALECT or _MARK not in outline or not services.runtime.current.several_minters:
+        return NOBODY
+    found = encrypted_in(body.get("input"))
+    return await services.minted.minters_of(inbound.key.account_id, found) if found else NOBODY
+
+
+async def remember_minter(services: Services, inbound: Inbound, offer: Offer, encrypted: Iterable[str]) -> None:
+    """Note that this offer encrypted this for the caller's account."""
+    if inbound.dialect == DIALECT and services.runtime.current.several_minters and (texts := list(encrypted)):
+        await services.minted.remember_minter(inbound.key.account_id, offer.minter, texts)
+
+
+def unreadable(minters: Mapping[str, str], offer: Offer) -> frozenset[str]:
+    """What of it this offer cannot read."""
+    return frozenset(content for content, minter in minters.items() if minter != offer.minter)
+
+
+def reads_compactions(minters: Mapping[str, str], offer: Offer, body: dict[str, Any]) -> bool:
+    """Whether an offer can read the compacted past that a request carries, if it carries any."""
+    foreign = unreadable(minters, offer)
+    return not foreign or not any(
+        kind == COMPACTION and text in foreign for text, kind in encrypted_in(body.get("input")).items()
+    )
