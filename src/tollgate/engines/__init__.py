@@ -25,6 +25,8 @@ LAST_CALL_SECONDS = 0.3
 """How long a server that stops still answers a request on a connection that was idle, and says then that it is the last
 one. A proxy keeps connections and may have sent one already: closed at once, that request would be lost, and a POST is
 not repeated by itself."""
+UNREAD_SECONDS = 0.005
+"""How soon an idle connection is looked at again that was to be closed while bytes of a request waited to be read."""
 STUCK_SECONDS = 300
 """How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket
 for good."""

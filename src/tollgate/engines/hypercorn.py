@@ -15,10 +15,10 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import h2
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, Stopped
+from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, Unsent
-from tollgate.engines.sockets import AddressTaken, check_unanswered, taken_addresses
+from tollgate.engines.sockets import AddressTaken, check_unanswered, end_unused, taken_addresses
 from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
@@ -160,8 +160,17 @@ class _Connection(TCPServer):
                 await self._check()
         if terminated and self._idle_since is not None:
             await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer the connection
-        if self._idle_since is not None:
-            await asyncio.shield(self._initiate_server_close())
+        while self._idle_since is not None and not await asyncio.shield(self._close_idle()):
+            await asyncio.sleep(UNREAD_SECONDS)
+
+    async def _close_idle(self) -> bool:
+        """Close the connection, unless a request has come that is not being answered yet."""
+        self._writes.flush()
+        read = self.reader._buffer  # type: ignore[attr-defined]
+        if self._idle_since is None or read or not end_unused(self.writer.transport):
+            return False
+        await self._initiate_server_close()
+        return True
 
     async def _check(self) -> None:
         """End requests and answers that make no progress; `_left` says how often."""

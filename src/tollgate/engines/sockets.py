@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import array
+import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
+import termios
 from collections.abc import Sequence
 
 from tollgate.errors import TollgateError
+
+
+def end_unused(transport: asyncio.WriteTransport) -> bool:
+    """Tell the client that its idle connection has ended, unless bytes of a request have arrived that nobody has read:
+    False then. A connection that is closed over them is reset: that request is lost, and whoever sent it cannot tell.
+
+    The end is told here and now: the event loop closes connections in a later turn, and with many of them to close,
+    requests still arrive in between.
+    """
+    held = transport.get_extra_info("socket")
+    if held is None or held.fileno() < 0 or transport.get_write_buffer_size():
+        return True
+    count = array.array("i", [0])
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(held.fileno())) as same:
+        fcntl.ioctl(same, termios.FIONREAD, count)
+        if count[0]:
+            return False
+        same.shutdown(socket.SHUT_WR)
+    return True
 
 
 class AddressTaken(TollgateError):

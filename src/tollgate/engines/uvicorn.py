@@ -23,11 +23,12 @@ from tollgate.engines import (
     MAX_HEAD_BYTES,
     SLOWEST_BYTES,
     STUCK_SECONDS,
+    UNREAD_SECONDS,
     Stopped,
 )
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
 from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
-from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
+from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, end_unused, taken_addresses
 from tollgate.engines.writes import Writes
 from tollgate.http import DIRECT
 
@@ -380,7 +381,11 @@ class _Connection(asyncio.Protocol):
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
         if idle and (left <= 0 or self._ends):
-            self._writes.close()
+            self._writes.flush()
+            if end_unused(self.transport):
+                self._writes.close()
+            else:
+                self._clock = self.loop.call_later(UNREAD_SECONDS, self._check)
         elif self._lags() and not idle:
             self.transport.abort()
         else:
