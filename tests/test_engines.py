@@ -270,8 +270,7 @@ async def test_a_body_of_which_hardly_anything_comes_ends_with_its_connection(se
 
 
 async def test_a_body_that_goes_on_may_take_its_time(served, monkeypatch):
-    for module in ("http1", "uvicorn"):
-        monkeypatch.setattr(f"tollgate.engines.{module}.SLOWEST_BYTES", 1)
+    monkeypatch.setattr("tollgate.engines.body_pace.SLOWEST_BYTES", 1)
     served.writer.write(b"POST /whole HTTP/1.1\r\nhost: a\r\ncontent-length: 60\r\n\r\n")
     for _ in range(60):
         served.writer.write(b"x")

@@ -23,7 +23,8 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
-from tollgate.engines import MAX_HEAD_BYTES, SLOWEST_BYTES
+from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.engines.body_pace import BodyPace
 from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.streams import forget_unread
 
@@ -98,10 +99,7 @@ class Http1:
         """The newest request that was read."""
         self._head_bytes = 0
         """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
-        self._body_bytes = 0
-        """Bytes of request bodies read so far."""
-        self._last_check: tuple[_Head | None, int] = (None, 0)
-        """`_parsed` and `_body_bytes` as they were when `lags` ran last."""
+        self._pace = BodyPace()
         self._first: bytes | None = b""
         """The first bytes of the connection, kept until it is certain that they do not begin HTTP/2; then None."""
         self._deaf = False
@@ -138,14 +136,8 @@ class Http1:
 
     def lags(self) -> bool:
         """Whether hardly anything has come, since this was asked last, of a request's body that is being waited for."""
-        head, (checked, came) = self._parsed, self._last_check
-        self._last_check = head, self._body_bytes
-        return (
-            head is not None
-            and head is checked is self._head
-            and not head.whole
-            and self._body_bytes - came < SLOWEST_BYTES
-        )
+        newest = self._parsed
+        return newest is not None and self._pace.lags(newest) and newest is self._head and not newest.whole
 
     # ---- reading
 
@@ -226,7 +218,7 @@ class Http1:
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
-        self._body_bytes += len(body)
+        self._pace.came += len(body)
         self._arrived.append(body)
 
     def on_message_complete(self) -> None:

@@ -21,11 +21,11 @@ from tollgate.engines import (
     KEEP_ALIVE_SECONDS,
     LAST_CALL_SECONDS,
     MAX_HEAD_BYTES,
-    SLOWEST_BYTES,
     STUCK_SECONDS,
     UNREAD_SECONDS,
     Stopped,
 )
+from tollgate.engines.body_pace import BodyPace
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
 from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, end_unused, taken_addresses
@@ -137,10 +137,7 @@ class _Connection(asyncio.Protocol):
         """Method, target, version and headers of the request read last, if that asks for an upgrade to another."""
         self._head_bytes = 0
         """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
-        self._body_bytes = 0
-        """Bytes of request bodies read so far."""
-        self._last_check: tuple[HttpExchange | None, int] = (None, 0)
-        """`_newest` and `_body_bytes` as they were when `_lags` ran last."""
+        self._pace = BodyPace()
         self._since = 0.0
         """When the connection became idle, or when the head of the next request began to arrive."""
         self._begun = False
@@ -171,7 +168,7 @@ class _Connection(asyncio.Protocol):
         if self._active is not None:
             self._active.leave()
         self._active = self._newest = None  # they hold this connection
-        self._last_check = None, 0
+        self._pace.forget()
         self.resume_writing()
 
     def shutdown(self) -> None:
@@ -261,7 +258,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._head_bytes = 0
-        self._body_bytes += len(data)
+        self._pace.came += len(data)
         exchange = self._newest
         if exchange is not None and not exchange.complete and self._upgrade is None:
             exchange.add(data)
@@ -394,12 +391,5 @@ class _Connection(asyncio.Protocol):
     def _lags(self) -> bool:
         """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
         coming."""
-        exchange, (checked, came) = self._newest, self._last_check
-        self._last_check = exchange, self._body_bytes
-        return (
-            exchange is not None
-            and exchange is checked
-            and exchange.more
-            and not self._paused
-            and self._body_bytes - came < SLOWEST_BYTES
-        )
+        newest = self._newest
+        return newest is not None and self._pace.lags(newest) and newest.more and not self._paused
