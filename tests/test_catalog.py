@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.offers import make_catalog, model, offer, price, route
 from tollgate.catalog import ANONYMOUS, EVERYTHING, Access, access_of, may_use, model_entry
-from tollgate.config.model import Pricing, Volume
+from tollgate.config.pricing import Pricing, Volume
 from tollgate.routing import make_route
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.config.model import PriceWindow, Pricing, Volume
+from tollgate.config.pricing import PriceWindow, Pricing, Volume
 from tollgate.tariff import Tariff, price_usage, upper_bound
 from tollgate.usage import Usage
 

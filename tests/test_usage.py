@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.config.model import Pricing
+from tollgate.config.pricing import Pricing
 from tollgate.tariff import Tariff, price_usage
 from tollgate.usage import MAX_TOKENS, Usage, from_hub
 

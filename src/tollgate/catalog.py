@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from tollgate.config.model import VOLUME_BOUNDS, Model, Pricing, Volume, names_match
+from tollgate.config.model import Model, names_match
+from tollgate.config.pricing import VOLUME_BOUNDS, Pricing, Volume
 from tollgate.money import show
 from tollgate.routing import Route
 from tollgate.tariff import Tariff

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tollgate.catalog_yaml import Flow, Quoted
-from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
+from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
 from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, show
 

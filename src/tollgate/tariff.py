@@ -23,7 +23,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from tollgate.config.model import FLAT_PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
+from tollgate.config.pricing import FLAT_PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
 from tollgate.money import CONTEXT, USD, round_cost
 
 if TYPE_CHECKING:

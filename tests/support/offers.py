@@ -4,7 +4,8 @@ from decimal import Decimal
 
 from tollgate.catalog import catalog_of, grouped, make_model
 from tollgate.config.load import Mark
-from tollgate.config.model import Model, Pricing, Timeouts
+from tollgate.config.model import Model, Timeouts
+from tollgate.config.pricing import Pricing
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.routing import make_route
 from tollgate.tariff import Tariff

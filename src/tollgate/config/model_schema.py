@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from tollgate.config import image_schema
-from tollgate.config.model import PRICES, TOKEN_PRICES, VOLUME_BOUNDS, ModelType
+from tollgate.config.model import ModelType
+from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
 from tollgate.config.schema import (
     ENCODINGS,
     Schema,

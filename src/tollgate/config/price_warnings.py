@@ -13,7 +13,8 @@ from decimal import Decimal
 from statistics import median
 
 from tollgate.config.load import Problem, find
-from tollgate.config.model import Gateway, Model, Pricing, Provider
+from tollgate.config.model import Gateway, Model, Provider
+from tollgate.config.pricing import Pricing
 from tollgate.money import CONTEXT, show
 from tollgate.wording import path_text
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of, read_only
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
-from tollgate.config.model import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
+from tollgate.config.pricing import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
 from tollgate.money import decimal_of, show
 
 _MAX_WHOLE = 12

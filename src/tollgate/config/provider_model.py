@@ -8,8 +8,9 @@ from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS, PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
-from tollgate.config.model import PRICES, Model, ModelType, Pricing, Provider, names_match
+from tollgate.config.model import Model, ModelType, Provider, names_match
 from tollgate.config.prices import read_decimal, read_pricing
+from tollgate.config.pricing import PRICES, Pricing
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.shape import found
 from tollgate.wording import path_text

@@ -9,7 +9,8 @@ from typing import get_args
 from starlette.responses import Response
 
 from tollgate.catalog import CatalogModel
-from tollgate.config.model import FLAT_PRICES, ModelType, Pricing
+from tollgate.config.model import ModelType
+from tollgate.config.pricing import FLAT_PRICES, Pricing
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.images.catalog import offers_of
