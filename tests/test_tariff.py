@@ -189,6 +189,27 @@ def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
     ) == Decimal(expected)
 
 
+@pytest.mark.parametrize(
+    ("at", "start", "end", "expected"),
+    [
+        pytest.param("2026-11-20T08:59", "09:00", "17:30", "2", id="before"),
+        pytest.param("2026-11-20T09:00", "09:00", "17:30", "1", id="its first minute"),
+        pytest.param("2026-11-20T17:29", "09:00", "17:30", "1", id="its last minute"),
+        pytest.param("2026-11-20T17:30", "09:00", "17:30", "2", id="behind"),
+        pytest.param("2026-11-21T12:00", "09:00", "17:30", "2", id="another day"),
+        pytest.param("2026-11-20T23:59", "12:00", "24:00", "1", id="to midnight"),
+        pytest.param("2026-11-21T00:00", "12:00", "24:00", "2", id="behind midnight"),
+        pytest.param("2026-11-23T01:59", "22:00", "02:00", "1", id="on Monday, of Sunday's"),
+        pytest.param("2026-11-23T22:00", "22:00", "02:00", "2", id="not on Monday"),
+    ],
+)
+def test_a_window_holds_from_its_start_to_before_its_end(at, start, end, expected):
+    friday_and_sunday = (PriceWindow({"prompt": Decimal(1)}, start, end, (5, 7)),)
+    assert cost(
+        Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at), windows=friday_and_sunday
+    ) == Decimal(expected)
+
+
 def test_a_window_is_in_utc_and_may_last_all_day():
     beijing = datetime(2026, 11, 18, 0, 45, tzinfo=timezone(timedelta(hours=8)))
     evening = (PriceWindow({"prompt": Decimal(1)}, "16:30", "17:00"),)
@@ -198,7 +219,7 @@ def test_a_window_is_in_utc_and_may_last_all_day():
     assert cost(Usage(input=1), {"prompt": "2"}, windows=weekend) == Decimal(2)
 
 
-@pytest.mark.parametrize("text", ["25:00", "12", "12:60", "noon", "1:1"])
+@pytest.mark.parametrize("text", ["24:01", "12", "12:60", "noon", "1:1"])
 def test_a_window_that_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="hour and minute"):
         tariff({}, windows=(PriceWindow({}, text, "00:00"),))
@@ -219,6 +240,13 @@ def test_a_service_tier_stays_in_proportion_on_a_long_prompt():
     assert cost(
         Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX
     ) == Decimal(215)
+
+
+def test_a_service_tier_in_a_proportion_that_never_ends_is_rounded_once():
+    long = (row({"prompt": "1"}, min_prompt_tokens=0),)
+    flex = {"service_tiers": {"flex": exact({"prompt": "2"})}}
+    assert cost(Usage(input=3), {"prompt": "3"}, service_tier="flex", volumes=long, **flex) == Decimal(2)
+    assert cost(Usage(input=1), {"prompt": "3"}, service_tier="flex", volumes=long, **flex) == Decimal("0.666666666667")
 
 
 def test_a_charge_says_which_prices_it_used():
@@ -254,6 +282,15 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
     assert upper_bound(100, 10, None, RATES, at=TUESDAY_NOON) == 0
     thinking = (row({"completion": "20"}, thinking=True),)
     assert upper_bound(0, 1, tariff({"completion": "2"}, volumes=thinking), RATES, at=TUESDAY_NOON) == Decimal(20)
+    priority = tariff(prices, service_tiers={"priority": exact({"prompt": "2", "completion": "6"})})
+    assert upper_bound(100, 10, priority, RATES, at=TUESDAY_NOON, service_tier="priority") == Decimal(200 + 60 + 7)
+    beside = tariff({"web_search": "0.5", "image": "3"})
+    assert upper_bound(0, 0, beside, RATES, at=TUESDAY_NOON, searches=4, images=2) == Decimal(8)
+
+
+def test_an_upper_bound_is_of_now_where_no_moment_is_given():
+    always = (PriceWindow({"prompt": Decimal(5)}, "00:00", "24:00"),)
+    assert upper_bound(1, 0, tariff({"prompt": "1"}, windows=always), RATES) == Decimal(5)
 
 
 def test_an_upper_bound_covers_shorter_requests_that_cost_more():

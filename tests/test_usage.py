@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tollgate.config.pricing import Pricing
 from tollgate.tariff import Tariff, price_usage
-from tollgate.usage import MAX_TOKENS, Usage, from_hub
+from tollgate.usage import MAX_TOKENS, Usage, beyond_belief, from_hub, with_whole_counts
 
 TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
 BUCKETS = (
@@ -115,6 +115,11 @@ def buckets(usage):
             id="searches and pictures",
         ),
         pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="whole numbers in other clothes"),
+        pytest.param({"input": Decimal(5), "output": Decimal("7.0")}, (), {"input": 5, "output": 7}, id="decimals"),
+        pytest.param({"output": 5}, (), {"output": 5}, id="an answer alone"),
+        pytest.param({"input": 5}, (), {"input": 5}, id="a prompt alone"),
+        pytest.param({"searches": 10_000, "input": MAX_TOKENS}, (), {"searches": 10_000, "input": MAX_TOKENS},
+                     id="the most that is believed"),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
         pytest.param(None, (), {}, id="no usage"),
         pytest.param({}, (), {}, id="empty usage"),
@@ -144,6 +149,9 @@ def test_every_token_lands_in_one_bucket(hub, excludes, expected):
         pytest.param({"input": "many"}, {}, "input was 'many'", id="a word"),
         pytest.param({"input": 1.5}, {}, "input was '1.5'", id="a fraction"),
         pytest.param({"input": True}, {}, "input was 'True'", id="a truth"),
+        pytest.param({"input": Decimal("1.5")}, {}, "input was '1.5'", id="a decimal fraction"),
+        pytest.param({"input": Decimal("Infinity")}, {}, "input was 'Infinity'", id="without end"),
+        pytest.param({"input": "9" * 20}, {}, "input was '99999", id="too many digits to read"),
         pytest.param({"input": [1]}, {}, "input was '[1]'", id="a list"),
         pytest.param({"searches": 10**9}, {"searches": 10_000}, "searches was", id="a billion searches"),
         pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no amount"),
@@ -161,6 +169,66 @@ def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
     assert buckets(usage) == expected
     assert len(usage.flags) == 1
     assert said in usage.flags[0]
+
+
+def test_totals_hold_every_bucket_once():
+    usage = Usage(
+        input=1, cache_read=2, cache_write=4, cache_write_1h=8, audio_input=16, audio_cache_read=32,
+        output=64, reasoning=128, audio_output=256, image_output=512,
+    )
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (63, 960, 1023)
+
+
+def test_a_part_is_taken_out_of_each_count_and_leaves_no_less_than_nothing():
+    whole = Usage(input=10, cache_read=20, cache_write=30, cache_write_1h=40, output=50, searches=2)
+    part = Usage(input=1, cache_read=2, cache_write=3, cache_write_1h=4, output=5)
+    assert whole.without(part) == Usage(9, 18, 27, 36, 45, searches=2)
+    assert part.without(whole) == Usage()
+
+
+def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
+    usage = Usage(
+        input=1, cache_read=2, cache_write=4, cache_write_1h=8, audio_input=16, audio_cache_read=32, output=64,
+        reasoning=128,
+    )
+    counts = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
+    told = {**dict.fromkeys(counts, 7), "tier": "x"}
+    assert usage.in_hub(told) == {
+        "input": 63, "output": 192, "cache_read": 34, "cache_write": 12, "cache_write_1h": 8, "reasoning": 128,
+        "tier": "x",
+    }
+    assert usage.in_hub({"output": 7}) == {"output": 192}
+
+
+def test_passes_of_other_models_are_told_by_name():
+    told = [{"model": "m", "input": 5}, {"input": 6}, {"model": 7, "input": 7}, "m"]
+    assert from_hub({"input": 9, "others": told}).others == (("m", Usage(input=5)),)
+
+
+@pytest.mark.parametrize(
+    ("hub", "said"),
+    [
+        pytest.param({"input": 10, "output": MAX_TOKENS}, [], id="all can be"),
+        pytest.param({"input": "10", "output": None, "cache_read": 2.0}, [], id="in other clothes"),
+        pytest.param({"input": 1, "output": MAX_TOKENS + 1}, ["output was 20000001"], id="one too many"),
+        pytest.param({"input": -1, "output": 1}, ["input was -1"], id="less than nothing"),
+        pytest.param({"output": "many", "input": 1.5}, ["output was many", "input was 1.5"], id="no whole numbers"),
+        pytest.param({"input": 1, "cache_read": "many"}, [], id="a word for a part: it counts as none"),
+        pytest.param({"cache_read": "9" * 19}, [f"cache_read was {'9' * 19}"], id="a part that is too large"),
+        pytest.param({"input": 1, "searches": 10**9, "cost": 10**9}, [], id="what is no count of tokens"),
+        pytest.param({}, [], id="nothing"),
+    ],
+)
+def test_counts_that_nobody_can_have_are_named(hub, said):
+    assert beyond_belief(hub) == said
+
+
+def test_counts_written_as_texts_become_integers():
+    told = {"input": "5", "output": 2.0, "cache_read": "many", "reasoning": None, "tier": "7"}
+    whole = with_whole_counts(told)
+    assert whole == {"input": 5, "output": 2, "cache_read": "many", "reasoning": None, "tier": "7"}
+    assert [type(count) for count in whole.values()] == [int, int, str, type(None), str]
+    assert told["input"] == "5"
 
 
 def test_a_cost_told_by_the_provider_keeps_its_figure():

@@ -332,16 +332,12 @@ def _matches(row: Volume, prompt: int, completion: int, thinking: bool) -> bool:
 
 
 def _moved(tier_price: Decimal, base: Decimal | None, moved: Decimal | None) -> Decimal:
-    """The tier's price in the proportion in which `base` became `moved`; exact, or to 30 digits where it never ends."""
+    """The tier's price in the proportion in which `base` became `moved`; where that never ends, to 80 digits
+    (`CONTEXT`)."""
     if not base or moved is None or moved == base:
         return tier_price
     exact = Fraction(tier_price) * Fraction(moved) / Fraction(base)
-    value = CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
-    return (
-        value
-        if len(value.as_tuple().digits) <= 30
-        else value.normalize(CONTEXT).quantize(Decimal(1).scaleb(-30), context=CONTEXT)
-    )
+    return CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
 def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
