@@ -118,7 +118,14 @@ async def test_an_empty_success_is_a_failure_that_another_route_may_mend(tmp_pat
         assert not await here.services.ledger.pending()
 
 
-async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path):
+SIGNED = FILE.replace(
+    'headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}',
+    'auth: {kind: signed, adds: {headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}}}',
+).replace("headers: {Authorization: $nothing}", "auth: false")
+
+
+@pytest.mark.parametrize("file", [FILE, SIGNED], ids=["a header", "auth"])
+async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path, file):
     """An empty 202 whose header says where to ask, lines while it runs, a 303 to a signed address, an archive there."""
     said = [
         (202, {"location": "jobs/7"}, b""),
@@ -137,7 +144,7 @@ async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path):
 
         return status, told, chunks()
 
-    async with inprocess(tmp_path, providers={"acme": FILE}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
+    async with inprocess(tmp_path, providers={"acme": file}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
         before = here.balance()
         made = (await here.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})).json()
         seen = [made["data"]["status"]]

@@ -76,6 +76,10 @@ def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = 
             "Headers of this call.",
             {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."},
         ),
+        "auth": boolean(
+            "Whether the provider's `auth` authorises this call; false for an address that is signed already.",
+            default=True,
+        ),
         "body": template("What is sent; `$` is {input, model}."),
         "encoding": text("How the body is sent.", enum=list(get_args(StepEncoding)), default="json"),
         "framing": text(

@@ -136,7 +136,8 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[st
     if step.body is not None:
         body, headers["content-type"] = _encode(step, step.body(values))
     headers.setdefault("accept", "text/event-stream" if step.framing == "sse" else "application/json")
-    return call_to(offer, step.method, url, headers, body)
+    call = call_to(offer, step.method, url, headers, body)
+    return call if step.auth else replace(call, auth=None)
 
 
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:

@@ -104,6 +104,7 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         else {}
     )
     encoding, framing, answers = node.get("encoding"), node.get("framing"), node.get("answers")
+    auth = node.get("auth")
     if called is None or result is None:
         return None
     method, url, hosts = called
@@ -118,6 +119,7 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         hosts,
         cast("StepFraming", framing.value) if isinstance(framing, Scalar) else None,
         frozenset(cast("list[int]", plain(answers))) if isinstance(answers, List) else frozenset(),
+        not isinstance(auth, Scalar) or auth.value is not False,
     )
 
 

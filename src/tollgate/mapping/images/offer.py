@@ -40,6 +40,8 @@ class Step:
     """The answer is a stream, and `result` reads the list of its events."""
     answers: frozenset[int] = frozenset()
     """Statuses beside those of a success that `result` reads."""
+    auth: bool = True
+    """Whether the provider's `auth` authorises this call: a signed address refuses a second authorisation."""
 
 
 @dataclass(frozen=True, slots=True)
