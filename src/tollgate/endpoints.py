@@ -118,11 +118,18 @@ async def _models(request: Request) -> Reply:
         listing = await asyncio.to_thread(catalog.listing, access)
     packed = _takes_gzip(request.headers.get("accept-encoding", ""))
     headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
-    if request.headers.get("if-none-match", "").encode() in (listing.etag, listing.packed_etag):
+    if _names_one(request.headers.get("if-none-match", ""), listing.etag, listing.packed_etag):
         return Reply(304, headers)
     if packed:
         return Reply(200, [*headers, (b"content-encoding", b"gzip")], listing.packed)
     return Reply(200, headers, listing.body)
+
+
+def _names_one(asked: str, *tags: bytes) -> bool:
+    """Whether `If-None-Match` names one of these tags (RFC 9110, 13.1.2): a list, compared without the `W/` that a
+    proxy which packs answers itself (nginx) puts in front; `*` names any."""
+    named = (tag.strip().removeprefix("W/").encode() for tag in asked.split(","))
+    return asked.strip() == "*" or any(tag in tags for tag in named)
 
 
 def _takes_gzip(accepted: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 
 import jsonschema
@@ -508,6 +509,8 @@ BAD = {
     ),
     "unknown model": ("chat", {"model": "missing-1", "messages": []}, None),
     "no input": ("responses", {"model": "echo"}, "input"),
+    "an item that says nothing": ("responses", {"model": "echo", "input": [{}]}, "input[0].role"),
+    "a role that is no word": ("chat", {"model": "echo", "messages": [{"role": {}}]}, "messages.[0].role"),
     "orphan output": (
         "responses",
         {"model": "echo", "input": [{"type": "function_call_output", "call_id": "c", "output": ""}]},
@@ -527,6 +530,7 @@ async def test_bad_requests_are_named(sandbox, protocol, body, param):
     assert heard.status == (404 if param is None else 400)
     assert heard.json["error"]["param"] == param
     assert heard.json["error"]["message"]
+    assert not re.search("None|dict", heard.json["error"]["message"])  # PITFALLS 16
 
 
 @pytest.mark.parametrize(

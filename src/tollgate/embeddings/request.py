@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
+from tollgate.mapping.values import json_text
 from tollgate.wording import clipped
 
 Item = str | list[int]
@@ -102,5 +103,5 @@ def _check_ids(ids: list[object], where: str) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value in a message, short: a caller may have sent a megabyte."""
-    return clipped("null" if value is None else repr(value) if not isinstance(value, bool) else str(value).lower(), 60)
+    """A value in a message as the caller wrote it, JSON, and short: a caller may have sent a megabyte."""
+    return clipped(json_text(value), 60)

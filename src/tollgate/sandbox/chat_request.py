@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tollgate.sandbox import counting
-from tollgate.sandbox.faults import Fault, wrong
+from tollgate.sandbox.faults import Fault, chosen, wrong
 from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons, strings
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -40,9 +40,7 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
 
 def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:
     role = message.get("role")
-    if role not in _ROLES:
-        raise Fault(400, f"Invalid value: '{role}'. Supported values are: {', '.join(repr(r) for r in _ROLES)}.",
-                    param=f"{where}.role", code="invalid_value")
+    chosen(role, _ROLES, f"{where}.role", "chat")
     if role not in ("tool", "function"):
         gather.closed(where)
     if role == "assistant":
@@ -87,8 +85,8 @@ def _content(gather: Gather, role: str, content: object, where: str) -> list[str
                             param=f"{where}.content.[{index}].{kind}", code="missing_required_parameter")
             gather.picture(role, part)
         else:
-            raise Fault(400, f"Invalid value: '{kind}'. Supported values are: 'text', 'image_url', 'input_audio', "
-                             f"'refusal' and 'file'.", param=f"{where}.content.[{index}].type", code="invalid_value")
+            known = ("text", "image_url", "input_audio", "refusal", "file")
+            chosen(kind, known, f"{where}.content.[{index}].type", "chat")
     return texts
 
 

@@ -53,7 +53,9 @@ def embed(
 ) -> dict[str, object]:
     """The embeddings answer; `usage` overrides the counted tokens, `silent` leaves usage out."""
     inputs = texts_of(body)
-    size = body.get("dimensions", DEFAULT_DIMENSIONS)
+    size = body.get("dimensions")
+    if size is None:
+        size = DEFAULT_DIMENSIONS
     if not isinstance(size, int) or size not in DIMENSIONS:
         listed = ", ".join(map(str, DIMENSIONS))
         raise Fault(400, f"Invalid value for 'dimensions': {size}. Supported values are: {listed}.", param="dimensions",

@@ -52,15 +52,35 @@ class Fault(Exception):
         return orjson.dumps({"error": self.detail(dialect)})
 
 
+_KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "an object"}
+
+
 def missing(param: str, dialect: str) -> Fault:
     """A required field is not there."""
     text = f"{param}: Field required" if dialect == "messages" else f"Missing required parameter: '{param}'."
     return Fault(400, text, param=param, code="missing_required_parameter")
 
 
+def chosen(found: object, known: tuple[str, ...], param: str, dialect: str) -> None:
+    """Raise unless a required field is one of the words it may be."""
+    if found is None:
+        raise missing(param, dialect)
+    if not isinstance(found, str):
+        raise wrong(param, found, "a string", dialect)
+    if found not in known:
+        *others, last = (repr(word) for word in known)
+        raise Fault(400, f"Invalid value: '{found}'. Supported values are: {', '.join(others)}, and {last}.",
+                    param=param, code="invalid_value")
+
+
 def wrong(param: str, found: object, wanted: str, dialect: str) -> Fault:
     """A field has the wrong type."""
     if dialect == "messages":
         return Fault(400, f"{param}: Input should be {wanted}", param=param)
-    return Fault(400, f"Invalid type for '{param}': expected {wanted}, but got {type(found).__name__} instead.",
+    return Fault(400, f"Invalid type for '{param}': expected {wanted}, but got {_kind_of(found)} instead.",
                  param=param, code="invalid_type")
+
+
+def _kind_of(value: object) -> str:
+    """A value's type as JSON names it: a caller never wrote a `NoneType` or a `dict`."""
+    return _KINDS.get(type(value), "null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tollgate.sandbox import counting, signing
-from tollgate.sandbox.faults import Fault, wrong
+from tollgate.sandbox.faults import Fault, chosen, wrong
 from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons
 
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text")
@@ -83,13 +83,7 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
 
 def _message(gather: Gather, item: Mapping[str, object], where: str) -> None:
     role = item.get("role")
-    if role not in ("user", "assistant", "system", "developer"):
-        raise Fault(
-            400,
-            f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
-            param=f"{where}.role",
-            code="invalid_value",
-        )
+    chosen(role, ("assistant", "system", "developer", "user"), f"{where}.role", "responses")
     if role == "assistant" and not gather.open_calls:
         gather.assistant()
     content = item.get("content")
@@ -119,13 +113,8 @@ def _parts(gather: Gather, role: str, content: object, where: str) -> list[str]:
             if role == "tool":
                 texts.append("(a picture)")
         else:
-            raise Fault(
-                400,
-                f"Invalid value: '{kind}'. Supported values are: 'input_text', 'input_image', 'output_text', "
-                f"'refusal', and 'input_file'.",
-                param=f"{where}[{index}].type",
-                code="invalid_value",
-            )
+            known = ("input_text", "input_image", "output_text", "refusal", "input_file")
+            chosen(kind, known, f"{where}[{index}].type", "responses")
     return texts
 
 
