@@ -54,6 +54,29 @@ def test_attempts_count_where_they_were_made(tmp_path: Path) -> None:
     ]
 
 
+def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: Path) -> None:
+    prices = '{"prompt":"2","completion":"10","input_cache_read":"0.5","request":"0.001","unit":1000000}'
+    used = {"input_tokens": 1000, "cache_read_tokens": 3000, "output_tokens": 250, "reasoning_tokens": 300}
+    write(
+        tmp_path, 10,
+        {**used, "prices": prices, "price_rule": "base", "cost": Decimal("0.01")},
+        {**used, "prices": prices, "price_rule": "flex", "cost": Decimal("0.005")},
+        {**used, "prices": prices, "cost": 0, "outcome": "upstream_error"},
+        {"prices": '{"price":"0.04","per":"image","unit":1}', "images": 2, "cost": Decimal("0.08")},
+        {"cost": Decimal("0.3")},
+    )
+    assert open_usage(tmp_path).execute(REPORTS["by-kind"][1]).fetchall() == [
+        ("other", 0, 0.3, 75.9),
+        ("images", 2, 0.08, 20.3),
+        ("reasoning", 900, 0.0045, 1.1),
+        ("output", 750, 0.00375, 0.9),
+        ("input", 3000, 0.003, 0.8),
+        ("cache read", 9000, 0.00225, 0.6),
+        ("calls", 4, 0.0015, 0.4),
+    ]
+    assert open_usage(tmp_path / "none").execute(REPORTS["by-kind"][1]).fetchall() == []
+
+
 @pytest.mark.parametrize("newer", [False, True], ids=["older files alone", "beside newer ones"])
 def test_files_of_an_older_program_have_the_newer_columns_empty(tmp_path: Path, newer: bool) -> None:
     write(tmp_path, 10, {"provider": "a"}, lacking=("metadata", "earlier_attempts", "price_rule"))

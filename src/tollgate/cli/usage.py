@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _REPORTS = (
-    "summary", "by-model", "by-key", "by-account", "by-provider", "by-attempt", "by-endpoint", "by-day", "by-hour",
-    "errors", "slow", "requests",
+    "summary", "by-model", "by-key", "by-account", "by-provider", "by-attempt", "by-kind", "by-endpoint", "by-day",
+    "by-hour", "errors", "slow", "requests",
 )
 
 

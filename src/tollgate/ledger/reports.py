@@ -55,6 +55,38 @@ def _by(what: str, order: str = "cost DESC, requests DESC, 1") -> str:
 FROM usage GROUP BY ALL ORDER BY {order}"""
 
 
+def _price(name: str, *otherwise: str) -> str:
+    """A price of the list in force, or the first of the others that it has."""
+    listed = [f"try_cast(nullif(prices, '')->>'{each}' AS DOUBLE)" for each in (name, *otherwise)]
+    return f"coalesce({', '.join(listed)}, 0)"
+
+
+_KINDS = ", ".join(
+    f"{{'kind': '{kind}', 'amount': coalesce({amount}, 0), 'due': coalesce({amount}, 0) * {price}}}"
+    for kind, amount, price in (
+        ("input", "input_tokens", _price("prompt")),
+        ("cache read", "cache_read_tokens", _price("input_cache_read", "prompt")),
+        ("cache write", "cache_write_tokens", _price("input_cache_write", "prompt")),
+        ("output", "output_tokens", _price("completion")),
+        ("reasoning", "reasoning_tokens", _price("internal_reasoning", "completion")),
+        ("searches", "searches", f"{_price('web_search')} * {_price('unit')}"),
+        ("images", "images", f"{_price('image')} * {_price('unit')}"),
+        ("calls", "(cost > 0)::INTEGER", f"{_price('request')} * {_price('unit')}"),
+        ("other", "0", "0"),
+    )
+)
+_BY_KIND = f"""WITH listed AS (SELECT cost::DOUBLE AS cost, images > 0 AS drew, [{_KINDS}] AS kinds FROM usage),
+each AS (SELECT cost, drew, list_sum(list_transform(kinds, lambda each: each.due)) AS whole,
+    unnest(kinds, recursive := true) FROM listed),
+shares AS (SELECT kind, amount, CASE WHEN whole > 0 THEN cost * due / whole
+    WHEN kind = if(drew, 'images', 'other') THEN cost ELSE 0 END AS cost FROM each)
+SELECT kind, sum(amount)::BIGINT AS amount, round(sum(cost), 6) AS cost,
+    round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
+FROM shares GROUP BY kind HAVING sum(amount) > 0 OR sum(cost) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
+"""No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
+hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
+"""
+
 REPORTS: dict[str, tuple[str, str]] = {
     "summary": ("everything in one row", f"""SELECT
        count(*) AS requests, {_FAILED} AS failed, coalesce(sum(cost), 0) AS cost,
@@ -78,6 +110,7 @@ FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', '
       FROM (SELECT unnest(from_json(earlier_attempts, '["JSON"]')) AS attempt FROM usage))
 GROUP BY ALL ORDER BY failed DESC, attempts DESC, provider""",
     ),
+    "by-kind": ("what went for prompts, caches, output, searches, pictures and calls, by base prices", _BY_KIND),
     "by-endpoint": ("the same for each endpoint and pair of protocols", _by(
         "endpoint, client_protocol AS client, upstream_protocol AS upstream")),
     "by-day": ("the same for each UTC day", _by("CAST(time AS DATE) AS day", "day")),
