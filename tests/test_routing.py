@@ -101,7 +101,9 @@ def test_an_embedding_model_serves_embeddings():
         pytest.param(Needs(images=True), {"input_modalities": ("text", "image")}, id="pictures"),
         pytest.param(Needs(audio=True), {"input_modalities": ("text", "audio")}, id="audio"),
         pytest.param(Needs(files=True), {"can": {"files": True}}, id="files"),
+        pytest.param(Needs(files=True), {"input_modalities": ("text", "file")}, id="files by modality"),
         pytest.param(Needs(prompt_tokens=500), {"context": 1000}, id="a long prompt"),
+        pytest.param(Needs(prompt_tokens=500), {"context": 0}, id="a long prompt where no length is known"),
         pytest.param(Needs(tools=True), {"parameters": ("tools",)}, id="tools by parameter"),
         pytest.param(Needs(tools=True), {"can": {"tools": True}}, id="tools by ability"),
         pytest.param(Needs(schema=True), {"can": {}}, id="schemas unless denied"),
@@ -186,6 +188,8 @@ def test_when_all_cool_the_first_to_recover_is_tried():
     for name, seconds in (("a", 50), ("b", 20), ("c", 90)):
         health.failed(f"{name}/large-1", name, "rate_limited", retry_after=seconds)
     assert tried(model, health=health) == ["b:chat"]
+    steady_one = of(route("a"), route("b"), route("c"), route("d", priority=9))
+    assert tried(steady_one, health=health, attempts=4) == ["d:chat", "b:chat", "a:chat", "c:chat"]
 
 
 def test_a_single_route_is_tried_even_when_it_cools():
@@ -230,6 +234,9 @@ class TestSticky:
         sticky.get(b"1")
         sticky.remember(b"3", "a")
         assert (sticky.get(b"1"), sticky.get(b"2"), len(sticky)) == ("a", None, 2)
+        sticky.remember(b"3", "b")  # answered again, though nobody asked for its route
+        sticky.remember(b"4", "a")
+        assert (sticky.get(b"1"), sticky.get(b"3")) == (None, "b")
 
 
 CONVERSATIONS = {
@@ -277,6 +284,16 @@ def test_other_openings_have_other_fingerprints():
         {"messages": [{"role": "user", "content": "\ud800"}]},
     ]
     assert len({fingerprint("acc", "m", body) for body in bodies}) >= len(bodies) - 1
+
+
+def test_a_fingerprint_is_of_the_first_8_kb_however_they_are_cut():
+    def of_texts(*texts):
+        return fingerprint("acc", "m", {"messages": [{"role": "system", "content": text} for text in texts]})
+
+    half, longer = "x" * 4096, "x" * 9000
+    assert of_texts(longer) == of_texts(longer + "y") == of_texts(longer, "z")
+    assert of_texts(half, half, "y") == of_texts(half, half, "z")
+    assert of_texts(half, half[:100], "y") != of_texts(half, half[:100], "z")
 
 
 @given(
