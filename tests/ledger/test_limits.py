@@ -96,6 +96,24 @@ def test_a_changed_limit_applies_at_once(clock: Clock) -> None:
     assert limits.admit(key(rpm=100)).requests is not None
 
 
+def test_a_changed_limit_keeps_the_share_that_was_left(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(tpm=100), 60)
+    raised = limits.admit(key(tpm=1000), 150).tokens
+    assert raised is not None and (raised.limit, raised.remaining) == (1000, 250)
+    lowered = limits.admit(key(tpm=40), 1).tokens
+    assert lowered is not None and (lowered.limit, lowered.remaining) == (40, 9)
+
+
+def test_a_limit_of_nothing_admits_nothing_until_it_is_raised(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    with pytest.raises(RateLimited) as refused:
+        limits.admit(key(rpm=0))
+    assert refused.value.retry_after == 60
+    admitted = limits.admit(key(rpm=2)).requests
+    assert admitted is not None and admitted.remaining == 1
+
+
 def test_full_buckets_are_forgotten(clock: Clock) -> None:
     limits = RateLimits(clock)
     for number in range(4096):

@@ -18,7 +18,7 @@ from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavaila
 from tollgate.health import tell_failure
 from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
-from tollgate.ledger.usage_row import attempts_text
+from tollgate.ledger.usage_row import FailedAttempt, attempts_text
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
@@ -96,7 +96,7 @@ class Exchange:
         self.context: Context | None = None
         self.hold: Hold | None = None
         self.attempts = 0
-        self.failed: list[dict[str, Any]] = []
+        self.failed: list[FailedAttempt] = []
         """The attempts that gave no answer, as rows tell them."""
         self.last_attempt = 0
         """The number of the attempt after which there is no other route; 0 where nobody has counted them."""

@@ -31,7 +31,7 @@ from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import attempted, check_storable, job_facts, route_of, with_state
 from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation
-from tollgate.ledger.usage_row import failed_attempt
+from tollgate.ledger.usage_row import FailedAttempt, failed_attempt
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
@@ -133,7 +133,7 @@ class Jobs:
     async def _begin(
         self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms
     ) -> Generation:
-        failed = None
+        failed: FailedAttempt | None = None
         try:
             while True:
                 offer, job_input = offers[0]
@@ -186,7 +186,7 @@ class Jobs:
             raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return answer
 
-    def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> dict[str, Any]:
+    def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> FailedAttempt:
         """What the row will tell of an attempt that failed, if there is another one."""
         return failed_attempt(offer.provider, offer.model.upstream, error, (self.clock() - began) * 1000)
 
@@ -194,7 +194,7 @@ class Jobs:
         self,
         generation: Generation,
         offers: list[tuple[ImageOffer, dict[str, Any]]],
-        failed: dict[str, Any] | None = None,
+        failed: FailedAttempt | None = None,
     ) -> None:
         """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
         task = self.services.settlements.spawn(self._call(generation, offers, failed))
@@ -203,7 +203,7 @@ class Jobs:
         task.add_done_callback(_unheard)
 
     async def _call(
-        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], failed: dict[str, Any] | None
+        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], failed: FailedAttempt | None
     ) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
         for offer, job_input in offers:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tollgate.images.billing import Terms
     from tollgate.images.calls import StepAnswer
     from tollgate.ledger import Generation
+    from tollgate.ledger.usage_row import FailedAttempt
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.mapping.images.outcome import Outcome
 
@@ -109,9 +110,8 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
     return {name: getattr(after, name) for name in names}
 
 
-def attempted(generation: Generation, offer: ImageOffer, failed: dict[str, Any] | None = None) -> Generation:
-    """The job with one more attempt, at the provider of `offer`, because of the one that `failed`
-    (`usage_row.failed_attempt`)."""
+def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt | None = None) -> Generation:
+    """The job with one more attempt, at the provider of `offer`, because of the one that `failed`."""
     earlier = [*generation.row.get("earlier", ()), failed] if failed else None
     return replace(
         generation,

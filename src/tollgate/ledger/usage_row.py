@@ -6,11 +6,11 @@ Columns may be added at the end; a name or a meaning never changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import orjson
 
@@ -169,8 +169,19 @@ COLUMNS: tuple[Column, ...] = (
     ),
 )
 
-def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms: float) -> dict[str, Any]:
-    """An entry of `earlier_attempts`; `ms` is the time from the attempt's begin to its failure."""
+class FailedAttempt(TypedDict):
+    """An entry of `earlier_attempts`, as its column says. A request keeps a list of them, and so does the stored row of
+    an image job (under `earlier`), because a job outlives its request."""
+
+    provider: str
+    upstream_model: str
+    error: str
+    status: int | None
+    ms: float
+
+
+def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms: float) -> FailedAttempt:
+    """The entry of an attempt that ended in `error`, `ms` milliseconds after it began."""
     status = (
         error.upstream_status if isinstance(error, UpstreamFailed)
         else error.status if isinstance(error, UpstreamRejected)
@@ -182,7 +193,7 @@ def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms:
     }
 
 
-def attempts_text(failed: Sequence[Mapping[str, Any]]) -> str | None:
+def attempts_text(failed: Sequence[FailedAttempt]) -> str | None:
     """`earlier_attempts` of these entries."""
     return orjson.dumps(failed).decode() if failed else None
 
