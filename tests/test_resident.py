@@ -101,15 +101,69 @@ def test_dropped_code_is_not_resident_until_it_is_called() -> None:
     assert called.strip() == "[(2,)]"
 
 
-def test_where_mappings_are_not_told_no_code_is_dropped(tmp_path) -> None:
-    resident.drop_code(tmp_path / "none")
+MAPPED = """\
+10000-13000 r-xp 00000000 08:01 11 /lib/clean.so
+Rss:                  12 kB
+Private_Dirty:         0 kB
+20000-21000 r-xp 00000000 08:01 12 /lib/put right.so
+Private_Dirty:         4 kB
+30000-31000 rw-p 00000000 08:01 11 /lib/clean.so
+Private_Dirty:         0 kB
+40000-41000 r-xp 00000000 00:00 0 [vdso]
+Private_Dirty:         0 kB
+50000-51000 r-xp 00000000 00:00 0
+Private_Dirty:         0 kB
+"""
+
+
+class Library:
+    """A C library that notes what it is asked for; it has none of the `missing` calls."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+        self.asked: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name in self.missing:
+            raise AttributeError(name)
+        return lambda *args: self.asked.append((name, *(getattr(each, "value", each) for each in args)))
+
+
+@pytest.mark.parametrize(
+    ("mapped", "advised"),
+    [
+        pytest.param(MAPPED, [("madvise", 0x10000, 0x3000, 4)], id="code of files that nothing was written to"),
+        pytest.param(None, [], id="no mappings are told"),
+    ],
+)
+def test_code_is_dropped_as_it_stands_in_its_file(tmp_path, monkeypatch, mapped, advised) -> None:
+    library = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    if mapped is not None:
+        (tmp_path / "smaps").write_text(mapped)
+    resident.drop_code(tmp_path / "smaps")
+    assert library.asked == advised
+
+
+@pytest.mark.parametrize("missing", [(), ("mallopt",), ("malloc_trim",), ("madvise",)], ids=str)
+def test_what_a_c_library_lacks_is_left_out(monkeypatch, missing) -> None:
+    library = Library(*missing)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    resident.one_heap()
+    resident.trim()
+    resident.drop_code(Path(os.devnull))
+    assert library.asked == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
 
 
 def test_another_c_library_is_left_alone(monkeypatch) -> None:
+    asked = []
+
     def none_such(name):
+        asked.append(name)
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", none_such)
     resident.one_heap()
     resident.trim()
     resident.drop_code()
+    assert asked == [None, None, None]

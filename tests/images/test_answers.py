@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import threading
 import zipfile
 from decimal import Decimal
 
@@ -54,6 +55,19 @@ def archive(*names, content=PICTURE):
 )
 async def test_a_body_becomes_a_value(raw, kind, framing, value):
     assert await read_body(raw, kind, framing) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "beside"),
+    [(b'{"id": 1}', False), (b'{"id": 100}', True), (archive("a.png", content=b"").ljust(10), True)],
+    ids=["small", "large", "archive"],
+)
+async def test_large_bodies_and_archives_are_read_beside_the_event_loop(monkeypatch, raw, beside):
+    read, threads = answers._read, []
+    monkeypatch.setattr(answers, "_LARGE", 10)
+    monkeypatch.setattr(answers, "_read", lambda *args: threads.append(threading.current_thread()) or read(*args))
+    assert await read_body(raw, "application/json") is not None
+    assert [thread is not threading.main_thread() for thread in threads] == [beside]
 
 
 @pytest.mark.parametrize(
