@@ -344,6 +344,18 @@ async def test_an_unread_body_is_read_to_its_end_before_its_connection_ends(begi
     assert server.closed and server.statuses == [401]
 
 
+async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch):
+    monkeypatch.setattr("tollgate.engines.http1.MOST_DROPPED", 1000)
+    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server = await Server(early).exchange([head + b"3\r\nabc\r\n"], left=False)
+    for _ in range(10):
+        assert not server.closed
+        await server.http.handle(RawData(b"64\r\n" + b"x" * 100 + b"\r\n"))
+    await server.http.handle(RawData(b"1\r\nx\r\n"))
+    assert server.closed and server.statuses == [401]
+
+
 async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
     early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
     post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n"

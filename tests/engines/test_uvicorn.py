@@ -413,6 +413,19 @@ async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_be
     assert client.statuses == [401] and client.transport.closed
 
 
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "ending"])
+async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch, more):
+    monkeypatch.setattr("tollgate.engines.uvicorn.MOST_DROPPED", 1000)
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n" + more + b"Transfer-Encoding: chunked\r\n\r\n"
+    await client.exchange([head + b"3\r\nabc\r\n"], left=False)
+    for _ in range(10):
+        assert not client.transport.closed
+        await client.exchange([b"64\r\n" + b"x" * 100 + b"\r\n"], left=False)
+    await client.exchange([b"1\r\nx\r\n"], left=False)
+    assert client.statuses == [401] and client.transport.closed
+
+
 async def test_a_client_that_reads_slowly_is_waited_for():
     sent = []
 

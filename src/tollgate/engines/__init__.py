@@ -34,6 +34,9 @@ SLOWEST_BYTES = 32 * 1024
 """Of a request's body, the least that must come while an idle connection would be kept, some 400 bytes a second; over
 HTTP/2 also of an answer, the least that must be taken in `STUCK_SECONDS`. Without it, a byte a minute keeps a request
 and what it holds for good."""
+MOST_DROPPED = 64 << 20
+"""Of a request's body, the most that is read behind an answer that did not wait for it, so that its client sees the
+answer: twice the largest body of the default settings. Without it, whoever has no key could send for ever."""
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
 

@@ -23,7 +23,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.utils import suppress_body
 
-from tollgate.engines import MAX_HEAD_BYTES
+from tollgate.engines import MAX_HEAD_BYTES, MOST_DROPPED
 from tollgate.engines.body_pace import BodyPace
 from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.streams import forget_unread
@@ -108,6 +108,8 @@ class Http1:
         """Nothing more is sent."""
         self._lingers = False
         """The last answer is out, the rest of its request's body is still being read, for nobody."""
+        self._dropped = 0
+        """Bytes read so."""
         self._stream: HTTPStream | None = None
         self._head: _Head | None = None
         """Of the request that is being answered."""
@@ -362,8 +364,9 @@ class Http1:
             await self._close()
 
     async def _drop_rest(self) -> None:
+        self._dropped += sum(len(piece) for piece in self._arrived if isinstance(piece, bytes))
         self._arrived.clear()
-        if self._deaf or self._head is None or self._head.whole:
+        if self._deaf or self._head is None or self._head.whole or self._dropped > MOST_DROPPED:
             await self._close()
 
     async def _close(self) -> None:

@@ -57,6 +57,7 @@ class HttpExchange:
         "_wire",
         "complete",
         "continues",
+        "dropped",
         "gone",
         "head",
         "keep",
@@ -80,6 +81,8 @@ class HttpExchange:
         """The body has not come to its end."""
         self.unread = 0
         """Bytes of the body that wait for the application."""
+        self.dropped = 0
+        """Bytes of the body that came behind the whole answer, for nobody."""
         self.gone = False
         """The client has left."""
         self.started = False

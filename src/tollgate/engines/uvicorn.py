@@ -21,6 +21,7 @@ from tollgate.engines import (
     KEEP_ALIVE_SECONDS,
     LAST_CALL_SECONDS,
     MAX_HEAD_BYTES,
+    MOST_DROPPED,
     STUCK_SECONDS,
     UNREAD_SECONDS,
     Stopped,
@@ -260,10 +261,16 @@ class _Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._pace.came += len(data)
         exchange = self._newest
-        if exchange is not None and not exchange.complete and self._upgrade is None:
-            exchange.add(data)
-            if exchange.unread > MOST_UNREAD:
-                self._pause()
+        if exchange is None or self._upgrade is not None:
+            return
+        if exchange.complete:
+            exchange.dropped += len(data)
+            if exchange.dropped > MOST_DROPPED:
+                self.transport.abort()
+            return
+        exchange.add(data)
+        if exchange.unread > MOST_UNREAD:
+            self._pause()
 
     def on_message_complete(self) -> None:
         if self._newest is not None and self._upgrade is None:
