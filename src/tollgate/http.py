@@ -143,6 +143,9 @@ def _has_body(scope: Scope) -> bool:
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
+_COMMENT = b": keep-alive\n"
+"""A comment line and no empty line behind it: official Go clients of 2026 took that for an event, and its data for broken
+JSON, which ended every stream that was silent once."""
 _REST_BYTES = 128 * 1024
 _REST_SECONDS = 0.1
 """Most clients write head and body at once, or one right after the other."""
@@ -359,4 +362,4 @@ class Responder:
     async def _comment(self) -> None:
         if not self.started:
             await self._start([])
-        await self._send({"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True})
+        await self._send({"type": "http.response.body", "body": _COMMENT, "more_body": True})

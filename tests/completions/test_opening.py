@@ -182,7 +182,7 @@ async def test_comments_keep_a_client_while_nothing_has_come(tmp_path):
     async with inprocess(tmp_path, **routes) as here:
         reply = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         comments, _, rest = reply.text.partition("event: ")
-        assert comments.startswith(": keep-alive\n\n") and "first" not in rest
+        assert comments.startswith(": keep-alive\n") and "first" not in rest
         assert "hello there" in rest
 
 

@@ -347,7 +347,9 @@ async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
             "/v1/chat/completions",
             {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=350ms]] hi"}]},
         )
-        assert reply.text.startswith(": keep-alive\n\n") and reply.text.endswith("data: [DONE]\n\n")
+        assert reply.text.startswith(": keep-alive\n") and reply.text.endswith("data: [DONE]\n\n")
+        blocks = [block.split("\n") for block in reply.text.removesuffix("\n\n").split("\n\n")]
+        assert all(any(line.startswith("data:") for line in block) for block in blocks)  # a comment is no block
         failed = await here.post(
             "/v1/chat/completions",
             {
