@@ -225,6 +225,29 @@ async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
         )
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+            "Vector store with id 'vs_1' not found.",
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]},
+            "File with id 'file_1' not found.",
+        ),
+    ],
+    ids=["vector store", "file"],
+)
+async def test_what_cannot_be_made_here_is_to_be_sent_itself(tmp_path, asked, said):
+    async with inprocess(tmp_path) as here:
+        refused = await here.post("/v1/responses", {"model": "sandbox/echo", **asked})
+        assert refused.status_code == 404
+        assert refused.json()["error"]["message"] == (
+            f"{said} Files and vector stores cannot be made here: send what they hold in the request itself."
+        )
+
+
 ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
 KEEPS = """
 provider: keeps

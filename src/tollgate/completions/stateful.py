@@ -17,6 +17,10 @@ _NOT_STORED = " Only a provider that speaks this format stores items: set `store
 stored."""
 
 
+_NOT_KEPT = " Files and vector stores cannot be made here: send what they hold in the request itself."
+_NEVER_MINTED = ("file_id", "vector_store_id")
+
+
 async def check_looked_up(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> None:
     """Refuse what was handed to another account and is looked up by its id (`looked_up_ids`). Raises `StateNotFound`.
     Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
@@ -59,7 +63,7 @@ class StateNotFound(NotFound):
             if field == "previous_response_id"
             else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
         )
-        cure = _NOT_STORED if field == ITEM else ""
+        cure = _NOT_STORED if field == ITEM else _NOT_KEPT if field.endswith(_NEVER_MINTED) else ""
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
         if field == "previous_response_id":
