@@ -144,8 +144,8 @@ def _has_body(scope: Scope) -> bool:
 
 
 _COMMENT = b": keep-alive\n"
-"""A comment line and no empty line behind it: official Go clients of 2026 took that for an event, and its data for broken
-JSON, which ended every stream that was silent once."""
+"""A comment line and no empty line behind it: OpenAI's Go client took that for an event, until late in 2026, and what it
+lacks for broken JSON, which ended every stream that was silent once."""
 _REST_BYTES = 128 * 1024
 _REST_SECONDS = 0.1
 """Most clients write head and body at once, or one right after the other."""
