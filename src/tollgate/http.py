@@ -144,7 +144,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 _COMMENT = b": keep-alive\n"
-"""A comment line and no empty line behind it: OpenAI's Go client took that for an event, until late in 2026, and what it
+"""A comment line and no empty line behind it: OpenAI's Go client took that for an event until late in 2026, and what it
 lacks for broken JSON, which ended every stream that was silent once."""
 _REST_BYTES = 128 * 1024
 _REST_SECONDS = 0.1
