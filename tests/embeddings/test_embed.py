@@ -254,7 +254,7 @@ async def test_a_total_alone_becomes_both_counts(tmp_path):
         ({**ONE, "input": []}, "failed to bind request: input is an empty list"),
         (
             {**ONE, "encoding_format": "int8"},
-            "failed to bind request: encoding_format is 'int8', wanted float or base64",
+            'failed to bind request: encoding_format is "int8", wanted float or base64',
         ),
         ({**ONE, "model": "acme/none"}, "failed to bind request: model not found: acme/none"),
         (
@@ -302,6 +302,15 @@ async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
         reply = await here.post("/v1/embeddings", ONE)
         assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
         assert here.balance() == Decimal(100)
+
+
+async def test_a_native_answer_with_fewer_vectors_than_inputs_is_the_providers_failure(tmp_path):
+    """SPEC: one embedding per entry. Whoever pairs texts with vectors would pair the wrong ones."""
+    few = {"object": "list", "data": [{"index": 0, "embedding": [0.25]}], "usage": {"prompt_tokens": 1}}
+    async with gateway(tmp_path, acme=lambda *_: (200, few)) as here:
+        assert (await here.post("/v1/embeddings", {**ONE, "input": ["a"]})).json()["data"] == few["data"]
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a", "b"]})
+        assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
 
 
 async def test_without_credits_it_is_a_403(tmp_path):

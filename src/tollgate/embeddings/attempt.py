@@ -115,11 +115,12 @@ class _Attempt:
         if kept is not None:
             hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
             part = _Part(items, tokens=_input_tokens(hub.get("usage")))
-            if whole:
+            if not whole:
+                part.vectors = cut(kept) or []
+                if len(part.vectors) == len(items):
+                    return part
+            elif kept.lists() > len(items):  # one embedding per entry (SPEC): their list, and one for each vector
                 part.native = kept
-                return part
-            part.vectors = cut(kept) or []
-            if len(part.vectors) == len(items):
                 return part
         async with self._parsing:
             raw = b"".join(blocks)

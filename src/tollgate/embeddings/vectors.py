@@ -56,6 +56,10 @@ class Native:
         block = getattr(self, where)
         setattr(self, where, block[:start] + said + block[end:])
 
+    def lists(self) -> int:
+        """How many JSON lists it holds at most: with fewer than one and one for each input, vectors are missing."""
+        return sum(block.count(b"[") for block in self.blocks())
+
     def blocks(self) -> list[bytes]:
         """The answer, in order."""
         return [block for block in (self.head, *self.middle, self.tail) if block]
