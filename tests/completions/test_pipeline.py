@@ -99,6 +99,37 @@ async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_p
     assert {name: row[name] for name in wanted} == wanted
 
 
+@pytest.mark.parametrize(
+    ("refusing", "statuses", "told", "row"),
+    [
+        pytest.param(["first"], (200, 200), 200, ("ok", "second", 1), id="another carries it"),
+        pytest.param(["first"], (200, 429), 500, ("upstream_error", "second", 1), id="another fails"),
+        pytest.param(["second"], (429, 200), 500, ("upstream_error", "first", 1), id="another failed before"),
+        pytest.param(["first", "second"], (200, 200), 400, ("rejected", "first", 1), id="no other"),
+    ],
+)
+async def test_a_route_that_cannot_carry_a_request_is_passed_over(tmp_path, refusing, statuses, told, row):
+    """Its refusal is told only where no route was called: a 400 would tell a client never to come back."""
+    refuse, called = "request: [{refuse: no seeds, when: $.seed}]", []
+    async with inprocess(
+        tmp_path,
+        providers={
+            name: provider(name, priority=place, more=refuse if name in refusing else "")
+            for place, name in enumerate(("first", "second"))
+        },
+        apps={
+            name: replying(status, GOOD, seen=called)
+            for name, status in zip(("first", "second"), statuses, strict=True)
+        },
+        environ=SECRET,
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "seed": 1})
+        assert reply.status_code == told and (told != 400 or "no seeds" in reply.text)
+        assert len(called) == 2 - len(refusing)
+        (found,) = await rows(here, tmp_path)
+    assert (found["outcome"], found["provider"], found["attempts"], found["earlier_attempts"]) == (*row, None)
+
+
 BAD = {
     "a 500": replying(500, b'{"error":{"message":"inner trouble"}}'),
     "a 429": replying(

@@ -6,7 +6,7 @@ A failure before the first byte is an `AttemptFailed` that says whether another 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -39,6 +39,7 @@ _MOST_VALUES = 3_000_000
 """In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers
 tell, are half of that."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
+Failure = TypeVar("Failure", bound=TollgateError)
 UNFINISHED = "the upstream could not finish the answer"
 """What is said of an answer that stopped because of an error its provider has no words for."""
 
@@ -234,7 +235,7 @@ def reported_failure(offer: Offer, hub_error: dict[str, Any]) -> UpstreamFailed:
     return UpstreamFailed(message, overloaded=overloaded, provider=offer.provider)
 
 
-def without_frames(error: UpstreamError) -> UpstreamError:
+def without_frames(error: Failure) -> Failure:
     """The error without its traceback, cause and context.
 
     The frames of a traceback hold the answer, which holds the error: such a cycle, with the request's body in it, stays

@@ -135,6 +135,11 @@ class Exchange:
         self.called = False
         self.tier_sent = True
 
+    def pass_over(self) -> None:
+        """The route in use cannot carry the request and was not called: it does not count as tried."""
+        self.attempts -= 1
+        self.last_attempt -= 1
+
     def has_other_route(self) -> bool:
         """Whether another route may be tried when this attempt fails."""
         return self.attempts < self.last_attempt

@@ -13,7 +13,15 @@ from typing import Any, TypeVar
 from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.errors import InternalError, RateLimited, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import (
+    BadRequest,
+    InternalError,
+    RateLimited,
+    TollgateError,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 from tollgate.ledger.usage_row import failed_attempt
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer
@@ -24,20 +32,34 @@ Answered = TypeVar("Answered")
 async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Offer], Awaitable[Answered]]) -> Answered:
     """What the first route gives that begins to answer. `once` tries one and raises `AttemptFailed` when it did not.
 
-    Raises the error to tell when none did: at once when the request itself is at fault, since no other route can help.
+    A route that cannot carry the request (`once` raises `BadRequest` and has not called it) is passed over: another
+    format may have a place for what it has none for, and it says nothing about a request that failed elsewhere.
+
+    Raises the error to tell when none did: at once when the provider finds the request itself at fault, since no other
+    route can help; else the worst failure of those that were called; the refusal where none was.
     """
     metrics = exchange.services.metrics
     errors: list[UpstreamError] = []
+    error: UpstreamError | None = None
+    refusal: BadRequest | None = None
+    called = offers[0]
     for offer in offers:
         exchange.attempts += 1
         began = exchange.inbound.elapsed_ms()
         try:
             answered = await once(offer)
+        except BadRequest as refused:
+            if exchange.called:
+                raise
+            refusal = refusal or without_frames(refused)
+            exchange.pass_over()
+            continue
         except AttemptFailed as failure:
             error, final = without_frames(failure.error), failure.final
         else:
             metrics.attempts[offer.provider, "ok"] += 1
             return answered
+        called = offer
         metrics.attempts[offer.provider, error.code] += 1
         if final:
             exchange.services.health.rejected(offer.route, offer.provider)
@@ -48,10 +70,15 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
             failed_attempt(offer.provider, offer.model.upstream, error, exchange.inbound.elapsed_ms() - began)
         )
         errors.append(error)
+    if exchange.offer is not called:
+        exchange.attempt(called)  # the row is about the route whose error is told
     try:
+        if refusal is not None and not errors:
+            exchange.attempts = 1
+            raise refusal
         raise _worst(errors)
     finally:
-        del error
+        error = refusal = None
         errors.clear()  # this frame is one of those that the error remembers
 
 
