@@ -237,6 +237,7 @@ def test_the_can_words_that_code_reads_are_listed() -> None:
         "routing.py",
         "embeddings/__init__.py",
         "completions/cost_bound.py",
+        "completions/estimate.py",
         "completions/exchange.py",
         "mapping/provider/offer.py",
     )

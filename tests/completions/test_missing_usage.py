@@ -79,3 +79,51 @@ models: {acme/one: {price: {prompt: "1", completion: "10"}}}
         paid = before - here.balance()
     assert '"usage":{"prompt_tokens":70,"completion_tokens":3,"total_tokens":73}' in reply.text
     assert paid == 100
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_what_is_counted_here_is_told_and_billed_as_the_models_own_tokenizer_counts(tmp_path, stream):
+    """No tokenizer of Claude's can be had: 100 tokens counted here are 117 to 147 of its own."""
+    said = "a sentence of some words, said again. " * 40
+
+    async def app(method, path, headers, body):
+        event = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "delta": {"content": said}}]}
+        whole = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}
+
+        async def chunks():
+            yield f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n".encode() if stream else json.dumps(whole).encode()
+
+        return 200, {"content-type": "text/event-stream" if stream else "application/json"}, chunks()
+
+    provider = """
+provider: acme
+url: app://acme
+speaks: {chat: /x}
+models:
+  acme/plain: {price: {prompt: "1", completion: "10"}}
+  acme/dense: {price: {prompt: "1", completion: "10"}, can: {tokens_percent: 150}}
+"""
+    ask = {"max_tokens": 900, "messages": [{"role": "user", "content": said}]}
+    counts, paid, most = [], [], []
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app},
+                         settings="credits: {hold_cap: '1000000'}\n") as here:
+        await here.services.ledger.grant("default", Decimal(100_000))
+        hold = here.services.ledger.hold
+
+        async def seen(key, amount):
+            most.append(amount)
+            return await hold(key, amount)
+
+        here.services.ledger.hold = seen
+        for model in ("acme/plain", "acme/dense"):
+            before = here.balance()
+            reply = await here.post("/v1/messages", {"model": model, "stream": stream, **ask})
+            assert reply.status_code == 200
+            paid.append(before - here.balance())
+            told = await here.post("/v1/messages/count_tokens", {"model": model, **ask})
+            assert told.headers["x-tollgate-estimated"] == "true"
+            counts.append(told.json()["input_tokens"])
+    (plain, dense), (held, held_dense) = counts, most
+    assert dense == -(-plain * 3 // 2) > 300
+    assert Decimal("1.49") < paid[1] / paid[0] < Decimal("1.51")
+    assert held_dense - 9_000 == pytest.approx((held - 9_000) * 3 / 2, abs=2)

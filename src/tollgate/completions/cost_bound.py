@@ -12,6 +12,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.estimate import own_tokens
 from tollgate.completions.needs import MEDIA_BYTES
 from tollgate.tariff import upper_bound
 from tollgate.tokenizer.texts import count_pictures
@@ -53,7 +54,8 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
     if isinstance(several, int) and several > 1:
         most *= several
     searches = 1 if offer.can.get("always_searches") else _searches(body, needs)
-    tokens, unseen = needs.prompt_tokens, _unseen(dialect, body, needs, outline, tools=searches > 0)
+    tokens = own_tokens(needs.prompt_tokens, offer.can)
+    unseen = _unseen(dialect, body, needs, outline, tools=searches > 0)
     if unseen:
         tokens += min(unseen, max(0, offer.model.context - tokens)) if offer.model.context else unseen
     images = count_pictures(dialect, body) if needs.images and tariff is not None and tariff.of_pictures else 0

@@ -9,6 +9,7 @@ import orjson
 
 from tollgate import tokens
 from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.estimate import own_tokens
 from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
 from tollgate.completions.off_loop import is_large, run_off_loop
@@ -45,7 +46,8 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
             row.provider, row.upstream_model, row.upstream_protocol = offer.provider, offer.model.upstream, "messages"
             await _record(services, inbound, row)
             return Reply(200, [(b"x-tollgate-provider", offer.provider.encode())], counted)
-    estimated = await tokens.count_request("messages", body, model.facts.encoding, large=large)
+    counted_here = await tokens.count_request("messages", body, model.facts.encoding, large=large)
+    estimated = own_tokens(counted_here, model.routes[0].offers[0].can) if model.routes else counted_here
     row.estimated = True
     await _record(services, inbound, row)
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))

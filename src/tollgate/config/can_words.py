@@ -14,8 +14,8 @@ from tollgate.config.model import Gateway
 from tollgate.wording import nearest
 
 READ_BY_CODE = frozenset({
-    "always_searches", "files", "schema", "signatures_of", "streams", "threads", "token_ids", "tools",
-    "tools_with_effort", "whole",
+    "always_searches", "files", "schema", "signatures_of", "streams", "threads", "token_ids",
+    "tokens_percent", "tools", "tools_with_effort", "whole",
 })
 """Words that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
