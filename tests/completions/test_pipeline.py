@@ -176,6 +176,7 @@ async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
         [earlier] = json.loads(row["earlier_attempts"])
         assert (earlier["provider"], earlier["upstream_model"]) == ("first", "up-1") and 0 <= earlier["ms"] < 60_000
         assert earlier["error"].startswith("upstream_") and "canary" not in row["earlier_attempts"]
+        assert here.services.metrics.attempts == {("first", earlier["error"]): 1, ("second", "ok"): 1}
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
@@ -243,6 +244,9 @@ async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
                          apps={"first": reject, "second": replying(body=GOOD)}, environ=SECRET) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.text) == (400, "messages: too odd")
+        assert here.services.metrics.attempts == {("first", "upstream_rejected"): 1}
+        [route] = here.services.health.routes()
+        assert (route.rejections, route.failures) == (1, 0)
 
 
 async def test_nobody_can_be_reached(tmp_path):
