@@ -244,6 +244,8 @@ async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
                          apps={"first": reject, "second": replying(body=GOOD)}, environ=SECRET) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.text) == (400, "messages: too odd")
+        (row,) = await rows(here, tmp_path)
+        assert (row["status"], row["outcome"], row["cost"]) == (400, "rejected", 0)
         assert here.services.metrics.attempts == {("first", "upstream_rejected"): 1}
         [route] = here.services.health.routes()
         assert (route.rejections, route.failures) == (1, 0)
