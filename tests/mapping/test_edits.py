@@ -250,6 +250,13 @@ def test_lists_chain_in_order():
     assert chain([None]) is None
 
 
+def test_lists_read_the_headers_of_a_request_where_one_of_them_does():
+    plain, reading = edits("- rename: {a: b}"), edits("- set: {c: $headers.beta}")
+    assert [chain(lists).reads_headers for lists in ([plain], [reading], [plain, reading], [reading, plain])] == [
+        False, True, True, True,
+    ]
+
+
 GOLDEN_FILES = sorted(GOLDEN.glob("*.yaml"))
 
 

@@ -143,6 +143,20 @@ def test_a_200_can_hold_an_error(body, expected, chunk):
 
 
 @pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("overloaded_error", 529), ("overloaded", 529), ("rate_limit_error", 429), ("rate_limit_exceeded", 429),
+        ("insufficient_quota", 402), ("billing_error", 402), ("authentication_error", 401), ("invalid_api_key", 401),
+        ("permission_error", 403), ("not_found_error", 404), ("invalid_request_error", 400), ("request_too_large", 413),
+        ("content_filter", 400), ("timeout_error", 504), ("server_error", 500), ("api_error", 500), ("own_word", 500),
+    ],
+)
+@pytest.mark.parametrize("member", ["type", "code"])
+def test_a_published_word_stands_for_its_status_in_a_200(member, word, status):
+    assert PLAIN.judge(200, {}, {"error": {member: word, "message": "m"}}).status == status
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {}, {"choices": []}, {"error": None}, {"error": {}},
@@ -159,8 +173,9 @@ def test_an_answer_is_no_error(body):
 @pytest.mark.parametrize(
     "code", ["insufficient_quota", "project_spend_limit_exceeded", "organization_usage_limit_exceeded"]
 )
-def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(code):
-    verdict = PLAIN.judge(429, {}, {"error": {"code": code, "message": "m"}})
+@pytest.mark.parametrize("member", ["type", "code"])
+def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(member, code):
+    verdict = PLAIN.judge(429, {}, {"error": {member: code, "message": "m"}})
     assert (verdict.kind, verdict.alarm) == ("next", "balance")
 
 
