@@ -120,10 +120,23 @@ async def test_a_body_that_comes_after_its_answer_ends_no_other_request(client, 
         await client.hear(StreamEnded, number)
     for _ in range(pieces):
         client.http2.send_data(number, b"x" * 100)
-    if pieces == 1:
-        assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.NO_ERROR
     assert (await client.hear(ResponseReceived, number)) and await client.answered()
     assert caplog.text == ""
+
+
+async def test_a_body_that_comes_after_its_answer_is_taken_and_dropped(client, monkeypatch):
+    """curl and Node lose an answer behind which its stream is ended at once, while they are still writing."""
+    number = client.begin()
+    await client.hear(StreamEnded, number)
+    for _ in range(20):
+        client.http2.send_data(number, b"x" * 10_000)
+        assert await client.answered()
+    assert client.http2.local_flow_control_window(number) > 0
+    assert not any(type(event) is StreamReset for event in client.told)
+    monkeypatch.setattr(http2, "MOST_DROPPED", 205_000)
+    client.http2.send_data(number, b"x" * 10_000)
+    assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.NO_ERROR
+    assert await client.answered()
 
 
 @pytest.mark.parametrize("ask", [

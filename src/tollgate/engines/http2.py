@@ -19,7 +19,7 @@ from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 
-from tollgate.engines import SLOWEST_BYTES, STUCK_SECONDS
+from tollgate.engines import MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
 from tollgate.engines.streams import forget_unread
 
 _MOST_RESETS = 500
@@ -66,6 +66,8 @@ class Http2(H2Protocol):
         super().__init__(*args)
         self._body_bytes: dict[int, int] = {}
         """Of requests whose end has not come, how much of the body has."""
+        self._dropped: dict[int, int] = {}
+        """Of requests that were answered before their end, how much of the body has come since."""
         self._last_check: dict[int, int] = {}
         """The same when `end_stuck` was called last."""
 
@@ -136,9 +138,10 @@ class Http2(H2Protocol):
         elif type(event) is RequestReceived and event.stream_ended is None:
             assert event.stream_id is not None
             self._body_bytes[event.stream_id] = 0
-        elif type(event) is StreamEnded:
+        elif type(event) is StreamEnded or type(event) is StreamReset:
             assert event.stream_id is not None
             self._body_bytes.pop(event.stream_id, None)
+            self._dropped.pop(event.stream_id, None)
 
     def _too_many(self, resets: int) -> bool:
         now = time.monotonic()
@@ -148,11 +151,14 @@ class Http2(H2Protocol):
 
     def _decline(self, event: DataReceived) -> None:
         """The request was answered before its body had come; hypercorn knows the stream no more, and would end the
-        connection."""
-        assert event.stream_id is not None
-        self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-        with contextlib.suppress(ProtocolError):  # it is closed by now
-            self.connection.reset_stream(event.stream_id, ErrorCodes.NO_ERROR)  # RFC 9113, 8.1: the rest is of no use
+        connection. Ending the stream would be right (RFC 9113, 8.1), but curl and Node then lose the answer as well."""
+        number = event.stream_id
+        assert number is not None
+        self.connection.acknowledge_received_data(event.flow_controlled_length, number)
+        self._dropped[number] = self._dropped.get(number, 0) + event.flow_controlled_length
+        if self._dropped[number] > MOST_DROPPED:
+            with contextlib.suppress(ProtocolError):  # it is closed by now
+                self.connection.reset_stream(number, ErrorCodes.NO_ERROR)
 
     async def _close_stream(self, stream_id: int) -> None:
         stream = self.streams.pop(stream_id, None)
