@@ -1,0 +1,70 @@
+"""What generated code calls at run time; whole expressions are `test_operators.py`'s."""
+
+import copy
+
+import pytest
+
+from tollgate.mapping import values
+from tollgate.mapping.failures import Fault
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_less", "is_less_or_same"),
+    [
+        (1, 2, True, True), (2, 2.0, False, True), (2.5, 2, False, False), ("a", "b", True, True),
+        ("b", "b", False, True), ("1", 2, False, False), (1, "2", False, False), (False, 1, False, False),
+        (0, True, False, False), (None, 1, False, False), (1, None, False, False), ([1], [2], False, False),
+    ],
+)
+def test_numbers_compare_with_numbers_and_texts_with_texts(left, right, is_less, is_less_or_same):
+    assert (values.less(left, right), values.less_or_same(left, right)) == (is_less, is_less_or_same)
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "divide_whole", "remainder"])
+def test_arithmetic_with_what_is_absent_is_absent_and_with_what_is_no_number_fails(name):
+    compute = getattr(values, name)
+    assert compute(None, 1) is compute(1, None) is compute(None, None) is None
+    for left, right in ((1, "1"), ("1", 1), (True, 1), (1, {})):
+        with pytest.raises(Fault, match="cannot"):
+            compute(left, right)
+
+
+@pytest.mark.parametrize("name", ["divide", "divide_whole", "remainder"])
+def test_a_division_by_nothing_is_absent(name):
+    compute = getattr(values, name)
+    assert (compute(7, 0), compute(7, 0.0), compute(8, 4)) == (None, None, 8 % 4 if name == "remainder" else 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "start", "stop", "part"),
+    [
+        ([1, 2, 3], 0, 1, [1]), ([1, 2, 3], 1, None, [2, 3]), ([1, 2, 3], None, -1, [1, 2]), ([1], 1, None, None),
+        ("abc", 1, 2, "b"), ("abc", 3, None, ""), ([1, 2], "1", True, [1, 2]), ({"a": 1}, 0, 1, None),
+        (None, 0, 1, None),
+    ],
+)
+def test_a_part_of_a_list_or_a_text(value, start, stop, part):
+    assert values.part_of(value, start, stop) == part
+
+
+def test_neighbours_of_one_key_are_joined_and_what_was_given_stays_as_it_was():
+    given = [
+        {"role": "user", "parts": [1], "name": "first"},
+        {"role": "user", "parts": [2], "name": "second", "marks": ["m"]},
+        {"role": "user", "parts": [3], "marks": ["n"]},
+        {"role": "assistant", "parts": [4]},
+        "no object",
+        {"role": "user", "parts": [5]},
+        {"parts": [6]},
+        {"parts": [7]},
+    ]
+    before = copy.deepcopy(given)
+    assert values.join_by(given, "role") == [
+        {"role": "user", "parts": [1, 2, 3], "name": "first", "marks": ["m", "n"]},
+        {"role": "assistant", "parts": [4]},
+        "no object",
+        {"role": "user", "parts": [5]},
+        {"parts": [6]},
+        {"parts": [7]},
+    ]
+    assert given == before
