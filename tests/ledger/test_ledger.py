@@ -204,6 +204,22 @@ async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(an
     assert anywhere.ledger.available("alice") == 1
 
 
+async def test_a_cent_is_enough_and_less_is_not(anywhere: Alice) -> None:
+    ledger = anywhere.ledger
+    await ledger.record(row(cost="9.99"))
+    ledger.require_balance("alice")
+    ledger.require_credits(anywhere.key)
+    hold = await ledger.hold(anywhere.key, Decimal(1))
+    assert hold.amount == Decimal("0.01")
+    await ledger.record(row(cost="0.000000000001"), hold)
+    with pytest.raises(QuotaExhausted):
+        ledger.require_balance("alice")
+    with pytest.raises(QuotaExhausted):
+        ledger.require_credits(anywhere.key)
+    with pytest.raises(QuotaExhausted):
+        await ledger.hold(anywhere.key, Decimal(0))
+
+
 async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
     first = await alice.ledger.hold(alice.key, Decimal(1000))
     second = await alice.ledger.hold(alice.key, Decimal(1000))

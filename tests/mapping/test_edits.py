@@ -51,6 +51,7 @@ CASES = [
         {"m": [{"k": "v", "b": 1}, {"k": "w", "a": 2}]},
     ),
     ("rename anywhere", "- rename: {$..a: b}", {"a": {"a": 1}, "l": [{"a": 2}]}, {"l": [{"b": 2}], "b": {"b": 1}}),
+    ("set over a value, with a reason", "- set: {a: 1}\n  why: only one is served", {"a": 2}, {"a": 1}),
     ("drop", "- drop: [a, b]", {"a": 1, "b": None, "c": 3}, {"c": 3}),
     (
         "drop anywhere",
