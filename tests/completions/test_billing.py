@@ -42,6 +42,14 @@ models:
 """
 
 
+async def test_the_row_of_a_model_without_a_price_has_no_price_list(tmp_path):
+    unpriced = provider().partition("    price:")[0]
+    async with inprocess(tmp_path, providers={"acme": unpriced}, apps={"acme": replying(body=chat())}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        [row] = (await rows_by_id(here, tmp_path)).values()
+    assert (row["prices"], row["cost"]) == (None, 0)
+
+
 TIERS = (
     ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: '
     '{priority: "2"}'

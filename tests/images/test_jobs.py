@@ -312,6 +312,7 @@ async def test_a_request_no_provider_takes_leaves_a_row(gateway, answer, endpoin
         0,
     )
     assert (row.status, row.outcome, row.error_code) == told
+    assert row.prices is None, "an empty text is no JSON: one such row made every query over `prices` fail"
     assert services.metrics.outcomes[row.outcome] == 1
     assert services.ledger.available(key.account_id) == Decimal(10)
 

@@ -304,7 +304,7 @@ class Exchange:
             native_cost=charge.native,
             currency=charge.currency,
             rate=charge.rate,
-            prices=offer.prices_text if offer else "",
+            prices=(offer.prices_text or None) if offer else None,
             ttfb_ms=self.first_byte_ms,
             total_ms=inbound.elapsed_ms(),
             stream=self.stream,

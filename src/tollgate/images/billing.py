@@ -61,7 +61,7 @@ def usage_row(
 ) -> UsageRow:
     """The row of a job that ends: priced when it succeeded, free when it did not."""
     prepared = generation.row or {}
-    native, currency, rate, prices = ZERO, "USD", Decimal(1), ""
+    native, currency, rate, prices = ZERO, "USD", Decimal(1), None
     if outcome.status == "succeeded" and offer is not None:
         native = _charge(offer, job_input, answer, job, outcome)
         currency = offer.price.currency

@@ -52,7 +52,7 @@ class UsageRow:
     native_cost: Decimal = ZERO
     currency: str = "USD"
     rate: Decimal = ONE
-    prices: str = ""
+    prices: str | None = None
     ttfb_ms: float | None = None
     total_ms: float | None = None
     stream: bool = False
@@ -118,7 +118,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("native_cost", _MONEY, "the same cost in the currency of the price list"),
     Column("currency", "VARCHAR", "currency of native_cost"),
     Column("rate", _MONEY, "USD for one unit of currency when the request was priced"),
-    Column("prices", "VARCHAR", "the price list in force, as compact JSON; price_rule tells what of it applied"),
+    Column(
+        "prices",
+        "VARCHAR",
+        "the price list in force, as compact JSON; price_rule tells what of it applied; NULL where there is none, an "
+        "empty text in old rows, which no JSON function reads: nullif(prices, '')",
+    ),
     Column(
         "ttfb_ms",
         "DOUBLE",
