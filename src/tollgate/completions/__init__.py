@@ -16,7 +16,7 @@ from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
-from tollgate.completions.minters import minters_of, reads_compactions
+from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -72,13 +72,8 @@ async def complete(
         model, inbound.dialect, needs, services.health, last,
         attempts=len(model.routes) if minters else gateway.retry.attempts, pinned=keeper,
     )
-    if minters and offers:
-        offers = [each for each in offers if reads_compactions(minters, each, body)][:gateway.retry.attempts]
-        if not offers:
-            raise BadRequest(
-                f"input holds a compaction item that no provider of {body['model']} can read: another one made it",
-                param="input",
-            )
+    if minters:
+        offers = readers(offers, minters, body)[:gateway.retry.attempts]
     if not offers:
         if needs.threads:
             raise ThreadUnsupported(body["model"])

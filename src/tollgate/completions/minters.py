@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tollgate.errors import BadRequest
 from tollgate.mapping.seal import unseal
 from tollgate.routing import Offer
 from tollgate.services import Inbound, Services
@@ -53,9 +54,14 @@ def unreadable(minters: Mapping[str, str], offer: Offer) -> frozenset[str]:
     return frozenset(content for content, minter in minters.items() if minter != offer.minter)
 
 
-def reads_compactions(minters: Mapping[str, str], offer: Offer, body: dict[str, Any]) -> bool:
-    """Whether an offer can read the compacted past that a request carries, if it carries any."""
-    foreign = unreadable(minters, offer)
-    return not foreign or not any(
-        kind == COMPACTION and text in foreign for text, kind in encrypted_in(body.get("input")).items()
-    )
+def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any]) -> list[Offer]:
+    """Those offers that can read the compacted past which a request carries; all, where it carries none. Raises
+    `BadRequest` when there are offers and none of them can."""
+    compacted = {text for text, kind in encrypted_in(body.get("input")).items() if kind == COMPACTION}
+    able = [offer for offer in offers if compacted.isdisjoint(unreadable(minters, offer))]
+    if offers and not able:
+        raise BadRequest(
+            f"input holds a compaction item that no provider of {body['model']} can read: another one made it",
+            param="input",
+        )
+    return able
