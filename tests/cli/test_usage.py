@@ -188,6 +188,8 @@ def test_without_any_usage_reports_are_empty_and_no_error(tollgate: Tollgate, fo
 def test_columns_are_explained(tollgate: Tollgate) -> None:
     said = tollgate("usage", "--columns").out
     assert all(column.name in said and column.about in said for column in COLUMNS)
+    listed = json.loads(tollgate("usage", "--columns", "--json").out)
+    assert [(row["column"], row["meaning"]) for row in listed] == [(column.name, column.about) for column in COLUMNS]
 
 
 async def test_beside_a_running_gateway(running: Tollgate) -> None:

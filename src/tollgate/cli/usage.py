@@ -23,14 +23,6 @@ _REPORTS = (
 )
 
 
-def _columns(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        from tollgate.ledger.usage_row import COLUMNS, base_type
-
-        print_table(("column", "type", "meaning"), [(each.name, base_type(each), each.about) for each in COLUMNS])
-        context.exit()
-
-
 @click.command(
     help=f"""Report on usage. REPORT is one of: {", ".join(_REPORTS)}.
 slow shows the slowest 20 rows, requests the newest 50; --sql "FROM usage" gives every row with every column.
@@ -68,14 +60,11 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
     default=None,
     help="Folder of the usage files instead of the configured one.",
 )
-@click.option(
-    "--columns", is_flag=True, is_eager=True, expose_value=False, callback=_columns,
-    help="Explain the columns of `usage`.",
-)
+@click.option("--columns", is_flag=True, help="Explain the columns of `usage`.")
 @config_option
 def command(
     path: Path | None, report: str, sql: str | None, since: str | None, until: str | None, form: str,
-    output: Path | None, directory: Path | None, **names: Any,
+    output: Path | None, directory: Path | None, columns: bool, **names: Any,
 ) -> None:
     import duckdb
 
@@ -90,10 +79,12 @@ def command(
             f'"{until}" is not later than "{since}" of --since, so nothing lies between', param_hint="--until"
         )
     filters = Filters(since=begin, until=end, **names)
+    if columns:
+        sql = "FROM columns"
     query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
     if not query:
         fail("the query is empty")
-    if not any(folder.glob("*/*.duckdb")):
+    if not columns and not any(folder.glob("*/*.duckdb")):
         from tollgate.config.files import shown
 
         click.echo(
@@ -101,7 +92,7 @@ def command(
             err=True,
         )
     try:
-        connection = open_usage(folder, filters)
+        connection = _columns() if columns else open_usage(folder, filters)
         _write(connection, query, form, output)
     except duckdb.Error as error:
         at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
@@ -109,6 +100,20 @@ def command(
         fail("\n".join(damage(folder, path) for path in damaged) or str(error))
     except OSError as error:
         fail(f"{error.filename or output}: {error.strerror}")
+
+
+def _columns() -> duckdb.DuckDBPyConnection:
+    """A database of one table, `columns`: what each column of the usage files means."""
+    import duckdb
+
+    from tollgate.ledger.usage_row import COLUMNS, base_type
+
+    connection = duckdb.connect()
+    connection.execute('CREATE TABLE columns ("column" VARCHAR, type VARCHAR, meaning VARCHAR)')
+    connection.executemany(
+        "INSERT INTO columns VALUES (?, ?, ?)", [(each.name, base_type(each), each.about) for each in COLUMNS]
+    )
+    return connection
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
