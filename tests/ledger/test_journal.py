@@ -200,6 +200,22 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_pat
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 
+async def test_a_close_on_a_disk_that_stays_full_ends_and_says_how_much_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal_module, "CLOSE_SECONDS", 0.05)
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    disk.full = True
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await journal.append("usage", b'{"n":"refused but kept"}')
+    await asyncio.wait_for(journal.close(), 5)
+    [lost] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert lost.startswith("2 ledger event(s) could not be written before the end: ") and "No space left" in lost
+    assert durable == []
+
+
 async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
