@@ -188,6 +188,16 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
     assert not told or row["cost"] == SEARCH + 20 * TOKEN
 
 
+async def test_a_request_that_nobody_answered_searched_nothing(tmp_path):
+    async with inprocess(
+        tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"},
+        apps={"acme": replying(500, b"{}")},
+    ) as here:
+        assert (await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"]})).status_code == 500
+        (row,) = await rows(here, tmp_path)
+    assert (row["searches"], row["images"], row["cost"]) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("client", PATHS)
 async def test_pictures_with_a_price_of_their_own_are_billed_and_held_for(tmp_path, client):
     """`image` of a price list is the price of each picture sent (SPEC model pricing, DESIGN section 5), whoever told

@@ -18,7 +18,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.shared import change_listener, connections, tables
+from tollgate.ledger.shared import change_listener, connections, rounds, tables
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -142,8 +142,7 @@ async def test_a_gateway_begins_without_the_holds_of_its_last_life(
 
 
 async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, caplog: pytest.LogCaptureFixture) -> None:
-    rounds = alice.ledger._shared.rounds
-    broken = rounds.row(
+    broken = alice.ledger._shared.rounds.row(
         "alice",
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
         b'"cost": "1"}',
@@ -191,6 +190,23 @@ async def test_a_stop_writes_what_is_there(store: Callable[[str], Store], eye: a
             ledger.settle_row(row(f"req_{number}", cost="0.01"), hold if number == 49 else None)
     assert await eye.fetchrow("SELECT count(*), sum(cost) FROM tollgate.usage") == (50, Decimal("0.5"))
     assert await eye.fetchrow("SELECT spent, held FROM tollgate.balances") == (Decimal("0.5"), 0)
+
+
+async def test_a_stop_while_the_database_is_away_ends_and_says_how_much_is_lost(
+    store: Callable[[str], Store], postgres: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rounds, "CLOSE_SECONDS", 0.05)
+    ledger = ledger_of(store("a"), Credits())
+    await ledger.open()
+    await with_alice(ledger)
+    await asyncio.to_thread(postgres.stop)
+    try:
+        with pytest.raises(Unavailable):
+            await ledger.record(row("req_lost"))
+        await asyncio.wait_for(ledger.close(), 20)
+    finally:
+        await asyncio.to_thread(postgres.start)
+    assert "1 row(s) and 0 job(s) could not be written before the end: " in caplog.text
 
 
 async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str], Store], tmp_path: Path) -> None:
