@@ -731,6 +731,30 @@ async def test_jobs_survive_a_restart(gateway, tmp_path):
     assert again.ledger.balance(key.account_id) == Decimal("0.01")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(gateway, monkeypatch, restarts):
+    """It has no id to be asked about again, and the provider has made the pictures."""
+    services, key, provider = await gateway(Script((200, {"status": "succeeded", "images": URL * 2})))
+
+    async def killed(*_):
+        raise Unavailable("the database is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services.ledger, "update_generation", killed)
+        with pytest.raises(Unsaved):
+            await create(services, key, {"prompt": "a cat", "n": 2})
+    (pending,) = await services.ledger.pending()
+    if restarts:
+        await close_services(services)
+        services, _, provider = await gateway(Script((500, {})))
+        await Refresher(jobs_of(services)).resume()
+    seen = len(provider.calls)
+    assert (await look(services, key, pending.id))["images"] == URL * 2
+    assert services.ledger.balance(key.account_id) == Decimal(10) - 2 * Decimal("0.04")
+    assert services.ledger.available(key.account_id) == services.ledger.balance(key.account_id)
+    assert len(provider.calls) == seen, "nobody is asked again"
+
+
 async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_restart_too(gateway):
     services, key, _ = await gateway(Numbered())
     capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))

@@ -15,14 +15,16 @@ from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamR
 from tollgate.forms import FORM, encode_fields
 from tollgate.images.answers import MOST_BYTES, is_text, read_body
 from tollgate.images.multipart import encode_form
-from tollgate.images.state import UNKNOWN_WORD
+from tollgate.images.state import UNKNOWN_WORD, job_facts
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
 from tollgate.nesting import too_many
 from tollgate.upstream import Call, call_to
+from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
+    from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer, Step
     from tollgate.services import Services
     from tollgate.upstream import Answer
@@ -78,6 +80,21 @@ async def run_step(
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))
     return StepAnswer(content, outcome, http)
+
+
+def kept_answer(offer: ImageOffer, generation: Generation, job_input: dict[str, Any]) -> StepAnswer | None:
+    """The submit step's answer as it is stored with a job, where it was the provider's last word: a job that is polled
+    by its id and has none. It was to be ended at once, and whoever was to do so was stopped. Its headers are gone."""
+    if generation.upstream_id or generation.answer is None or not offer.needs_id:
+        return None
+    http: dict[str, Any] = {"status": 200, "headers": {}}
+    facts = job_facts(generation)
+    try:
+        result = offer.submit.result(offer.values(answer=generation.answer, input=job_input, job=facts, http=http))
+    except MappingFailure:
+        return None
+    outcome = read_outcome(result, offer.words, final=offer.fetch is None)
+    return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
 
 
 async def _ask(

@@ -24,7 +24,7 @@ from tollgate.errors import (
     UpstreamRejected,
 )
 from tollgate.images.billing import Terms, expected_cost, refused_row
-from tollgate.images.calls import JobGone, StepAnswer, job_error, run_step
+from tollgate.images.calls import JobGone, StepAnswer, job_error, kept_answer, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
@@ -265,7 +265,8 @@ class Jobs:
             if offer is None or offer.poll is None:
                 return await self.tracked.expire(generation) if late else generation
             job_input = offer.schema.filled(generation.input)
-            answer = await run_step(self.services, offer, offer.poll, job_facts(generation), job_input)
+            if (answer := kept_answer(offer, generation, job_input)) is None:
+                answer = await run_step(self.services, offer, offer.poll, job_facts(generation), job_input)
             if answer.outcome.status in PENDING:
                 if late:
                     return await self.tracked.expire(generation)
