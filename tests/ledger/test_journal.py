@@ -101,6 +101,7 @@ async def test_a_torn_end_at_any_byte_loses_only_the_torn_line(tmp_path: Path) -
         kept = [entry.seq for entry in read_all(tmp_path, 0)]
         complete = sum(length >= len(b"".join(lines[:n])) - 1 for n in (1, 2, 3))
         assert kept == [1, 2, 3][:complete], length
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "a torn end is no damage to keep"
 
 
 async def test_a_torn_end_followed_by_zeros_is_skipped(tmp_path: Path) -> None:

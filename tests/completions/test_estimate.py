@@ -1,0 +1,60 @@
+"""Which side of a usage is counted here, and what comes of it; whole requests are `test_billing.py`'s."""
+
+import pytest
+
+from tollgate.completions.estimate import completed, missing_sides, own_tokens
+
+BOTH = ["input", "output"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "lacking"),
+    [
+        pytest.param({"input": 10, "output": 5}, [], id="both are told"),
+        pytest.param({"input": 10, "output": 0}, [], id="a zero beside a prompt is meant"),
+        pytest.param({"input": 0, "output": 5}, [], id="a zero beside an answer is meant"),
+        pytest.param({"input": 0, "output": 0}, BOTH, id="every answer had a prompt"),
+        pytest.param({}, BOTH, id="nothing is told"),
+        pytest.param({"searches": 2}, BOTH, id="nothing of tokens is told"),
+        pytest.param({"input": None, "output": None}, BOTH, id="nulls"),
+        pytest.param({"idle": True}, [], id="no model ran"),
+        pytest.param({"input": 0, "output": 0, "idle": True}, [], id="no model ran, in figures"),
+        pytest.param({"idle": 1}, BOTH, id="only true says that no model ran"),
+        pytest.param({"input": 10}, ["output"], id="a prompt alone"),
+        pytest.param({"input": 10.0}, ["output"], id="a prompt alone, as a float"),
+        pytest.param({"output": 5}, ["input"], id="an answer alone"),
+        pytest.param({"input": None, "output": 5}, ["input"], id="an answer beside a null"),
+        pytest.param({"input": 10, "reasoning": 3}, [], id="reasoning is of the answer"),
+        pytest.param({"output": 5, "cache_read": 7}, [], id="what a cache served is of the prompt"),
+        pytest.param({"output": 5, "cache_write": 0}, [], id="a zero of a cache is told, too"),
+        pytest.param({"cache_read": 7}, BOTH, id="a cache alone"),
+    ],
+)
+def test_a_side_that_nobody_told_is_missing(usage, lacking):
+    assert missing_sides(usage) == lacking
+
+
+@pytest.mark.parametrize(
+    ("lacking", "counted", "usage", "estimated"),
+    [
+        ([], None, {"input": 1, "cost": 2}, False),
+        (["output"], {"input": 30, "output": 40}, {"input": 1, "cost": 2, "output": 40}, True),
+        (BOTH, {"input": 30, "output": 0}, {"input": 30, "cost": 2, "output": 0}, True),
+        (["output"], {"input": 30, "output": 0}, {"input": 1, "cost": 2, "output": 0}, False),
+    ],
+    ids=["nothing to count", "the answer", "both, and the answer had no text", "an answer without text"],
+)
+async def test_what_is_missing_is_counted_and_the_rest_stays(lacking, counted, usage, estimated):
+    async def count():
+        assert counted is not None, "nobody counts where all is told"
+        return counted
+
+    assert await completed({"input": 1, "cost": 2}, lacking, count) == (usage, estimated)
+
+
+@pytest.mark.parametrize(
+    ("counted", "can", "own"),
+    [(200, {"tokens_percent": 117}, 234), (1, {"tokens_percent": 117}, 2), (0, {"tokens_percent": 117}, 0), (7, {}, 7)],
+)
+def test_tokens_are_those_of_the_model_s_own_tokenizer_rounded_up(counted, can, own):
+    assert own_tokens(counted, can) == own
