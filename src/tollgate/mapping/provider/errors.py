@@ -21,6 +21,7 @@ from tollgate.mapping.provider.error_details import (
     ErrorDetails,
     read_error,
     retry_after,
+    says_too_long,
     seconds_of,
     showable,
     status_words,
@@ -223,6 +224,8 @@ class ErrorRules:
             if wait is None and read is not None:
                 wait = seconds_of(read(body, answer_headers=headers))
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
+        if kind == "stop" and status in _REFUSALS and says_too_long(details.message):
+            code = "context_length_exceeded"
         return Verdict(
             kind,
             alarm,
@@ -246,6 +249,8 @@ class ErrorRules:
         return details
 
 
+_REFUSALS = frozenset({400, 413, 422})
+"""The statuses of a request that is at fault, and may be because it is too long."""
 _STATUS = re.compile("[1-5][0-9][0-9]")
 """A code that only says the status again, as some do: to clients, codes are words."""
 
