@@ -354,7 +354,16 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     assert made["status"] == "succeeded"
     generation = await services.ledger.get_generation(key.account_id, made["id"])
     assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
-    [earlier] = json.loads(rows[0].earlier_attempts)
+    [row] = rows
+    wanted = {
+        "request_id": "req_1", "account_id": key.account_id, "key_id": key.id, "endpoint": "images",
+        "asked_model": "acme/draw", "model": "acme/draw", "provider": "bemo", "upstream_model": "draw-1",
+        "client_protocol": "images", "upstream_protocol": "images", "attempts": 2, "status": 200, "outcome": "ok",
+        "images": 1, "cost": Decimal("0.05"), "native_cost": Decimal("0.05"), "currency": "USD", "rate": Decimal(1),
+        "error_code": None, "lost": None, "time": generation.created_at,
+    }
+    assert {name: getattr(row, name) for name in wanted} == wanted
+    [earlier] = json.loads(row.earlier_attempts)
     assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
         "provider": "acme", "upstream_model": "draw-1", "error": "upstream_failed", "status": 503,
     }
