@@ -105,12 +105,15 @@ def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[
         (b"data: a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
         (b"event: x\ndata: a\n\nevent: y\ndata: b\n\n", [("x", b"a"), ("y", b"b")]),
         (b"event: x\ndata: a\n\ndata: b\n\n", [("x", b"a"), (None, b"b")]),
+        (b"event: x\ndata: a\n\nid: 1\ndata: b\n\n", [("x", b"a"), (None, b"b")]),
+        (b"event: \ndata: a\n\n", [(None, b"a")]),
         (b"data: a\ndata: b\n\n", [(None, b"a\nb")]),
         (b": hm\ndata: b\n\n", [(None, b"b")]),
         (b"xdata: a\n\ndata: b\n\n", [(None, b""), (None, b"b")]),
         (b"data:a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
     ],
-    ids=["data alone", "all named", "some named", "two lines of data", "a comment above", "another field", "no blank"],
+    ids=["data alone", "all named", "some named", "one numbered", "an empty name",
+         "two lines of data", "a comment above", "another field", "no blank"],
 )
 def test_names_and_data_however_they_are_written(stream: bytes, pairs: list) -> None:
     assert Decoder().feed_pairs(stream) == pairs
@@ -125,6 +128,7 @@ def test_an_encoded_event_reads_back(data: bytes, name: str | None) -> None:
 
 def test_a_line_break_in_data_cannot_forge_an_event() -> None:
     assert facts(encode(b"a\n\nevent: x\r\ndata: b\n")) == [(None, b"a\n\nevent: x\ndata: b\n")]
+    assert facts(encode(b"a\r\revent: x")) == [(None, b"a\n\nevent: x")]
 
 
 def test_a_comment_is_an_event_without_data() -> None:
