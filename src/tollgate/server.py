@@ -21,6 +21,7 @@ from tollgate.app import App
 from tollgate.config.build import load_gateway, load_settings
 from tollgate.config.model import Gateway, Server
 from tollgate.config.price_warnings import unpriced_warnings
+from tollgate.config.retirement import retirement_warnings
 from tollgate.config.server import served_at
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
@@ -87,7 +88,8 @@ def load(
     loaded = load_gateway(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
-    for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway.providers.values())):
+    providers = loaded.gateway.providers.values()
+    for warning in (*loaded.warnings, *unpriced_warnings(providers), *retirement_warnings(providers)):
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:

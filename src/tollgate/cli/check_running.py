@@ -11,6 +11,7 @@ from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
 from tollgate.config.load import Map, find, read_file
 from tollgate.config.price_warnings import unpriced_warnings
+from tollgate.config.retirement import retirement_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
 from tollgate.wording import nearest
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, options: Options) -> None:
-    """Add warnings of providers without models, of models without a price, and of words of `can:` and `usage: read:`
-    that nothing reads; as errors a store that cannot be opened here, and certificates that are none."""
+    """Add warnings of providers without models, of models without a price or soon withdrawn, and of words of `can:` and
+    `usage: read:` that nothing reads; as errors a store that cannot be opened here, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
     report.problems += [
         *unpriced_warnings(gateway.providers.values()),
+        *retirement_warnings(gateway.providers.values()),
         *_idle(gateway),
         *check_can(gateway),
         *_usage(gateway),

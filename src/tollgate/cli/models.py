@@ -45,12 +45,12 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
         rows = [
             (
                 model.id if not place else "", route["provider"], route["upstream"], ", ".join(route["protocols"]),
-                route["priority"], route["weight"],
+                route["priority"], route["weight"], route["retires"] or "",
             )
             for model in models
             for place, route in enumerate(_routes(model))
         ]
-        print_table(("model", "provider", "upstream", "protocols", "priority", "weight"), rows)
+        print_table(("model", "provider", "upstream", "protocols", "priority", "weight", "retires"), rows)
     else:
         table = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
                   len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
@@ -98,6 +98,7 @@ def _routes(model: CatalogModel) -> list[dict[str, Any]]:
             "priority": route.priority,
             "weight": route.weight,
             "context": route.model.context,
+            "retires": route.model.retires or None,
             "price": _own_price(route.model),
         }
         for route in model.routes
