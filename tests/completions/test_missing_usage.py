@@ -127,3 +127,41 @@ models:
     assert dense == -(-plain * 3 // 2) > 300
     assert Decimal("1.49") < paid[1] / paid[0] < Decimal("1.51")
     assert held_dense - 9_000 == pytest.approx((held - 9_000) * 3 / 2, abs=2)
+
+
+@pytest.mark.parametrize("way", ["whole", "streamed", "cut off"])
+async def test_every_choice_of_an_answer_is_counted(tmp_path, way):
+    stream, finish = way != "whole", None if way == "cut off" else "stop"
+
+    async def app(method, path, headers, body):
+        said = range(json.loads(body)["n"])
+        name = "delta" if stream else "message"
+        choices = [{"index": at, name: {"content": "a b c d e f g h"}, "finish_reason": finish} for at in said]
+        events = [json.dumps({"id": "c", "choices": [choice]}) for choice in choices]
+
+        async def chunks():
+            if stream:
+                for event in events:
+                    yield f"data: {event}\n\n".encode()
+                if finish:
+                    yield b"data: [DONE]\n\n"
+            else:
+                yield json.dumps({"id": "c", "choices": choices}).encode()
+
+        return 200, {"content-type": "text/event-stream" if stream else "application/json"}, chunks()
+
+    provider = """
+provider: acme
+url: app://acme
+speaks: {chat: /x}
+models: {acme/one: {price: {prompt: "0", completion: "1"}}}
+"""
+    paid = []
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        await here.services.ledger.grant("default", Decimal(1000))
+        for several in (1, 3):
+            before = here.balance()
+            ask = {"model": "acme/one", "stream": stream, "n": several, "messages": [{"role": "user", "content": "hi"}]}
+            assert (await here.post("/v1/chat/completions", ask)).status_code == 200
+            paid.append(before - here.balance())
+    assert paid == [8, 24]

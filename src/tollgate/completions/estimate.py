@@ -85,10 +85,39 @@ def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
 def texts_of_events(exchange: Exchange, events: list[Any]) -> list[str]:
     """The text of native stream events, read through the protocol's own mapping."""
     assert exchange.offer is not None
-    tap = Tap(exchange.offer.mapping)
-    for event in events:
-        tap.feed(event)
-    return texts_of_parts(tap.parts())
+    found: list[str] = []
+    for each in choices_apart(events):
+        tap = Tap(exchange.offer.mapping)
+        for event in each:
+            tap.feed(event)
+        found += texts_of_parts(tap.parts())
+    return found
+
+
+def choices_apart(events: list[Any]) -> list[list[Any]]:
+    """Events, or a whole answer, of the chat format once for each of the choices in it (`n`): a mapping reads one, and
+    all are billed. What has one choice, or is of another format, comes as it is.
+
+    [{"choices": [{"index": 0, ...}, {"index": 1, ...}]}] -> [[{"choices": [{"index": 0, ...}]}], [{"choices": [...]}]]
+    """
+    listed = [
+        (event, choices)
+        for event in events
+        if isinstance(event, dict) and isinstance(choices := event.get("choices"), list)
+    ]
+    places = dict.fromkeys(
+        choice.get("index") for _, choices in listed for choice in choices if isinstance(choice, dict)
+    )
+    if len(places) < 2 or not all(type(place) is int for place in places):
+        return [events]
+    return [
+        [
+            {**event, "choices": [{**choice, "index": 0} for choice in choices
+                                  if isinstance(choice, dict) and choice.get("index") == place]}
+            for event, choices in listed
+        ]
+        for place in places
+    ]
 
 
 def texts_of_parts(parts: list[dict[str, Any]]) -> list[str]:

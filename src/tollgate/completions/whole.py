@@ -20,7 +20,14 @@ from tollgate.completions.attempt import (
     without_secrets,
 )
 from tollgate.completions.converted_stream import encode_events
-from tollgate.completions.estimate import completed, estimate_usage, missing_sides, plausible_usage, texts_of_parts
+from tollgate.completions.estimate import (
+    choices_apart,
+    completed,
+    estimate_usage,
+    missing_sides,
+    plausible_usage,
+    texts_of_parts,
+)
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.minters import encrypted_in, remember_minter
 from tollgate.completions.missing_usage import written_usage
@@ -65,7 +72,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     exchange.failure = failure
     if failure is None or not lacking:
         exchange.hub_usage, estimated = await completed(
-            reported, lacking, lambda: estimate_usage(exchange, texts_of_parts(read.get("parts", [])))
+            reported, lacking, lambda: estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
         )
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
@@ -113,6 +120,15 @@ def _reported_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | Non
     error = hub.get("error")
     why = error.get("message") if isinstance(error, dict) else None
     return reported_failure(offer, {"message": why or UNFINISHED})
+
+
+def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
+    """What counts as output of an answer that was `read`; of a `native` one in all its choices."""
+    several = choices_apart([native]) if native is not None else []
+    if len(several) < 2:
+        return texts_of_parts(read.get("parts", []))
+    answers = (tap_response(offer.mapping, answer) for (answer,) in several)
+    return [text for answer in answers for text in texts_of_parts(answer.get("parts", []))]
 
 
 def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -> None:
