@@ -74,7 +74,13 @@ async def test_head_and_health(here):
 async def test_a_wrong_method_and_a_wrong_path(here):
     wrong = await here.get("/v1/chat/completions")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
-    assert (await here.get("/v1/nothing")).status_code == 404
+    for path, said in {
+        "/v1/nothing": "no such endpoint: GET /v1/nothing",
+        "/chat/completions": "no such endpoint: GET /chat/completions; did you mean /v1/chat/completions?",
+        "/api/v1/messages": "no such endpoint: GET /api/v1/messages; did you mean /v1/messages?",
+    }.items():
+        missing = await here.get(path)
+        assert (missing.status_code, missing.json()["error"]["message"]) == (404, said)
 
 
 async def test_the_catalog_follows_the_key(here):

@@ -118,7 +118,7 @@ class App:
             try:
                 headers = headers_of(scope)
                 if route is None:
-                    raise NotFound(f"no such endpoint: {method[:20]} {path[:200]}")
+                    raise NotFound(endpoints.said_of_unknown(method, path))
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(", ".join(route.methods))
                 if services.draining and route.works:

@@ -267,6 +267,14 @@ def find(path: str) -> tuple[Route | None, str]:
     return None, ""
 
 
+def said_of_unknown(method: str, path: str) -> str:
+    """What is said of a path without an endpoint; where it is one's with another beginning, that endpoint is named, for
+    clients whose base address is not the one that ends in /v1."""
+    said = f"no such endpoint: {method[:20]} {path[:200]}"
+    meant = next((name for name in ROUTES if name.startswith("/v1/") and path.endswith(name[3:])), None)
+    return said if meant is None else f"{said}; did you mean {meant}?"
+
+
 def dialect_of_unknown(path: str) -> str:
     """The dialect in which a path without an endpoint is told so: that of the API which the path would belong to."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"
