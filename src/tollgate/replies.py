@@ -40,6 +40,8 @@ from tollgate.services import Headers, Reply
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+_MOST_WAIT_SECONDS = 120
+"""Client libraries that are told to wait longer do not ask again at all (CLIENTS 3c)."""
 _UNREACHABLE = b'{"message":"Service temporarily unavailable"}'
 
 _NO_KEY = (
@@ -52,8 +54,8 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     """The reply that tells `error` in the words of `dialect`; never shows an upstream's 5xx text or a secret."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
     after = getattr(error, "retry_after", None)
-    if after is not None and (isinstance(error, (RateLimited, UpstreamError, Unavailable))):
-        headers.append((b"retry-after", b"%d" % min(120, whole_seconds(after))))
+    if after is not None and isinstance(error, (RateLimited, UpstreamError, Unavailable)):
+        headers.append((b"retry-after", b"%d" % min(_MOST_WAIT_SECONDS, whole_seconds(after))))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     headers += error.headers
