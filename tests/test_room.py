@@ -84,6 +84,23 @@ async def test_a_request_that_ends_while_it_waits_leaves_nothing_behind():
     assert (room.held, room.waiting) == (0, 0)
 
 
+async def test_who_holds_a_part_is_let_in_once_alone_also_after_others_gave_up():
+    room = Room(1_000_000)
+    first, second, third = room.place(), room.place(), room.place()
+    await first.widen(600_000)
+    await second.widen(300_000)
+    waiting = asyncio.create_task(second.widen(2_000_000))
+    leaving = asyncio.create_task(third.widen(200_000))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    first.narrow(400_000)
+    assert not waiting.done()
+    first.leave()
+    await asyncio.wait_for(waiting, 5)
+    assert room.held == second.bytes == 2_000_000
+
+
 async def test_a_place_is_kept_for_whoever_works_on():
     room = Room(BIG)
     place = room.place()
