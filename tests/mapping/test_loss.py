@@ -18,6 +18,7 @@ define:
     image: {kind: image, url: $p.source.url}
     tool: {kind: tool_result, id: $p.id, parts: [{$each: $c in $p.content, $value: "{{ part($c) }}"}]}
     video: {$lost: "{{ $p.type }} of {{ $p.maker }}"}
+    sound: {$lost: $p.name}
     $else: {kind: opaque, of: source, raw: $p}
 request:
   to_hub:
@@ -117,6 +118,10 @@ CASES = {
     "said by the mapping without a name": (
         {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
         ["video of (unnamed)"],
+    ),
+    "said by the mapping in a bare path": (
+        {"messages": [{"role": "user", "content": [{"type": "sound", "name": "birds"}, {"type": "sound"}]}]},
+        ["birds", "(unnamed)"],
     ),
     "a hosted tool": ({"tools": [{"type": "web_search", "depth": 3}]}, ["hosted tool web_search"]),
     "a field beside a known tool": (

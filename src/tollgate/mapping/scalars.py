@@ -99,30 +99,38 @@ def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
 
 
 def lower_words(site: Site, node: Scalar) -> Lowered:
-    """The text of `$lost` or `say`: a hole that is absent is named `(unnamed)`, so the text is always there."""
+    """The text of `$lost` or `say`: a path or hole that is absent is named `(unnamed)`, so the text is always there."""
     text = node.value
     if not isinstance(text, str) or not text:
         site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
         return Lowered("''", True, "text", atom=True)
     spot = Spot(site.unit, node)
+    if text.startswith("$") and not text.startswith("$$"):
+        return one_text(site, [_named(site, _path(site, text, spot))])
+    if text.startswith("$$"):
+        text, spot = text[1:], spot.moved(1)
+    _warn_of_loose_name(site, text, spot)
     pieces = split(text, spot) if "{{" in text else [(True, text, 0)]
-    lowered = []
-    for plain, body, offset in pieces or []:
-        if plain:
-            lowered.append(Lowered(repr(body), True, "text", atom=True))
-            continue
-        value = lower(site, body, spot.moved(offset))
-        if not value.present:
-            name = site.temp()
-            value = Lowered(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
-        lowered.append(value)
+    lowered = [
+        Lowered(repr(body), True, "text", atom=True) if plain else _named(site, lower(site, body, spot.moved(offset)))
+        for plain, body, offset in pieces or []
+    ]
     return one_text(site, lowered) if lowered else NOTHING
 
 
+def _named(site: Site, value: Lowered) -> Lowered:
+    if value.present:
+        return value
+    name = site.temp()
+    return Lowered(f"({UNNAMED!r} if ({name} := {value.py}) is None else {name})", True)
+
+
 def paths_in(node: Scalar) -> list[str]:
-    """The `$paths` inside the holes of a text that is already known to be sound."""
+    """The `$paths` inside the holes of a text that is already known to be sound, or the one that it is."""
     found: list[str] = []
     text = node.value
+    if path_of(node) is not None and isinstance(text, str):
+        return [text]
     position = text.find("{{") if isinstance(text, str) else -1
     while position >= 0 and isinstance(text, str):
         start = text.find("$", position)
