@@ -1,0 +1,87 @@
+"""Slips in what a provider file says of image jobs that load, and leave a job without an end, a picture or a check.
+All are warnings.
+
+What a step's `result` and an `input_schema` may hold is open: facts of the file's own, words of later schemas. So a
+word is a slip only where it is nearly one that is known, which is not there, and nothing else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tollgate.config.image_schema import IMAGE_STEPS
+from tollgate.config.load import Document, List, Map, Node, Problem
+from tollgate.wording import closest
+
+_RESULT = ("id", "status", "images", "error")
+_PICTURE = ("url", "data", "context_type", "width", "height")
+_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords that hold schemas by names of the file's own."""
+_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_KEYWORDS = (
+    *_OBJECTS, *_SCHEMAS, *_LISTS,
+    "type", "enum", "const", "default", "required", "title", "description", "examples", "format", "pattern",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
+    "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties",
+    "dependentRequired", "unevaluatedItems", "unevaluatedProperties", "deprecated", "readOnly", "writeOnly",
+    "contentEncoding", "contentMediaType", "contentSchema", "$ref", "$id", "$schema", "$anchor", "$comment", "nullable",
+)
+
+
+def image_warnings(document: Document) -> Iterator[Problem]:
+    """All warnings about the image part of a provider's file."""
+    root = document.root
+    if not isinstance(root, Map):
+        return
+    yield from _steps(document, root.get("images"), "images")
+    models = root.get("models")
+    for name, model in models.entries.items() if isinstance(models, Map) else ():
+        if isinstance(model, Map):
+            yield from _steps(document, model, f"models.{name}")
+            yield from _schema(document, model.get("input_schema"), f"models.{name}.input_schema")
+
+
+def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Problem]:
+    for name in IMAGE_STEPS:
+        step = holder.get(name) if isinstance(holder, Map) else None
+        result = step.get("result") if isinstance(step, Map) else None
+        if not isinstance(result, Map):
+            continue
+        place = f"{path}.{name}.result"
+        texts = [each.text for each in (document, *document.included)]
+        for word in result.entries:
+            if not any(f"$job.{word}" in text or f"$job['{word}']" in text for text in texts):
+                yield from _slip(document, result, word, _RESULT, place, "which no later step reads")
+        pictures = result.get("images")
+        for index, picture in enumerate(pictures.items if isinstance(pictures, List) else ()):
+            if isinstance(picture, Map):
+                for word in picture.entries:
+                    yield from _slip(
+                        document, picture, word, _PICTURE, f"{place}.images[{index}]", "which no picture has"
+                    )
+
+
+def _schema(document: Document, node: Node | None, path: str) -> Iterator[Problem]:
+    if not isinstance(node, Map):
+        return
+    for word, inner in node.entries.items():
+        yield from _slip(document, node, word, _KEYWORDS, path, "which says nothing in a JSON Schema")
+        if word in _OBJECTS and isinstance(inner, Map):
+            for name, each in inner.entries.items():
+                yield from _schema(document, each, f"{path}.{word}.{name}")
+        elif word in _SCHEMAS:
+            yield from _schema(document, inner, f"{path}.{word}")
+        elif word in _LISTS and isinstance(inner, List):
+            for index, each in enumerate(inner.items):
+                yield from _schema(document, each, f"{path}.{word}[{index}]")
+
+
+def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:
+    if word in known or word.startswith(("$", "x-")):
+        return
+    meant = closest(word, known)
+    if meant and meant not in holder.entries:
+        yield document.problem(
+            holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{meant}`?", level="warning"
+        )
