@@ -461,6 +461,11 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         ),
         ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
         ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
+        ("{kind: sigv4, service: x, region: null, access_key: a, secret_key: b}", "`sigv4` needs region"),
+        (
+            "{kind: sigv4, service: [x], region: r, access_key: a, secret_key: b}",
+            "auth.service: found a list, wanted text",
+        ),
     ],
     ids=[
         "misspelt",
@@ -471,6 +476,8 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         "beside a query",
         "form of another kind",
         "several missing",
+        "null is missing",
+        "no text",
     ],
 )
 async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_path, auth, says):

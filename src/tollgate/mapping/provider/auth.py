@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
-from tollgate.config.load import find
+from tollgate.config.load import Scalar, find
 from tollgate.config.model import Provider
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.signing import Signing
@@ -32,6 +32,10 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
         for name, template in templates.items()
         if template is not None
     }
+    for name, value in values.items():
+        if isinstance(value, (list, dict)) and name not in ("form", "headers"):
+            found = "a list" if isinstance(value, list) else "a map"
+            pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
     form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
     return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
 
@@ -59,7 +63,8 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                     "write it into `form`" if name == "form" else "leave one of them out",
                 )
     spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
-    missing = [name for name in needed if name not in auth.options and name not in spared]
+    said = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
+    missing = [name for name in needed if name not in said and name not in spared]
     if missing:
         pieces.mistake(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
