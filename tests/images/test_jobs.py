@@ -761,6 +761,7 @@ async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(g
     assert (await look(services, key, pending.id))["images"] == URL * 2
     assert services.ledger.balance(key.account_id) == Decimal(10) - 2 * Decimal("0.04")
     assert services.ledger.available(key.account_id) == services.ledger.balance(key.account_id)
+    assert services.metrics.cost == {"acme": 2 * Decimal("0.04")}, "the metric of billed cost has jobs, too"
     assert len(provider.calls) == seen, "nobody is asked again"
 
 

@@ -104,6 +104,7 @@ class TrackedJobs:
         self.forget(generation.id)
         if won:
             self._services.metrics.outcomes[row.outcome] += 1
+            self._services.metrics.cost[row.provider] += row.cost
             return ended
         return await self.stored(generation.account_id, generation.id)
 
