@@ -66,13 +66,13 @@ def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: P
         {"cost": Decimal("0.3")},
     )
     assert open_usage(tmp_path).execute(REPORTS["by-kind"][1]).fetchall() == [
-        ("other", 0, 0.3, 75.9),
-        ("images", 2, 0.08, 20.3),
-        ("reasoning", 900, 0.0045, 1.1),
-        ("output", 750, 0.00375, 0.9),
-        ("input", 3000, 0.003, 0.8),
-        ("cache read", 9000, 0.00225, 0.6),
-        ("calls", 4, 0.0015, 0.4),
+        ("other", 0, Decimal("0.3"), 75.9),
+        ("images", 2, Decimal("0.08"), 20.3),
+        ("reasoning", 900, Decimal("0.0045"), 1.1),
+        ("output", 750, Decimal("0.00375"), 0.9),
+        ("input", 3000, Decimal("0.003"), 0.8),
+        ("cache read", 9000, Decimal("0.00225"), 0.6),
+        ("calls", 4, Decimal("0.0015"), 0.4),
     ]
     assert open_usage(tmp_path / "none").execute(REPORTS["by-kind"][1]).fetchall() == []
 

@@ -80,9 +80,10 @@ each AS (SELECT cost, drew, list_sum(list_transform(kinds, lambda each: each.due
     unnest(kinds, recursive := true) FROM listed),
 shares AS (SELECT kind, amount, CASE WHEN whole > 0 THEN cost * due / whole
     WHEN kind = if(drew, 'images', 'other') THEN cost ELSE 0 END AS cost FROM each)
-SELECT kind, sum(amount)::BIGINT AS amount, round(sum(cost), 6) AS cost,
+SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 9) AS cost,
     round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
-FROM shares GROUP BY kind HAVING sum(amount) > 0 OR sum(cost) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
+FROM shares GROUP BY kind
+HAVING sum(cost) > 0 OR (sum(amount) > 0 AND kind <> 'calls') ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
 """No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
 hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
 """
