@@ -16,7 +16,7 @@ from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
-from tollgate.completions.minters import minters_of, readers
+from tollgate.completions.minters import NOBODY, minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -67,7 +67,8 @@ async def complete(
     keeper = await provider_for(services, inbound, references) if references else None
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     last = services.sticky.get(conversation) if conversation else None
-    exchange.minters = minters = await minters_of(services, inbound, body, outline)
+    minters = await minters_of(services, inbound, body, outline) if runtime.several_minters else NOBODY
+    exchange.minters = minters
     offers = plan(
         model, inbound.dialect, needs, services.health, last,
         attempts=len(model.routes) if minters else gateway.retry.attempts, pinned=keeper,

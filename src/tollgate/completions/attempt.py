@@ -109,7 +109,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
     elif told_anew:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
     anew = gathered or told_anew or offer.encoding != "json"
-    foreign = unreadable(exchange.minters, offer)
+    foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
     if sealed or offer.request_edits is not None or anew:
         context = exchange.context = context_of(exchange, offer)

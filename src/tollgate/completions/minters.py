@@ -37,7 +37,7 @@ def encrypted_in(items: Any) -> dict[str, str]:
 async def minters_of(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> Mapping[str, str]:
     """Who encrypted what a request with this outline carries, as far as this account got it here: the minter's name
     (`Offer.minter`) by the encrypted text."""
-    if inbound.dialect != DIALECT or _MARK not in outline or not services.runtime.current.several_minters:
+    if inbound.dialect != DIALECT or _MARK not in outline:
         return NOBODY
     found = encrypted_in(body.get("input"))
     return await services.minted.minters_of(inbound.key.account_id, found) if found else NOBODY
