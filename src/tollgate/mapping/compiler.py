@@ -51,7 +51,9 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
-_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "stream": (OPENING,)}
+TOO_LONG = "too_long"
+"""Key of `error:`: words by which providers that speak this format say that a prompt does not fit the model."""
+_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": (TOO_LONG,), "stream": (OPENING,)}
 """Keys of a section beside its directions."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
@@ -93,6 +95,8 @@ class Mapping:
         self.in_text: InText | None = linked(built.in_text, namespace)
         """Marks in the text of its answers; a provider's own stand instead of them."""
         self.reply_headers = built.reply_headers
+        self.too_long: tuple[str, ...] = built.too_long
+        """Words, in lower case, of an error that says that a prompt is too long for the model."""
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
@@ -122,6 +126,7 @@ class _Built:
         self.stream_out: StreamOut | None = None
         self.in_text: dict[Mark, str] = {}
         self.reply_headers = NO_HEADERS
+        self.too_long: tuple[str, ...] = ()
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
         self.warnings: tuple[Problem, ...] = ()
@@ -172,6 +177,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     _head(unit, root, built)
     _declare_sections(unit, root, built)
     _read_harmless(unit, root, built)
+    _read_too_long(unit, root, built)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
     for name in SECTIONS:
@@ -270,6 +276,19 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
                 if step.endswith("[]"):
                     place = place.each()
             place.whole = True
+
+
+def _read_too_long(unit: Unit, root: Map, built: _Built) -> None:
+    """`error.too_long`: a list of texts."""
+    listed = root.at("error", TOO_LONG)
+    if listed is None:
+        return
+    words = [item.value for item in listed.items if isinstance(item, Scalar)] if isinstance(listed, List) else []
+    said = tuple(word.lower() for word in words if isinstance(word, str) and word.strip())
+    if isinstance(listed, List) and len(said) == len(listed.items):
+        built.too_long = said
+    else:
+        unit.mistake(listed, f"`{TOO_LONG}` is a list of words that a message holds", "[prompt is too long]")
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:

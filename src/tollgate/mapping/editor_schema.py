@@ -51,7 +51,7 @@ def editor_schema() -> Schema:
             },
             "request": _request(),
             "response": both,
-            "error": both,
+            "error": _error(),
             "stream": _stream(),
             "in_text": _in_text(),
             "reply_headers": _reply_headers(),
@@ -87,6 +87,17 @@ def _request() -> Schema:
             **_EXPRESSION,
             "description": "messages: a condition over $ and $headers under which answers name the model as it was "
                            "asked for, instead of as the provider calls it",
+        },
+    })
+
+
+def _error() -> Schema:
+    return _record({
+        "to_hub": _TEMPLATE,
+        "from_hub": _TEMPLATE,
+        "too_long": {
+            **_TEXTS,
+            "description": "words by which providers that speak this format say that a prompt does not fit the model",
         },
     })
 

@@ -144,6 +144,14 @@ holds for everybody. Only formats whose streams name the model once, in their fi
 """
 
 
+_TOO_LONG = """\
+Agents shorten a conversation when they are told that it does not fit the model, which chat and responses clients know
+by a code and messages clients by a message's first words; most providers say it in words of their own, and in nothing
+else. `error: {too_long: [prompt is too long, maximum context length]}` lists such words of the providers that speak
+this format, in any case of letters: a refusal (400, 413, 422) whose message holds one of them has the code
+`context_length_exceeded`. A provider's own `errors:` can give the code where no words tell.
+"""
+
 _OPENING = """\
 Some streams begin with events that say no more than that an answer will come, and their providers tell there that they
 are overloaded. `stream: {opening: condition}` says of an event (`$`) that it is such a one:
@@ -209,8 +217,9 @@ def page() -> str:
         _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
         "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
-        "## The model's name: `request.asked_model`", _ASKED_MODEL, "## Headers of replies: `reply_headers`",
-        _reply_headers(), "## Examples", _examples(),
+        "## The model's name: `request.asked_model`", _ASKED_MODEL,
+        "## A prompt that is too long: `error.too_long`", _TOO_LONG,
+        "## Headers of replies: `reply_headers`", _reply_headers(), "## Examples", _examples(),
     )
     return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"
 

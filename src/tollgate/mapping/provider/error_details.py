@@ -34,13 +34,6 @@ _MOST_TITLE = 1000
 """Characters of a page's title, or heading: looking for the end of each of
 thousands in the whole page would take minutes."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
-_TOO_LONG = re.compile(
-    r"maximum context length|context window exceeds|exceeds? the (?:context window|available context size)"
-    r"|maximum prompt length|(?:prompt|input) is too long|prompt exceeds max length|input length exceeds"
-    r"|too many tokens: (?!max)|input tokens exceeded|exceeded model token limit|maximum number of tokens allowed"
-    r"|exceed max message tokens|length of prompt_tokens|range of input length|`inputs` (?:tokens \+|must have less)",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
 _DEPTH = 6
 
@@ -53,12 +46,6 @@ class ErrorDetails:
     type: str = ""
     code: str = ""
     param: str = ""
-
-
-def says_too_long(message: str) -> bool:
-    """Whether a refusal says that the prompt does not fit the model, in any of the words providers and their servers
-    have for it. Few of them tell it by a code as well, and agents act on nothing else."""
-    return _TOO_LONG.search(message) is not None
 
 
 def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:

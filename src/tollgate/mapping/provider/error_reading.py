@@ -23,8 +23,11 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 """The status lists of a file and what each means."""
 
 
-def compile_errors(pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str]) -> ErrorRules:
-    """The rules of several `errors:` blocks, the first being the nearest. Mistakes go to `pieces`."""
+def compile_errors(
+    pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str], too_long: tuple[str, ...] = ()
+) -> ErrorRules:
+    """The rules of several `errors:` blocks, the first being the nearest; `too_long` are the words of the format that
+    is spoken (`Mapping.too_long`). Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
@@ -40,7 +43,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], redact: Callable[[s
         for place, node in enumerate(listed.items if isinstance(listed, List) else ()):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
-    return ErrorRules(tuple(rules), by_status, reads, redact)
+    return ErrorRules(tuple(rules), by_status, reads, redact, too_long)
 
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:

@@ -21,7 +21,6 @@ from tollgate.mapping.provider.error_details import (
     ErrorDetails,
     read_error,
     retry_after,
-    says_too_long,
     seconds_of,
     showable,
     status_words,
@@ -96,7 +95,7 @@ class Rule:
 class ErrorRules:
     """All rules of one endpoint; immutable."""
 
-    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "event_marks", "redact")
+    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "_too_long", "event_marks", "redact")
 
     def __init__(
         self,
@@ -104,8 +103,10 @@ class ErrorRules:
         by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
         reads: Mapping[str, Read] | None = None,
         redact: Callable[[str], str] = str,
+        too_long: tuple[str, ...] = (),
     ) -> None:
         self._rules = rules
+        self._too_long = too_long
         self._by_status = dict(by_status or {})
         self._reads = dict(reads or {})
         self.redact = redact
@@ -224,8 +225,8 @@ class ErrorRules:
             if wait is None and read is not None:
                 wait = seconds_of(read(body, answer_headers=headers))
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
-        if kind == "stop" and status in _REFUSALS and says_too_long(details.message):
-            code = "context_length_exceeded"
+        if kind == "stop" and status in _REFUSALS and self._says_too_long(details.message):
+            code = "context_length_exceeded"  # agents shorten a conversation on nothing else
         return Verdict(
             kind,
             alarm,
@@ -237,6 +238,10 @@ class ErrorRules:
             wait,
             overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
         )
+
+    def _says_too_long(self, message: str) -> bool:
+        said = message.lower()
+        return any(words in said for words in self._too_long)
 
     def _details_of(self, headers: Mapping[str, str], body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
         details = read_error(body, self.redact)
