@@ -352,8 +352,12 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
         account = here.services.ledger.find_key(here.key).account_id
         await here.services.minted.remember(account, "elsewhere", ["resp_1"])
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi", "previous_response_id": "resp_1"})
-        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "previous_response_id")
-        assert "does not exist" not in reply.text
+        assert reply.status_code == 404
+        assert reply.json()["error"] == {
+            "message": "Previous response with id 'resp_1' not found. "
+            "The provider that keeps it does not serve acme/one.",
+            "type": "invalid_request_error", "param": "previous_response_id", "code": "previous_response_not_found",
+        }
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.state_ids import referenced_ids
-from tollgate.completions.stateful import ThreadUnsupported, check_looked_up, provider_for
+from tollgate.completions.stateful import StateNotFound, ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.config.model import Server
-from tollgate.errors import BadRequest, ModelNotFound
+from tollgate.errors import ModelNotFound
 from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 
@@ -79,8 +79,7 @@ async def complete(
         if needs.threads:
             raise ThreadUnsupported(body["model"])
         if references:
-            field = references[0][0]
-            raise BadRequest(f"{field} names what a provider keeps that does not serve {body['model']}", param=field)
+            raise StateNotFound(*references[0], f" The provider that keeps it does not serve {body['model']}.")
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
     exchange.last_attempt = len(offers)

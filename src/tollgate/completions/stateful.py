@@ -55,15 +55,16 @@ class ThreadUnsupported(BadRequest):
 
 
 class StateNotFound(NotFound):
-    """A state id that this account was never handed; `param` names the field."""
+    """A state id that this account was never handed, or that the model in question cannot be asked about (DESIGN
+    section 4); `param` names the field, `cure` says what else to do."""
 
-    def __init__(self, field: str, minted_id: str) -> None:
+    def __init__(self, field: str, minted_id: str, cure: str = "") -> None:
         what = (
             "Previous response"
             if field == "previous_response_id"
             else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
         )
-        cure = _NOT_STORED if field == ITEM else _NOT_KEPT if field.endswith(_NEVER_MINTED) else ""
+        cure = cure or (_NOT_STORED if field == ITEM else _NOT_KEPT if field.endswith(_NEVER_MINTED) else "")
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
         if field == "previous_response_id":
