@@ -1,5 +1,7 @@
 """Ids of provider-side state are known for the account that got them, also after a restart, and for nobody else."""
 
+import pytest
+
 from tollgate.minted import Minted
 
 
@@ -16,16 +18,18 @@ async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_pa
     assert b"resp_1" not in path.read_bytes()
 
 
-async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restart(tmp_path):
+@pytest.mark.parametrize("size", [1, 1_000_000], ids=["short", "long"])
+async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restart(tmp_path, size):
     path = tmp_path / "minted.sqlite"
+    first, second = "A" * size, "B" * size
     register = Minted(path)
-    await register.remember_minter("alice", "elsewhere", ["ENC"])
-    await register.remember_minter("alice", "", ["ENC2"])
+    await register.remember_minter("alice", "elsewhere", [first])
+    await register.remember_minter("alice", "", [second])
     register.close()
     again = Minted(path)
-    texts = ["ENC", "ENC2", "unheard"]
-    assert await again.minters_of("alice", texts) == {"ENC": "elsewhere", "ENC2": ""}
-    assert await again.minters_of("bob", texts) == {} and await again.provider_of("alice", "ENC") is None
+    texts = [first, second, "unheard"]
+    assert await again.minters_of("alice", texts) == {first: "elsewhere", second: ""}
+    assert await again.minters_of("bob", texts) == {} and await again.provider_of("alice", first) is None
     again.close()
 
 

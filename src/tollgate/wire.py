@@ -15,6 +15,8 @@ GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "can
 GENERATION_STATUSES: tuple[GenerationStatus, ...] = get_args(GenerationStatus)
 PENDING: tuple[GenerationStatus, ...] = ("starting", "processing")
 """Those that a job can still leave."""
+PICTURE_FIELDS = ("url", "data", "context_type", "width", "height")
+"""Of a picture in an image job's answer (SPEC, image generation)."""
 
 
 @dataclass(frozen=True, slots=True)

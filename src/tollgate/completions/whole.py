@@ -87,7 +87,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         if ids:
             await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-        await remember_minter(exchange.services, exchange.inbound, offer, encrypted_in(edited.get("output")))
+        if encrypted := encrypted_in(edited.get("output")):
+            await remember_minter(exchange.services, exchange.inbound, offer, encrypted)
     await exchange.settle_answer(estimated=estimated, failure=exchange.failure)
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, List, Map, Node, Problem
+from tollgate.wire import PICTURE_FIELDS
 from tollgate.wording import closest
 
 _RESULT = ("id", "status", "images", "error")
-_PICTURE = ("url", "data", "context_type", "width", "height")
 _OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords that hold schemas by names of the file's own."""
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
@@ -58,7 +58,7 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
             if isinstance(picture, Map):
                 for word in picture.entries:
                     yield from _slip(
-                        document, picture, word, _PICTURE, f"{place}.images[{index}]", "which no picture has"
+                        document, picture, word, PICTURE_FIELDS, f"{place}.images[{index}]", "which no picture has"
                     )
 
 

@@ -109,7 +109,10 @@ class HttpExchange:
         return self._chunked or self._left is not None
 
     def add(self, data: bytes) -> None:
-        """A piece of the body."""
+        """A piece of the body; only counted where the answer is complete and nobody reads it."""
+        if self.complete:
+            self.dropped += len(data)
+            return
         self._parts.append(data)
         self.unread += len(data)
         self._wake()

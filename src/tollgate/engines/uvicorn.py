@@ -263,13 +263,10 @@ class _Connection(asyncio.Protocol):
         exchange = self._newest
         if exchange is None or self._upgrade is not None:
             return
-        if exchange.complete:
-            exchange.dropped += len(data)
-            if exchange.dropped > MOST_DROPPED:
-                self.transport.abort()
-            return
         exchange.add(data)
-        if exchange.unread > MOST_UNREAD:
+        if exchange.dropped > MOST_DROPPED:
+            self.transport.abort()
+        elif exchange.unread > MOST_UNREAD and not exchange.complete:
             self._pause()
 
     def on_message_complete(self) -> None:

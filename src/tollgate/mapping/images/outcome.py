@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tollgate.media_types import type_by_bytes
-from tollgate.wire import GENERATION_STATUSES, GenerationStatus
+from tollgate.wire import GENERATION_STATUSES, PICTURE_FIELDS, GenerationStatus
 
 NO_IMAGE = "the provider returned no image"
-_IMAGE_FIELDS = ("url", "data", "context_type", "width", "height")
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
 _MOST_HEAD = 2000
 """Characters before the data."""
@@ -70,7 +69,7 @@ def read_image(item: object) -> dict[str, Any] | None:
         item = {"url": item}
     if not isinstance(item, Mapping):
         return None
-    picture = {name: item[name] for name in _IMAGE_FIELDS if item.get(name) is not None}
+    picture = {name: item[name] for name in PICTURE_FIELDS if item.get(name) is not None}
     url = picture.get("url")
     if isinstance(url, str) and url[:5].lower() == "data:":
         del picture["url"]
@@ -90,7 +89,7 @@ def read_image(item: object) -> dict[str, Any] | None:
             picture[name] = size
     if not picture.get("url") and not picture.get("data"):
         return None
-    return {name: picture[name] for name in _IMAGE_FIELDS if name in picture}
+    return {name: picture[name] for name in PICTURE_FIELDS if name in picture}
 
 
 def type_of(data: str) -> str:
