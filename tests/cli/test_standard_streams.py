@@ -1,5 +1,6 @@
 import logging
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -37,15 +38,37 @@ def test_a_reader_of_the_log_that_stalls_stops_nobody_and_hears_how_much_it_miss
     """A pipe takes 64 KiB: the next write on the event loop stopped the gateway, its health check too."""
     handler = BesideHandler(pipe[1], most_bytes=200_000)
     _log(handler, *("x" * 999 for _ in range(1000)))
-    got = b""
-    while not got.endswith(b"and on\n"):
-        if handler._bytes == 0:
-            _log(handler, "and on")
-        got += os.read(pipe[0], 1 << 16)
-    lines = got.decode().splitlines()
-    whole = lines.count("x" * 999)
-    assert 199 <= whole <= 300, "those that a pipe and the handler hold"
-    assert whole + sum(int(line.split()[0]) for line in lines if "left out" in line) == 1000
+    heard = _Heard(pipe[0])
+    heard.until(lambda: heard.whole + heard.left_out == 1000)
+    assert 199 <= heard.whole <= 300, "those that a pipe and the handler hold"
+    handler.flush()
+    _log(handler, "and on")
+    heard.until(lambda: heard.lines[-1] == "and on")
+
+
+class _Heard:
+    """What came through a pipe so far, which is read no longer than there is something to read."""
+
+    def __init__(self, end):
+        self._end = end
+        self._text = b""
+
+    def until(self, enough):
+        while not enough():
+            assert select.select([self._end], [], [], 30)[0], f"nothing more came after {self.lines[-1:]}"
+            self._text += os.read(self._end, 1 << 16)
+
+    @property
+    def lines(self):
+        return self._text.decode().splitlines()
+
+    @property
+    def whole(self):
+        return self.lines.count("x" * 999)
+
+    @property
+    def left_out(self):
+        return sum(int(line.split()[0]) for line in self.lines if line.endswith("for too long"))
 
 
 def test_a_reader_of_the_log_that_is_gone_costs_its_lines_only(pipe):
@@ -68,11 +91,8 @@ open_all()
 print("taken", file=sys.stdout, flush=True), sys.stderr.write("taken"), sys.stdin.fileno()
 os._exit(os.pipe()[0])
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        preexec_fn=lambda: [os.close(number) for number in closed],
-        capture_output=True,
-    )
+    shut = " ".join(f"{number}>&-" for number in closed)
+    ended = subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {shut}', sys.executable, program], timeout=60)
     assert ended.returncode > 2
 
 
