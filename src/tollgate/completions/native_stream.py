@@ -18,7 +18,7 @@ from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.mapping.stream_run import ENDED_EARLY
-from tollgate.sse import BLANK, Decoder, Event, encode
+from tollgate.sse import BLANK, Decoder, Event, between, encode, without_blank_line
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
@@ -111,7 +111,7 @@ class NativeStream:
         return out
 
     def _feed(self, block: bytes) -> bytes:
-        if self._marks is None or block.find(b"\r") >= 0 or self.ended:
+        if self._marks is None or block.find(b"\r") >= 0 or self.ended or _may_hold_comment(block):
             return self._take(self._decoder.feed(block))
         before = b""
         if self._decoder.pending:
@@ -157,6 +157,8 @@ class NativeStream:
         for event in events:
             if self.error is not None:
                 break
+            if not event.data:
+                event = event._replace(raw=without_blank_line(event))
             self._event(event, out)
         return b"".join(out)
 
@@ -221,7 +223,7 @@ class ChatStream(NativeStream):
     def _rest(self) -> bytes:
         """What an upstream left unfinished stands apart from the end that is held back behind it."""
         out = super()._rest()
-        return out + b"\n\n" if out and not out.endswith(BLANK) else out
+        return out + between(out)
 
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
@@ -334,6 +336,15 @@ class PlainStream(NativeStream):
             if not self._held and self._missing_usage.lacks(parsed):
                 self._lacking = (event.name, parsed)
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
+
+
+_COMMENT_BYTES = 80
+
+
+def _may_hold_comment(block: bytes) -> bool:
+    """Whether a comment stands at either end of a block. Providers write one when they have nothing else to say, so it
+    comes first or last in what is read at once; the bytes between are not searched for its sake."""
+    return block.startswith(b":") or block.find(b"\n:", -_COMMENT_BYTES) >= 0
 
 
 _CHAT_MARKS = {
