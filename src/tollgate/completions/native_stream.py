@@ -111,7 +111,7 @@ class NativeStream:
         return out
 
     def _feed(self, block: bytes) -> bytes:
-        if self._marks is None or block.find(b"\r") >= 0 or self.ended or _may_hold_comment(block):
+        if self._marks is None or block.find(b"\r") >= 0 or self.ended:
             return self._take(self._decoder.feed(block))
         before = b""
         if self._decoder.pending:
@@ -157,8 +157,6 @@ class NativeStream:
         for event in events:
             if self.error is not None:
                 break
-            if not event.data:
-                event = event._replace(raw=without_blank_line(event))
             self._event(event, out)
         return b"".join(out)
 
@@ -220,6 +218,11 @@ class ChatStream(NativeStream):
                     self.usage = _merged_usage(self.usage, chunk["usage"])
         return self.usage
 
+    def _feed(self, block: bytes) -> bytes:
+        if _may_hold_comment(block):
+            return self._take(self._decoder.feed(block))
+        return super()._feed(block)
+
     def _rest(self) -> bytes:
         """What an upstream left unfinished stands apart from the end that is held back behind it."""
         out = super()._rest()
@@ -248,7 +251,7 @@ class ChatStream(NativeStream):
     def _event(self, event: Event, out: list[bytes]) -> None:
         data, raw = event.data, event.raw
         if not data:
-            out.append(raw)
+            out.append(without_blank_line(event))
             return
         if data == b"[DONE]":
             self.ended = True
