@@ -514,12 +514,13 @@ async def test_a_job_the_provider_forgot_is_failed(gateway):
     assert (await look(services, key, made["id"]))["error"] == "the provider no longer knows this job"
 
 
-async def test_pictures_fetched_by_a_further_step(gateway):
+@pytest.mark.parametrize("status", ["succeeded", None])
+async def test_pictures_fetched_by_a_further_step(gateway, status):
     def answer(method, path, body):
         return {
             "/jobs": (200, {"id": "p1", "status": "IN_QUEUE", "response_url": "app://acme/results/p1"}),
             "/jobs/p1": (200, {"status": "COMPLETED"}),
-            "/results/p1": (200, {"status": "succeeded", "images": URL}),
+            "/results/p1": (200, {"status": status, "images": URL}),
         }[path]
 
     def job(values):

@@ -32,6 +32,13 @@ def test_no_status_at_all_is_processing_and_reported():
     assert read_outcome(None, None).status == "processing"
 
 
+def test_no_status_is_a_success_where_nobody_can_be_asked_again():
+    picture = {"images": ["https://x/a.png"]}
+    assert read_outcome(picture, {"succeeded": "processing", "OK": "succeeded"}, ended=True).images
+    assert read_outcome({"status": "WAIT"} | picture, None, ended=True).status == "processing"
+    assert read_outcome({"error": "NSFW"}, None, ended=True).error == "NSFW"
+
+
 def test_a_success_without_pictures_is_a_failure():
     outcome = read_outcome({"status": "succeeded", "images": [{"width": 4}]}, None)
     assert (outcome.status, outcome.error) == ("failed", "the provider returned no image")

@@ -69,7 +69,6 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
 
 def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     """What a provider's answer to a step means: the step's result, and the job it makes of it."""
-    from tollgate.mapping.images.outcome import read_outcome
     from tollgate.money import show
 
     name = name or ("submit" if offer.synchronous else "poll")
@@ -78,7 +77,7 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
         fail(f"{offer.provider} has no {name} step")
     values = offer.values(answer=given, input={}, job={}, http={"status": 200, "headers": {}})
     result = step.result(values)
-    outcome = read_outcome(result, offer.words, final=name == "fetch" or offer.fetch is None)
+    outcome = offer.outcome(step, result)
     shown = {
         "provider": offer.provider,
         "step": name,

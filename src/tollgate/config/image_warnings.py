@@ -53,6 +53,10 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
         for word in result.entries:
             if not any(f"$job.{word}" in text or f"$job['{word}']" in text for text in texts):
                 yield from _slip(document, result, word, _RESULT, place, "which no later step reads")
+        if name == "poll" and not any(word.startswith("$") or closest(word, ("status",)) for word in result.entries):
+            found = "no `status`: a job that is asked for again stays pending until it is given up"
+            hint = "status: $.state, its words under `statuses:`"
+            yield document.problem(result, f"found {found}", path=place, hint=hint, level="warning")
         pictures = result.get("images")
         for index, picture in enumerate(pictures.items if isinstance(pictures, List) else ()):
             if isinstance(picture, Map):

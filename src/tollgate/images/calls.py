@@ -18,7 +18,7 @@ from tollgate.images.multipart import encode_form
 from tollgate.images.state import UNKNOWN_WORD, job_facts
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
-from tollgate.mapping.images.outcome import NO_IMAGE, Outcome, read_outcome
+from tollgate.mapping.images.outcome import NO_IMAGE, Outcome
 from tollgate.nesting import too_many
 from tollgate.upstream import Call, call_to
 from tollgate.wire import PENDING
@@ -64,7 +64,7 @@ async def run_step(
     except MappingFailure as failure:
         log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
         raise _failed("the answer does not fit its file", answer, offer) from None
-    outcome = read_outcome(result, offer.words, final=step.name == "fetch" or offer.fetch is None)
+    outcome = offer.outcome(step, result)
     if outcome.status == "failed" and outcome.error == NO_IMAGE:
         # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may
         # do better.
@@ -75,8 +75,12 @@ async def run_step(
         words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
         log.warning(words, offer.provider, step.name, found[:200])
     if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
-        words = "provider %s: job status %r is not in its file; taken as processing"
-        log.warning(words, offer.provider, outcome.unknown_word[:80])
+        if outcome.unknown_word:
+            words = "provider %s: job status %r is not in its file; taken as processing"
+            log.warning(words, offer.provider, outcome.unknown_word[:80])
+        else:
+            words = "provider %s: `status` of its %s step finds nothing in the answer; taken as processing"
+            log.warning(words, offer.provider, step.name)
     if outcome.error:
         outcome = replace(outcome, error=offer.redact(outcome.error))
     return StepAnswer(content, outcome, http)
@@ -93,7 +97,7 @@ def kept_answer(offer: ImageOffer, generation: Generation, job_input: dict[str, 
         result = offer.submit.result(offer.values(answer=generation.answer, input=job_input, job=facts, http=http))
     except MappingFailure:
         return None
-    outcome = read_outcome(result, offer.words, final=offer.fetch is None)
+    outcome = offer.outcome(offer.submit, result)
     return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
 
 

@@ -14,7 +14,6 @@ from tollgate.config.load import Map, Problem, plain
 from tollgate.config.model import Provider
 from tollgate.errors import TollgateError
 from tollgate.mapping.images.offer import ImageOffer
-from tollgate.mapping.images.outcome import read_outcome
 from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import show
 from tollgate.wording import clipped
@@ -86,7 +85,7 @@ def _got(offer: ImageOffer, of: str, example: dict[str, Any], *, named: bool) ->
     if step is None:
         raise LookupError(f"`{step_name}` is no step of this file")
     if part == "outcome":
-        outcome = read_outcome(step.result(values), offer.words, final=step_name == "fetch" or offer.fetch is None)
+        outcome = offer.outcome(step, step.result(values))
         return {
             key: value
             for key, value in (("status", outcome.status), ("images", list(outcome.images)), ("error", outcome.error))

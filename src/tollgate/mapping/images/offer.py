@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tollgate.config.model import StepEncoding, StepFraming, Timeouts
 from tollgate.mapping.images.hosts import Host
+from tollgate.mapping.images.outcome import Outcome, read_outcome
 from tollgate.mapping.images.price import ImagePrice, Read, Values
 from tollgate.mapping.images.schema import InputSchema
 
@@ -86,6 +87,12 @@ class ImageOffer:
     def step(self, name: str) -> Step | None:
         """The submit, poll or fetch call; None where there is none of that name."""
         return {"submit": self.submit, "poll": self.poll, "fetch": self.fetch}.get(name)
+
+    def outcome(self, step: Step, result: object) -> Outcome:
+        """What a step's `result` means for its job."""
+        fetched = step.name == "fetch"
+        ended = fetched or (step.name == "submit" and self.synchronous)
+        return read_outcome(result, self.words, final=fetched or self.fetch is None, ended=ended)
 
     def values(self, **named: Any) -> Values:
         """What this offer's templates read; `answer` is `$`."""

@@ -37,17 +37,22 @@ class Outcome:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_outcome(result: object, words: Mapping[str, GenerationStatus] | None, *, final: bool = True) -> Outcome:
+def read_outcome(
+    result: object, words: Mapping[str, GenerationStatus] | None, *, final: bool = True, ended: bool = False
+) -> Outcome:
     """A step's `result` as an outcome.
 
     `words` is the file's `statuses:` table, matched exactly; a word it lacks may still be one of ours, such as the
     literal `status: succeeded` of a call that is done when it returns. A success without a picture is a failure:
     nothing was delivered, so nothing may be charged (unless pictures are fetched by a further step: not `final`).
+    Where nobody can be asked again (`ended`), a result without a status is a success: it would stay pending for ever.
     """
     facts = dict(result) if isinstance(result, Mapping) else {}
     word = facts.get("status")
     status_word = str(word) if word is not None else ""
     status = (words or {}).get(status_word) or (status_word if status_word in GENERATION_STATUSES else None)
+    if word is None and ended:
+        status = "succeeded"
     unknown = None if status else status_word
     images = tuple(picture for picture in (read_image(item) for item in _list(facts.get("images"))) if picture)
     error = _text(facts.get("error"))
