@@ -23,6 +23,7 @@ WHOLE = {
         "tools[].custom.format text",  # of the house, or a format handed on as it is
         "metadata None",
         "tool_choice web_search",  # named as lost by its type
+        "response_format xml",
         "web_search_options None",  # named as lost with all it holds
         "messages[].content[] reference",  # named as lost by its type
         "messages[].content[] None",  # no known part: told as JSON text
@@ -35,6 +36,7 @@ WHOLE = {
         "tools[] web_search",
         "tools[].format text",
         "tool_choice web_search",
+        "text.format xml",
         "input[].content[] None",
         "input[].content[] hologram",
         "input[] web_search_call",
@@ -50,6 +52,7 @@ WHOLE = {
         "messages[].content[].citations[] char_location",
         "messages[].content[] container_upload",
         "messages[].content[] fallback",
+        "tool_choice some",
     },
 }
 """Places that are taken with all they hold, and the kind of object there."""
