@@ -198,3 +198,26 @@ async def test_a_response_in_the_background_has_its_id_told_at_once(tmp_path):
     async with inprocess(tmp_path, **two_routes(first, "responses", "responses")) as here:
         reply = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "1" and "response.created" in reply.text
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "gathered"])
+@pytest.mark.parametrize("together", [True, False], ids=["in one block", "in blocks"])
+@pytest.mark.parametrize("client", ["chat", "messages"])
+async def test_why_an_answer_failed_may_be_told_behind_its_failure(tmp_path, client, stream, together):
+    """A response that Azure's filter stopped: `error: null`, and then an event that says why."""
+    failed = RESPONSE_FAILED.replace(json.dumps(FAILED["error"]).encode(), b"null")
+    why = b'event: error\ndata: {"type": "error", "error": {"code": "content_filter", "message": "filtered"}}\n\n'
+    one = provider("app://acme/v1", "responses", more="" if stream else "can: {whole: false}")
+    for behind, status in ((why, 400), (b"", 500)):
+        blocks = [*first_words("responses"), failed, behind]
+        app = app_of(*([b"".join(blocks)] if together else blocks))
+        async with inprocess(tmp_path / str(status), providers={"acme": one}, apps={"acme": app}) as here:
+            reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
+            assert (reply.status_code, "filtered" in reply.text) == (status, status == 400)
+            (row,) = await rows(here, tmp_path / str(status))
+            assert row["outcome"] == ("rejected" if status == 400 else "upstream_error")
+            if not stream or status == 500:
+                continue
+            native = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
+            assert native.content == b"".join(blocks)
+            assert (await rows(here, tmp_path / str(status)))[-1]["outcome"] == "upstream_error"

@@ -11,7 +11,7 @@ import orjson
 from tollgate.completions.attempt import AttemptFailed, context_of
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.stream import count_usage
+from tollgate.completions.stream import count_usage, rest_of
 from tollgate.errors import UpstreamError
 from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
 from tollgate.mapping import Mapping as ProtocolMapping
@@ -29,11 +29,14 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     context = exchange.context
     assert context is not None
     stage = ConvertedStream(exchange, offer)
+    blocks = answer.chunks()
     try:
-        async for block in answer.chunks():
+        async for block in blocks:
             stage.feed(block)
             if stage.ended or stage.error is not None:
                 break
+        if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
+            await rest_of(blocks, stage)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     if stage.error is None:

@@ -209,8 +209,9 @@ class NativePlain(_Native):
 
     def reported_error(self) -> UpstreamError | None:
         """A response that failed ends in an event of its own, which passes as it came."""
-        error = self._tap.error
-        return reported_failure(self._offer, error) if error else None
+        if self._tap.error is None and self._tap.stop != "error":
+            return None
+        return reported_failure(self._offer, self._tap.error or {"message": UNFINISHED})
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":
@@ -225,7 +226,7 @@ class NativePlain(_Native):
     def tail(self, *, estimated: bool) -> bytes:
         hub_usage = self._exchange.hub_usage
         out = self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
-        return out if self._tap.error is None else without_secrets(out, self._offer)
+        return out if self.reported_error() is None else without_secrets(out, self._offer)
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response

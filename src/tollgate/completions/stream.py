@@ -102,6 +102,8 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             if starts:  # of a stream; official client libraries would lose its first event
                 starts, block = False, block.removeprefix(BOM)
             first += stage.feed(block)
+        if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
+            first += await rest_of(blocks, stage) + stage.close()
         if not stage.begun:
             failed = stage.error
             if failed is None and exchange.has_other_route():
@@ -135,7 +137,7 @@ async def _pump(
                     if stage.ended or stage.error is not None:
                         break
             if stage.error is None:
-                rest = await _rest(blocks, stage) if stage.ended and not answer.ended else b""
+                rest = await rest_of(blocks, stage) if stage.ended and not answer.ended else b""
                 held += rest + stage.close()
         except UpstreamError as error:
             stage.error = without_frames(error)
@@ -175,7 +177,7 @@ async def _pump(
         await answer.close()
 
 
-async def _rest(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
+async def rest_of(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     """What the upstream still says after the end of its answer, given a moment to say it."""
     out = b""
     try:
