@@ -170,13 +170,13 @@ def test_an_answer_is_no_error(body):
     assert PLAIN.judge(201, {}, body) is None
 
 
-@pytest.mark.parametrize(
-    "code", ["insufficient_quota", "project_spend_limit_exceeded", "organization_usage_limit_exceeded"]
-)
+@pytest.mark.parametrize("code", ["insufficient_quota", "billing_error", "all_gone"])
 @pytest.mark.parametrize("member", ["type", "code"])
 def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(member, code):
-    verdict = PLAIN.judge(429, {}, {"error": {member: code, "message": "m"}})
+    body = {"error": {member: code, "message": "m"}}
+    verdict = ErrorRules(spent=frozenset({"all_gone"})).judge(429, {}, body)
     assert (verdict.kind, verdict.alarm) == ("next", "balance")
+    assert PLAIN.judge(429, {}, body).kind == ("later" if code == "all_gone" else "next")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,9 @@ OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
 TOO_LONG = "too_long"
 """Key of `error:`: words by which providers that speak this format say that a prompt does not fit the model."""
-_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": (TOO_LONG,), "stream": (OPENING,)}
+SPENT = "spent"
+"""Key of `error:`: codes by which they say that our money there is used up."""
+_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": (TOO_LONG, SPENT), "stream": (OPENING,)}
 """Keys of a section beside its directions."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
@@ -97,6 +99,8 @@ class Mapping:
         self.reply_headers = built.reply_headers
         self.too_long: tuple[str, ...] = built.too_long
         """Words, in lower case, of an error that says that a prompt is too long for the model."""
+        self.spent: frozenset[str] = frozenset(built.spent)
+        """Codes and types, in lower case, of an error that says that our balance or limit there is spent."""
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
@@ -127,6 +131,7 @@ class _Built:
         self.in_text: dict[Mark, str] = {}
         self.reply_headers = NO_HEADERS
         self.too_long: tuple[str, ...] = ()
+        self.spent: tuple[str, ...] = ()
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
         self.warnings: tuple[Problem, ...] = ()
@@ -177,7 +182,8 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     _head(unit, root, built)
     _declare_sections(unit, root, built)
     _read_harmless(unit, root, built)
-    _read_too_long(unit, root, built)
+    built.too_long = _error_words(unit, root, TOO_LONG, "words that a message holds", "[prompt is too long]")
+    built.spent = _error_words(unit, root, SPENT, "codes or types of errors", "[spend_limit_exceeded]")
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
     for name in SECTIONS:
@@ -278,17 +284,17 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
             place.whole = True
 
 
-def _read_too_long(unit: Unit, root: Map, built: _Built) -> None:
-    """`error.too_long`: a list of texts."""
-    listed = root.at("error", TOO_LONG)
+def _error_words(unit: Unit, root: Map, key: str, what: str, example: str) -> tuple[str, ...]:
+    """`error.too_long` and `error.spent`: a list of texts, in lower case."""
+    listed = root.at("error", key)
     if listed is None:
-        return
+        return ()
     words = [item.value for item in listed.items if isinstance(item, Scalar)] if isinstance(listed, List) else []
     said = tuple(word.lower() for word in words if isinstance(word, str) and word.strip())
     if isinstance(listed, List) and len(said) == len(listed.items):
-        built.too_long = said
-    else:
-        unit.mistake(listed, f"`{TOO_LONG}` is a list of words that a message holds", "[prompt is too long]")
+        return said
+    unit.mistake(listed, f"`{key}` is a list of {what}", example)
+    return ()
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:

@@ -99,6 +99,10 @@ def _error() -> Schema:
             **_TEXTS,
             "description": "words by which providers that speak this format say that a prompt does not fit the model",
         },
+        "spent": {
+            **_TEXTS,
+            "description": "codes by which providers that speak this format say that our money there is used up",
+        },
     })
 
 

@@ -152,6 +152,12 @@ this format, in any case of letters: a refusal (400, 413, 422) whose message hol
 `context_length_exceeded`. A provider's own `errors:` can give the code where no words tell.
 """
 
+_SPENT = """\
+That our money at a provider is used up often comes as a 429, like a rate limit, but waiting does not help. `error:
+{spent: [project_spend_limit_exceeded]}` lists the codes or types by which providers that speak this format say so:
+another route is asked, and the operator warned. `insufficient_quota` and `billing_error` mean it everywhere.
+"""
+
 _OPENING = """\
 Some streams begin with events that say no more than that an answer will come, and their providers tell there that they
 are overloaded. `stream: {opening: condition}` says of an event (`$`) that it is such a one:
@@ -219,6 +225,7 @@ def page() -> str:
         "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
         "## The model's name: `request.asked_model`", _ASKED_MODEL,
         "## A prompt that is too long: `error.too_long`", _TOO_LONG,
+        "## Our money is used up: `error.spent`", _SPENT,
         "## Headers of replies: `reply_headers`", _reply_headers(), "## Examples", _examples(),
     )
     return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"

@@ -238,9 +238,7 @@ class _Compiling:
             endpoint=endpoint,
             mapping=mapping,
             edits=self._scope(endpoint.edits),
-            errors=compile_errors(
-                pieces, [own, self.provider.errors], self.secrets.redact, mapping.too_long if mapping else ()
-            ),
+            errors=compile_errors(pieces, [own, self.provider.errors], self.secrets.redact, mapping),
             url=pieces.url(endpoint.url),
             stream_url=pieces.url(endpoint.stream_url),
             count_url=pieces.url(endpoint.count_tokens_url),

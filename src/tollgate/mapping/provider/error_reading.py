@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.errors import AlarmKind
+from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
 from tollgate.mapping.provider.pieces import Pieces, Read
 
@@ -24,10 +25,10 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 
 
 def compile_errors(
-    pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str], too_long: tuple[str, ...] = ()
+    pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str], spoken: Mapping | None = None
 ) -> ErrorRules:
-    """The rules of several `errors:` blocks, the first being the nearest; `too_long` are the words of the format that
-    is spoken (`Mapping.too_long`). Mistakes go to `pieces`."""
+    """The rules of several `errors:` blocks, the first being the nearest; the format that is `spoken` has words of its
+    own (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
@@ -43,7 +44,9 @@ def compile_errors(
         for place, node in enumerate(listed.items if isinstance(listed, List) else ()):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
-    return ErrorRules(tuple(rules), by_status, reads, redact, too_long)
+    if spoken is None:
+        return ErrorRules(tuple(rules), by_status, reads, redact)
+    return ErrorRules(tuple(rules), by_status, reads, redact, spoken.too_long, spoken.spent)
 
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:

@@ -38,12 +38,8 @@ _WORDS: Mapping[str, int] = {
 }
 """The published error words of the wire formats, with the status they stand for where the real one is a 200."""
 
-_BALANCE = frozenset({
-    "insufficient_quota", "billing_error", "credit_balance_exhausted", "billing_hard_limit_reached",
-    "organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded",
-    "enforced_spend_limit_reached",
-})
-"""A 429 with one of these is no rate limit: waiting does not help (FACTS 20)."""
+_SPENT = frozenset(word for word, status in _WORDS.items() if status == 402)
+"""A 429 with one of these is no rate limit: waiting does not help (FACTS 20). Mapping files list more (`spent`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class Rule:
 class ErrorRules:
     """All rules of one endpoint; immutable."""
 
-    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "_too_long", "event_marks", "redact")
+    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "_spent", "_too_long", "event_marks", "redact")
 
     def __init__(
         self,
@@ -104,9 +100,11 @@ class ErrorRules:
         reads: Mapping[str, Read] | None = None,
         redact: Callable[[str], str] = str,
         too_long: tuple[str, ...] = (),
+        spent: frozenset[str] = frozenset(),
     ) -> None:
         self._rules = rules
         self._too_long = too_long
+        self._spent = _SPENT | spent
         self._by_status = dict(by_status or {})
         self._reads = dict(reads or {})
         self.redact = redact
@@ -199,7 +197,7 @@ class ErrorRules:
         else:
             # the caller's model is known here; that this upstream does not have it is our business
             kind = "next" if details.code == "model_not_found" else "stop"
-        if alarm is None and kind != "stop" and (details.code in _BALANCE or details.type in _BALANCE):
+        if alarm is None and kind != "stop" and self._says_spent(details):
             kind, alarm = "next", "balance"
         return self._verdict(kind, alarm, details, status, headers, body, {})
 
@@ -238,6 +236,9 @@ class ErrorRules:
             wait,
             overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
         )
+
+    def _says_spent(self, details: ErrorDetails) -> bool:
+        return details.code.lower() in self._spent or details.type.lower() in self._spent
 
     def _says_too_long(self, message: str) -> bool:
         said = message.lower()

@@ -1,4 +1,5 @@
-"""`error.too_long`: each format knows the words by which its providers say that a prompt does not fit."""
+"""`error.too_long` and `error.spent`: each format knows the words by which its providers say that a prompt does not
+fit, and that our money there is used up."""
 
 from __future__ import annotations
 
@@ -30,3 +31,18 @@ def test_a_prompt_that_does_not_fit_is_known_by_the_words_of_its_format(
 ) -> None:
     verdict = ErrorRules(too_long=mapping(upstream).too_long).judge(400, {}, {"error": {"message": message}})
     assert verdict is not None and verdict.code == ("context_length_exceeded" if known else None)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "code"),
+    [
+        ("chat", "project_spend_limit_exceeded"),
+        ("chat", "organization_usage_limit_exceeded"),
+        ("responses", "credit_balance_exhausted"),
+        ("embeddings", "organization_spend_limit_exceeded"),
+        ("messages", "enforced_spend_limit_reached"),
+    ],
+)
+def test_a_spent_limit_is_known_by_the_codes_of_its_format(upstream: str, code: str) -> None:
+    verdict = ErrorRules(spent=mapping(upstream).spent).judge(429, {}, {"error": {"code": code, "message": "m"}})
+    assert verdict is not None and (verdict.kind, verdict.alarm) == ("next", "balance")
