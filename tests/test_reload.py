@@ -50,6 +50,19 @@ async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(t
         assert "\ntollgate_config_current 1.0\n" in (await here.get("/metrics")).text
 
 
+async def test_a_folder_that_lost_all_its_provider_files_leaves_the_running_configuration(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        before = here.services.runtime.current
+        (tmp_path / "providers").rename(tmp_path / "old")
+        state = await here.opened.reloader.reload()
+        assert not state.ok and here.services.runtime.current is before
+        assert [problem.message for problem in state.problems] == [
+            "found no *.yaml, where the running configuration has its providers"
+        ]
+        (tmp_path / "old").rename(tmp_path / "providers")
+        assert (await here.opened.reloader.reload()).ok
+
+
 async def test_a_changed_file_is_noticed(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         await asyncio.sleep(0.2)

@@ -16,8 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from tollgate.config.build import load_gateway
-from tollgate.config.files import GATEWAY_FILE
-from tollgate.config.load import Document, List, Map, Problem, read_text
+from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
+from tollgate.config.load import Document, List, Map, Mark, Problem, read_text
 from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.errors import ConfigErrors
@@ -108,6 +108,7 @@ class Reloader:
         before = self._holder.current
         loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
+        _check_own_files(before.gateway, loaded.gateway)
         changed = [
             (before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()
         ]
@@ -154,6 +155,17 @@ class Reloader:
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+def _check_own_files(before: Gateway, now: Gateway) -> None:
+    """Raise `ConfigErrors` where the folder's provider files are gone and the embedded ones came in their place: it is
+    being written anew, or lost, and nobody who takes the last file away means to offer sixty other services."""
+    own, embedded = before.root / "providers", defaults_root() / "providers"
+    had, has = ({file.parent for file in gateway.files} for gateway in (before, now))
+    if own in had and embedded in has - had:
+        message = "found no *.yaml, where the running configuration has its providers"
+        hint = "a start in this folder would serve the shipped ones"
+        raise ConfigErrors([Problem(Mark(shown(own), 1, 1), message, hint=hint)])
 
 
 def _log_warnings(warnings: Iterable[Problem]) -> None:

@@ -74,6 +74,25 @@ def test_a_text_is_refused_with_a_place(text, problems):
     assert said(text) == problems
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "hint"),
+    [
+        ('a: [{$each: $v in $.c[0], b: "{{ $v }}"}]\n', "1:22", "put quotes around a value with brackets"),
+        ("a: {b: {{ $.z }} x}\n", "1:18", "put quotes around a value with {{ }}"),
+        ('a: {when: "$.a" == 1}\n', "1:17", "a value ends with its closing quotation mark"),
+        ('a: 1\nb: "{{ $x }}\nc: 2\n', "2:4", "a quotation mark is not closed"),
+        ('a: "x\nc: "y"\n', "2:5", "a quotation mark is not closed"),
+        ("a: [1, 2\nb: 3\n", "2:2", "a bracket before it is not closed"),
+        ("a: [*-mini, @b]\n", "1:5", "put quotes around a value that begins with such a character"),
+        ('a: "\\d+"\n', "1:", "between double quotes a backslash is written twice"),
+    ],
+)
+def test_what_is_no_yaml_is_told_with_what_it_mostly_means(text, place, hint):
+    (problem,) = load.read_text(text, "x.yaml").problems
+    assert str(problem.mark).startswith(f"x.yaml:{place}")
+    assert problem.hint.startswith(hint)
+
+
 def test_of_what_is_no_yaml_nothing_else_is_said():
     (problem,) = said("a: 1\na: 2\nb: [\n")
     assert problem.startswith("4:1: not readable as YAML: ")

@@ -228,6 +228,8 @@ def read_text(text: str, name: str) -> Document:
         tree = Tree(document).read()
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
+        if error.context == "while scanning a quoted scalar" and "end of stream" in (error.problem or ""):
+            at = error.context_mark  # where the text begins that has no end
         mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
         what = (error.problem or "not YAML").strip()
         # Alone: what was noted before it is mostly the same slip, seen too early.

@@ -31,7 +31,15 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
     if "\t" in here[: max(column, 1)]:
         return "indent with spaces, not tabs"
     before = lines[line - 2] if 1 < line <= len(lines) else ""
-    if "{{" in here or re.search(r"[:-]\s+\{\{", before):
+    if what.startswith(("did not find expected", "expected ")):  # libyaml and PyYAML
+        left = here[: column - 1].rstrip()
+        if left and here[column - 1 : column] in ("[", "{"):
+            return "put quotes around a value with brackets inside { } or [ ]"
+        if left.count('"') % 2 or here.count('"') % 2:
+            return "a quotation mark is not closed"
+        if left.endswith(("'", '"')):
+            return "a value ends with its closing quotation mark: put all of it inside"
+    if re.search(r"(^|[:,[{-])\s*\{\{", here) or re.search(r"[:-]\s+\{\{", before):
         return "put quotes around a value with {{ }}"
     if "mapping values are not allowed" in what:
         key = re.match(r"\s*(- +)?[\w./$\"'-]+:", here)
@@ -40,8 +48,12 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
         return "put quotes around a value that holds `: `"
     if "another document" in what:
         return "a file is one document: take the line --- out"
-    if "did not find expected ',' or" in what and here.count('"') % 2:
+    if "unexpected end of stream" in what:
         return "a quotation mark is not closed"
-    if "did not find expected ',' or" in what and "[" in here:
-        return "put quotes around a path with brackets inside { } or [ ]"
+    if "expected ',' or" in what:
+        return "a bracket before it is not closed, or a value with , [ ] { } wants quotes"
+    if "cannot start any token" in what or "undefined alias" in what:
+        return "put quotes around a value that begins with such a character"
+    if "unknown escape character" in what:
+        return "between double quotes a backslash is written twice; between single ones it is itself"
     return ""
