@@ -260,11 +260,17 @@ async def test_a_synchronous_failure_ends_the_job(gateway):
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
-async def test_a_providers_own_failure_is_told_in_our_words(gateway):
-    services, key, _ = await gateway(Script((500, {"error": "stack trace with secret"})), make_offer(poll=False))
+@pytest.mark.parametrize(
+    "answer",
+    [(500, {"error": "stack trace with secret"}), (200, {"status": "processing"})],
+    ids=["failed", "not done, and cannot be asked again"],
+)
+async def test_a_providers_own_failure_is_told_in_our_words(gateway, answer):
+    services, key, _ = await gateway(Script(answer), make_offer(poll=False))
     made = await create(services, key)
     await settled(services)
     assert (await look(services, key, made["id"]))["error"] == "the provider failed to produce the image"
+    assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +290,7 @@ async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, er
         await create(services, key)
     assert services.ledger.available(key.account_id) == Decimal(10)
     assert await services.ledger.pending() == []
+    assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
 
 
 @pytest.mark.parametrize(

@@ -176,14 +176,14 @@ class Jobs:
     async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:
         began = self.clock()
         answer = await run_step(self.services, offer, offer.submit, job_facts(generation), job_input)
+        if answer.outcome.status in PENDING:
+            if offer.synchronous:
+                raise UpstreamFailed(
+                    "the provider says it is not done, and its file has no poll step", provider=offer.provider
+                )
+            if offer.needs_id and not answer.outcome.facts.get("id"):
+                raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
-        if (
-            answer.outcome.status in PENDING
-            and not answer.outcome.facts.get("id")
-            and offer.poll is not None
-            and offer.needs_id
-        ):
-            raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
         return answer
 
     def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> FailedAttempt:
@@ -219,10 +219,6 @@ class Jobs:
                 return await self.tracked.stored(generation.account_id, generation.id)
             try:
                 answer = await self._submit(generation, offer, job_input)
-                if answer.outcome.status in PENDING and offer.synchronous:
-                    raise UpstreamFailed(
-                        "the provider says it is not done, and its file has no poll step", provider=offer.provider
-                    )
                 begun = with_state(generation, answer)
                 if answer.outcome.status in PENDING:
                     await self.tracked.store(begun)
