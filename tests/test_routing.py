@@ -281,9 +281,10 @@ def test_other_openings_have_other_fingerprints():
     bodies = [first for first, _ in CONVERSATIONS.values()] + [
         {"input": "Hi"},
         {"input": "Ho"},
+        {"prompt_cache_key": "another", "input": "one"},
         {"messages": [{"role": "user", "content": "\ud800"}]},
     ]
-    assert len({fingerprint("acc", "m", body) for body in bodies}) >= len(bodies) - 1
+    assert len({fingerprint("acc", "m", body) for body in bodies}) == len(bodies)
 
 
 def test_a_fingerprint_is_of_the_first_8_kb_however_they_are_cut():
