@@ -78,6 +78,7 @@ async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_
                 "0",
             ]
         assert len(await rows_by_id(here, tmp_path)) == 2, "a refused request leaves no row"
+        assert (await here.services.ledger.sums("default")).held == 0, "nor does it keep anything of the balance"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
