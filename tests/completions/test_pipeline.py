@@ -299,7 +299,7 @@ async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
         assert row["estimated"] and row["cost"] > 0
 
 
-async def test_a_route_that_keeps_failing_cools_down_and_retry_after_is_told(tmp_path):
+async def test_a_route_that_asks_for_a_pause_is_not_asked_again(tmp_path):
     calls = []
     limited = replying(429, b"{}", headers={"retry-after": "30"}, seen=calls)
     async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
@@ -307,6 +307,18 @@ async def test_a_route_that_keeps_failing_cools_down_and_retry_after_is_told(tmp
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert len(calls) == 1, "a route that asked for 30 seconds was asked again"
+
+
+@pytest.mark.parametrize(("first", "second"), [(30, 7), (7, 30), (None, 7), (7, None)])
+async def test_where_every_route_failed_the_shortest_wait_is_told(tmp_path, first, second):
+    apps = {
+        name: replying(503, b"{}", headers={} if wait is None else {"retry-after": str(wait)})
+        for name, wait in (("first", first), ("second", second))
+    }
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps=apps, environ=SECRET) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        assert (reply.status_code, reply.headers["retry-after"]) == (500, "7")
 
 
 @pytest.mark.parametrize(
