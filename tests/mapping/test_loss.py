@@ -220,6 +220,24 @@ request:
             assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == expected
 
 
+def test_objects_of_two_kinds_with_fields_of_the_same_names_are_told_apart() -> None:
+    mapping = compiled("""
+mapping: kinds
+request:
+  to_hub:
+    turns:
+      - $each: $m in $.messages
+        $match: $m.type
+        note: {role: user, parts: [{kind: text, text: $m.x.a}]}
+        memo: {role: user, parts: [{kind: text, text: $m.x.b}]}
+  from_hub: {turns: $.turns}
+""")
+    for _ in range(2):
+        for kind, field, said in (("note", "a", []), ("memo", "a", ["messages[].x.a"]), ("memo", "b", [])):
+            message = {"type": kind, "x": {field: "text"}}
+            assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == said
+
+
 def test_an_object_is_not_known_by_the_names_of_its_fields_alone() -> None:
     for logit_bias, said in ((None, []), ({}, []), ({"1": 2}, ["logit_bias"]), (None, []), ([], [])):
         assert lost({"logit_bias": logit_bias}) == said
