@@ -198,3 +198,31 @@ def test_a_model_whose_offers_differ_keeps_every_offer():
 )
 def test_the_model_of_examples_is_the_sandbox_s_or_the_first(ids, shown):
     assert make_catalog([route(id=name) for name in ids]).example() == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "found"),
+    [
+        ("acme/large", "", "acme/large"),
+        ("big", "", "acme/large"),
+        ("large-1", "", "acme/large"),
+        ("large-1-20261101", "", "acme/large"),
+        ("large-1@20261101", "", "acme/large"),
+        ("large-1-20261101-v1:0", "", "acme/large"),
+        ("large-1", "bemo", "bemo/other"),
+        ("large-1", "cora", "acme/large"),
+        ("small-20250101", "", "acme/small"),
+        ("large-2", "", None),
+        ("large-1-2026", "", None),
+    ],
+)
+def test_a_provider_s_own_name_for_a_model_leads_to_it(name, provider, found):
+    catalog = make_catalog(
+        [
+            route("acme", aliases=("big",)),
+            route("acme", id="acme/small", upstream="small-20250101"),
+            route("bemo", id="bemo/other"),
+        ]
+    )
+    model = catalog.resolve_foreign(name, provider)
+    assert (model and model.id) == found
