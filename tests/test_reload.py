@@ -67,11 +67,11 @@ async def test_a_changed_file_is_noticed(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         await asyncio.sleep(0.2)
         (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/three"))
-        for _ in range(60):
+        for _ in range(300):
             await asyncio.sleep(0.1)
             if here.services.runtime.current.catalog.resolve("acme/three") is not None:
                 return
-        raise AssertionError("the change was not taken within six seconds")
+        raise AssertionError("the change was not taken within half a minute")
 
 
 async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, monkeypatch):
@@ -95,15 +95,16 @@ async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
 
     def look():
         loop.call_soon_threadsafe(looking.set)
-        answered.append(disk_answers.wait(2))
+        answered.append(disk_answers.wait(30))
         return frozenset()
 
     monkeypatch.setattr(reloader, "_stamp", look)
     watch = asyncio.create_task(reloader.watch())
-    await looking.wait()
+    await asyncio.wait_for(looking.wait(), 30)
     disk_answers.set()  # the loop is free to say so
-    while not answered:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while not answered:
+            await asyncio.sleep(0)
     assert answered[0]
     watch.cancel()
 
@@ -130,7 +131,7 @@ async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr(reloader, "_stamp", look)
     monkeypatch.setattr(reloader, "reload", reload)
     watch = asyncio.create_task(reloader.watch())
-    await asyncio.wait_for(reloaded.wait(), 2)
+    await asyncio.wait_for(reloaded.wait(), 30)
     watch.cancel()
 
 

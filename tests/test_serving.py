@@ -132,7 +132,7 @@ def test_an_upgrade_to_http2_asked_for_beside_a_body_is_ignored(tmp_path, engine
     the body must not be lost over it."""
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
-        client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=10)
+        client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=60)
         upgrade = {
             "Connection": "Upgrade, HTTP2-Settings",
             "Upgrade": "h2c",
@@ -160,7 +160,7 @@ def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
             return re.search(rf"listening on 127\.0\.0\.1:{port}, 127\.0\.0\.2:([1-9]\d*)\n", running.log.read_text())
 
         until(told)
-        about = http.client.HTTPConnection("127.0.0.2", int(told()[1]), timeout=10)
+        about = http.client.HTTPConnection("127.0.0.2", int(told()[1]), timeout=60)
         about.request("GET", "/healthz")
         assert about.getresponse().status == 200
         about.close()
@@ -170,7 +170,7 @@ def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
 
 
 def until(true):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not true() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert true()
@@ -181,16 +181,14 @@ def test_a_reload_keeps_what_the_command_line_says(tmp_path):
     port = free_port()
     with served(tmp_path, port=port, extra=("--bind", f"127.0.0.2:{port}")) as running:
         for _ in range(2):
-            about = http.client.HTTPConnection("127.0.0.2", port, timeout=10)
+            about = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
             about.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}"})
             reply = about.getresponse()
             assert reply.status == 200, "the tool server knows the hosts it is bound to"
             assert json.loads(reply.read())["name"] == "service-images"
             about.close()
             running.process.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + 10
-            while "configuration reloaded" not in running.log.read_text() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            until(lambda: "configuration reloaded" in running.log.read_text())
         assert "configuration reloaded" in running.log.read_text()
 
 
@@ -212,17 +210,16 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
         )
         reply = asked.getresponse()
         reply.read(10)
-        began = time.monotonic()
         running.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        words = "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now"
+        until(lambda: words in running.log.read_text())
+        began = time.monotonic()
+        reply.read(1000)
         assert running.process.poll() is None, "a stop waits for running requests"
         running.process.send_signal(signal.SIGINT)
         assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down"}}\n\n')
-        assert running.process.wait(10) == 0 and time.monotonic() - began < 10
-        assert (
-            "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now"
-            in running.log.read_text()
-        )
+        assert time.monotonic() - began < 25
+        assert running.process.wait(60) == 0
 
 
 def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
@@ -235,7 +232,7 @@ def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
         assert listening.getresponse().readline() == b": listening\n"
         began = time.monotonic()
         assert running.stop() == 0
-        assert time.monotonic() - began < 20, "a stop that waits for it takes the 30 seconds of drain_seconds"
+        assert time.monotonic() - began < 25, "a stop that waits for it takes the 30 seconds of drain_seconds"
 
 
 def test_what_the_store_keeps_is_its_owners_alone(tmp_path):

@@ -63,7 +63,7 @@ def beside_sandbox(folder: Path, settings: str = "", store: str = "") -> Iterato
             yield started
     finally:
         sandbox.terminate()
-        sandbox.wait(10)
+        sandbox.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -34,12 +34,12 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
     for turn in range(50):
         await asyncio.gather(*(ledger.record(_row(f"req_{turn}_{each}")) for each in range(10)), return_exceptions=True)
         await asyncio.sleep(0.005)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while ledger.ready:
             await asyncio.sleep(0.01)
     print("ready under the limit:", ledger.ready)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         while not ledger.ready:
             await asyncio.sleep(0.01)
     await ledger.record(_row("req_last"))

@@ -17,7 +17,7 @@ from .conftest import Alice, new_ledger, row
 
 
 async def _until(ready: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not ready():
             await asyncio.sleep(0.01)
 
@@ -86,7 +86,7 @@ async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatc
     monkeypatch.setattr(backend, "_round", fail)
     await _until(lambda: not backend._thread.is_alive())
     with pytest.raises(TollgateError, match="the store's writer stopped: SystemExit"):
-        await asyncio.wait_for(ledger.settle(), 5)
+        await asyncio.wait_for(ledger.settle(), 30)
 
 
 async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path) -> None:

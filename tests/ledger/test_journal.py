@@ -59,7 +59,7 @@ async def _journal(folder: Path, disk: Disk | None = None, **options: object) ->
 async def _space_again(disk: Disk, journal: Journal) -> None:
     """The disk takes bytes again, and the journal has found out."""
     disk.full = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while journal.problem:
             await asyncio.sleep(0.01)
 
@@ -177,7 +177,7 @@ async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> N
     waiting = [journal.append("usage", b'{"n":"kept"}') for _ in range(5)]
     for each in waiting:
         with pytest.raises(Unavailable, match="No space left"):
-            await asyncio.wait_for(each, 5)
+            await asyncio.wait_for(each, 30)
     await _space_again(disk, journal)
     await journal.append("usage", b'{"n":6}')
     await journal.close()
@@ -211,7 +211,7 @@ async def test_a_close_on_a_disk_that_stays_full_ends_and_says_how_much_is_lost(
     for _ in range(2):
         with pytest.raises(Unavailable):
             await journal.append("usage", b'{"n":"refused but kept"}')
-    await asyncio.wait_for(journal.close(), 5)
+    await asyncio.wait_for(journal.close(), 30)
     [lost] = [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
     assert lost.startswith("2 ledger event(s) could not be written before the end: ") and "No space left" in lost
     assert durable == []
@@ -316,7 +316,7 @@ def test_a_real_limit_of_the_kernel_is_survived(tmp_path: Path, limit: int, appl
         [sys.executable, "-m", "ledger.cramped", str(tmp_path), str(limit), str(apply_seconds)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         cwd=Path(__file__).parents[1],
         check=False,

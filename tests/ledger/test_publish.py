@@ -83,7 +83,7 @@ async def test_another_process_reads_the_documented_statement_while_the_ledger_i
 
 async def test_files_follow_by_themselves_without_being_asked(anywhere: Alice, tmp_path: Path) -> None:
     await anywhere.ledger.record(row())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not list((tmp_path / "usage").glob("*/*.duckdb")):
             await asyncio.sleep(0.02)
     assert read(tmp_path / "usage", "count(*)") == 1
@@ -204,14 +204,16 @@ def test_readers_never_see_half_a_file_while_it_is_replaced_over_and_over(desk: 
 
     reader = threading.Thread(target=keep_reading)
     reader.start()
-    for _ in range(40):
+    written = 0
+    while written < 40 or (len(seen) <= 3 and reader.is_alive()):  # a busy machine may let the reader wait
         desk.add(row(time=TEN))
         desk.publisher.publish(TEN)
+        written += 1
     done.set()
     reader.join()
     assert seen == sorted(seen)
     assert len(seen) > 3
-    assert desk.read() == 41
+    assert desk.read() == written + 1
 
 
 def test_a_deleted_or_broken_file_is_written_anew(desk: Desk) -> None:

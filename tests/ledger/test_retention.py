@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from tollgate.config.model import Credits, Store
-from tollgate.ledger import Ledger, ledger_of, publish
+from tollgate.ledger import Ledger, embedded, ledger_of, publish
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.records import Generation
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
@@ -108,6 +108,7 @@ def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
 async def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The settings of a store of each kind that keeps rows for 30 days and files for 90."""
     monkeypatch.setattr(publish, "_TURN_SECONDS", 600.0)  # a busy machine needs several turns for dozens of files
+    monkeypatch.setattr(embedded, "_REMOVE_SECONDS", 600.0)  # and of days
     async with contextlib.AsyncExitStack() as opened:
         url = (
             await opened.enter_async_context(request.getfixturevalue("postgres").database())

@@ -31,4 +31,4 @@ def sandbox_url() -> Iterator[str]:
     process, url = start()
     yield url
     process.terminate()
-    process.wait(10)
+    process.wait(60)

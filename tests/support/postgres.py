@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -34,13 +35,17 @@ def programs() -> Path | None:
     return Path(found).parent if found else None
 
 
-def _for_everybody(programs: Path, folder: Path) -> Path:
-    """The same programs where another user may run them: a virtual environment may lie where only its owner looks."""
+def _for_another(user: str, programs: Path, folder: Path) -> Path:
+    """The same programs where another user may run them: a virtual environment may lie, and have been installed, so
+    that only its owner looks there."""
     package = programs.parents[1]
     if not (libraries := package.with_name(f"{package.name}.libs")).is_dir():
         return programs
     shutil.copytree(programs.parent, folder / package.name / programs.parent.name, symlinks=True)
     shutil.copytree(libraries, folder / libraries.name)
+    for place, folders, files in os.walk(folder):
+        for each in (place, *(os.path.join(place, name) for name in folders + files)):
+            os.chown(each, pwd.getpwnam(user).pw_uid, -1, follow_symlinks=False)
     return folder / package.name / programs.parent.name / "bin"
 
 
@@ -52,7 +57,7 @@ class Server:
         self._user = "nobody" if os.getuid() == 0 else None
         if self._user:
             shutil.chown(folder, self._user)
-            programs = _for_everybody(programs, folder / "server")
+            programs = _for_another(self._user, programs, folder / "server")
         self._programs = programs
         self.port = free_port()
         subprocess.run(

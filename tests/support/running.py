@@ -62,14 +62,14 @@ class Running:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(40)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise AssertionError(f"the gateway did not stop: {self.log.read_text()[-3000:]}") from None
@@ -148,6 +148,6 @@ def gateway(folder: Path, **options) -> Iterator[Running]:
         if running.process.poll() is None:
             running.process.terminate()
             try:
-                running.process.wait(40)
+                running.process.wait(60)
             except subprocess.TimeoutExpired:
                 running.process.kill()

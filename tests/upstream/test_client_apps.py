@@ -75,14 +75,15 @@ async def test_leaving_early_stops_the_app_where_it_stands(client: Client, how: 
                     return
 
     task = asyncio.create_task(consume())
-    await asyncio.sleep(0.02)
+    async with asyncio.timeout(10):
+        while not app.sent:
+            await asyncio.sleep(0)
     if how == "cancel":
         task.cancel()
     elif how == "client closed":
         await client.close()
     results = await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(0.3):
-        await app.closed.wait()
+    await asyncio.wait_for(app.closed.wait(), 10)
     assert [type(r) for r in results] == [
         {"abort": type(None), "cancel": asyncio.CancelledError, "client closed": UpstreamUnreachable}[how]
     ]
