@@ -42,8 +42,8 @@ def provider(poll=POLL, more=""):
 
 
 class Jobs:
-    """An upstream that answers with the given (status, body) one after the other, the last again and again; what it was
-    asked is in `seen`."""
+    """An upstream that answers with the given (status, body, headers) one after the other, the last again and again;
+    what it was asked is in `seen`."""
 
     def __init__(self, *answers):
         self.answers, self.seen = list(answers), []
@@ -51,12 +51,12 @@ class Jobs:
     async def __call__(self, method, path, headers, body):
         self.seen.append((method, path, headers, body))
         answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
-        status, document = answer if isinstance(answer, tuple) else (200, answer)
+        status, document, *headers = answer if isinstance(answer, tuple) else (200, answer)
 
         async def blocks():
-            yield json.dumps(document).encode()
+            yield json.dumps(document).encode() if document is not None else b""
 
-        return status, {"content-type": "application/json"}, blocks()
+        return status, {"content-type": "application/json", **(headers[0] if headers else {})}, blocks()
 
     @property
     def asked(self):
@@ -112,6 +112,19 @@ async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
     ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
     assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
+
+
+async def test_a_status_and_a_header_may_say_what_bodies_do_not(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    poll = """
+      while: $http.status == 202
+      call: "GET /jobs/{{ $http.headers['x-job'] }}"
+      every: [0.01]
+"""
+    jobs = Jobs((202, None, {"x-job": "7"}), (202, None), DONE)
+    async with inprocess(tmp_path, providers={"acme": provider(poll)}, apps={"acme": jobs}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
+    assert jobs.asked == ["POST /jobs", "GET /jobs/7", "GET /jobs/7"]
 
 
 FAILURES = {

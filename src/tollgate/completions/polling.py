@@ -21,7 +21,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
-from tollgate.mapping.provider.polling import NoAddress, Place, Polling
+from tollgate.mapping.provider.polling import NoAddress, Place, Polling, Told
 from tollgate.upstream import Answer, Call, call_to
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     """
     polling = offer.polling
     assert polling is not None
-    first = await _parsed(raw)
-    if first is None or not polling.waits(first):
+    first = await _told(answer, raw)
+    if first.body is None or not polling.waits(first):
         return answer, raw
     began = time.perf_counter()
     try:
@@ -58,7 +58,7 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
 
 
-async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Any) -> tuple[Answer, bytes]:
+async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Told) -> tuple[Answer, bytes]:
     missed = 0
     for pause in _pauses(polling):
         await asyncio.sleep(pause)
@@ -70,7 +70,7 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Any
                 raise AttemptFailed(miss.error) from None
             continue
         missed = 0
-        if not polling.waits(await _parsed(raw)):
+        if not polling.waits(await _told(answer, raw)):
             break
     if polling.fetch is None:
         return answer, raw
@@ -88,7 +88,7 @@ class _Missed(Exception):
         self.error = error
 
 
-async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Any) -> tuple[Answer, bytes]:
+async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Told) -> tuple[Answer, bytes]:
     """One call and its good answer. Raises `_Missed` where another may fare better, else `AttemptFailed`."""
     try:
         async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
@@ -107,7 +107,7 @@ async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Any) -> 
     raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
-def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
+def _call(exchange: Exchange, offer: Offer, place: Place, first: Told) -> Call:
     assert offer.polling is not None
     try:
         url = place.address(first, offer.model_facts, offer.polling.variables)
@@ -119,7 +119,7 @@ def _call(exchange: Exchange, offer: Offer, place: Place, first: Any) -> Call:
     return call_to(offer, place.method, url, headers)
 
 
-async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) -> None:
+async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Told) -> None:
     """Ask the provider to stop a job whose answer nobody waits for. That it fails is logged, and changes nothing."""
     try:
         async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
@@ -127,6 +127,12 @@ async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Any) ->
                 log.warning("provider %s: a job was to be cancelled, and it said %s", offer.provider, answer.status)
     except (UpstreamError, AttemptFailed) as error:
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
+
+
+async def _told(answer: Answer, raw: bytes) -> Told:
+    """An answer as its file reads it: an empty body is `{}`, one that is no JSON None."""
+    body = await _parsed(raw) if raw.strip() else {}
+    return Told(body, {"status": answer.status, "headers": answer.headers})
 
 
 async def _parsed(raw: bytes) -> Any:

@@ -333,11 +333,13 @@ POLL_CALLS = ("call", "fetch", "cancel")
 
 def _poll() -> Schema:
     return record(
-        "Asking again for an answer that is not there at once. In the addresses `$` is the first answer.",
+        "Asking again for an answer that is not there at once. In the addresses `$` is the first answer, and `$http` "
+        "its `status` and `headers`.",
         {
             "while": {
                 "type": ["string", "boolean"],
-                "description": "An expression over the latest answer (`$`): true as long as it is unfinished.",
+                "description": "An expression over the latest answer (`$`, `$http`): true as long as "
+                "it is unfinished.",
             },
             "call": template("Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`."),
             "fetch": template("Method and address of the answer, where that which ends the waiting does not hold it."),

@@ -26,6 +26,7 @@ from tollgate.mapping.failures import Refused, clean
 from tollgate.mapping.images import is_image_example, run_examples
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
+from tollgate.mapping.provider.polling import Told
 from tollgate.mapping.streaming import event_and_name, hub_of_stream
 from tollgate.wording import clipped, nearest
 
@@ -111,7 +112,8 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     if of == "poll":
         if spoken is None or spoken.polling is None:
             raise LookupError("this endpoint has no `poll`")
-        return spoken.polling.describe(given)
+        http = more.get("http") or {"status": 200, "headers": {}}
+        return spoken.polling.describe(Told(given, http))
     if of == "auth":
         if compiled.signing is None:
             raise LookupError("this provider has no `auth: {kind: signed}`")

@@ -19,11 +19,19 @@ from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.pieces import Read as Condition
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
-_NAMES = ("$", "model", "vars")
+_NAMES = ("$", "http", "model", "vars")
 
 
 class NoAddress(Exception):
     """An answer gives no address to ask at, or one under no host that the file declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer as its file reads it: its body as `$`, its `status` and `headers` as `$http`."""
+
+    body: Any
+    http: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +42,9 @@ class Place:
     url: Read
     hosts: tuple[Host, ...] | None
 
-    def address(self, first: Any, model: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
+    def address(self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
         """The address after the first answer. Raises `NoAddress`."""
-        url = self.url({"$": first, "$model": model, "$vars": variables})
+        url = self.url({"$": first.body, "$http": first.http, "$model": model, "$vars": variables})
         if not isinstance(url, str) or not url:
             raise NoAddress("the provider's answer does not say where to ask for the rest")
         if self.hosts is not None and not is_admitted(url, self.hosts):
@@ -46,18 +54,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """How an endpoint's answer is waited for. `waits` says of the latest answer that it is unfinished."""
+    """How an endpoint's answer is waited for. `unfinished` is what `while` says of an answer."""
 
-    waits: Condition
+    unfinished: Condition
     again: Place
     fetch: Place | None
     cancel: Place | None
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
-    def describe(self, first: Any) -> dict[str, Any]:
+    def waits(self, latest: Told) -> bool:
+        """Whether the latest answer is unfinished."""
+        return bool(self.unfinished(latest.body, http=latest.http))
+
+    def describe(self, first: Told) -> dict[str, Any]:
         """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow."""
-        description: dict[str, Any] = {"waits": bool(self.waits(first))}
+        description: dict[str, Any] = {"waits": self.waits(first)}
         for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
             if place is not None and description["waits"]:
                 try:
@@ -81,7 +93,7 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
 
     again, fetch, cancel = place("call"), place("fetch"), place("cancel")
     pieces.problems += compiler.problems
-    waits = pieces.condition(condition) if condition is not None else None
+    waits = pieces.condition(condition, "http") if condition is not None else None
     if again is None or waits is None:
         return None
     return Polling(waits, again, fetch, cancel, _pauses(node.get("every")) or EVERY, pieces.variables)
