@@ -65,13 +65,22 @@ async def test_a_folder_that_lost_all_its_provider_files_leaves_the_running_conf
 
 async def test_a_changed_file_is_noticed(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
-        await asyncio.sleep(0.2)
         (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/three"))
         for _ in range(300):
             await asyncio.sleep(0.1)
             if here.services.runtime.current.catalog.resolve("acme/three") is not None:
                 return
         raise AssertionError("the change was not taken within half a minute")
+
+
+async def test_a_file_that_changed_before_the_first_look_is_noticed(tmp_path):
+    """A start takes a second, and longer where it waits for a database."""
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/three"))
+        reloader = here.opened.reloader
+        await reloader._look(reloader._as_read())
+        assert here.services.runtime.current.catalog.resolve("acme/three") is not None
+        assert reloader._as_read() == reloader._stamp()
 
 
 async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, monkeypatch):
@@ -87,10 +96,14 @@ async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, 
         assert seen > before, name
 
 
+LONG_AGO = SimpleNamespace(current=SimpleNamespace(loaded=SimpleNamespace(read_at=0.0)))
+"""Holds a configuration that was read before any file there is was written."""
+
+
 async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
     """A hanging network disk must not hang the gateway."""
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
-    reloader, disk_answers, looking, answered = Reloader(None, None), threading.Event(), asyncio.Event(), []
+    reloader, disk_answers, looking, answered = Reloader(LONG_AGO, None), threading.Event(), asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
     def look():
@@ -111,8 +124,9 @@ async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
 
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
-    reloader, reloaded = Reloader(None, None), asyncio.Event()
+    reloader, reloaded = Reloader(LONG_AGO, None), asyncio.Event()
     looks = iter([
+        OSError(errno.EMFILE, "Too many open files"),
         frozenset(),
         OSError(errno.EMFILE, "Too many open files"),
         frozenset({1}),

@@ -86,12 +86,12 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changed, until cancelled."""
-        seen = await asyncio.to_thread(self._stamp)
+        seen: Stamp | None = None
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
             # a folder that cannot be listed now, such as for want of descriptors, can be later
             with contextlib.suppress(OSError):
-                seen = await self._look(seen)
+                seen = await (asyncio.to_thread(self._as_read) if seen is None else self._look(seen))
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, seen: Stamp) -> Stamp:
         """Reload when the files are others than `seen`, and two looks see the same; gives what was seen."""
@@ -103,6 +103,12 @@ class Reloader:
             return seen
         await self.reload()
         return now
+
+    def _as_read(self) -> Stamp:
+        """The files as the running configuration has them: what was written since it was read, while a gateway starts
+        or waits for its database, is left out, and so seen as changed at the next look."""
+        read_at = self._holder.current.loaded.read_at * 1e9
+        return frozenset(file for file in self._stamp() if file[1] <= read_at)
 
     def _build(self) -> Runtime:
         before = self._holder.current

@@ -6,6 +6,7 @@ operator sees them all at once; a configuration that loads is one that runs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +41,8 @@ class Loaded:
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     """What each provider file came to, for the next load."""
+    read_at: float = 0.0
+    """When reading began, in seconds since 1970: what was written to a file after that may not be in here."""
 
     @property
     def reusable(self) -> Reusable:
@@ -62,6 +65,7 @@ def load_gateway(
     `previous` spares reading again what has not changed since; when something is wrong everything is read, so that all
     problems are said.
     """
+    began = time.time()
     loading = _Loading(environ, everything=everything, previous=previous)
     with collector_resting():
         loaded = loading.run(path)
@@ -69,7 +73,7 @@ def load_gateway(
             loading = _Loading(environ, everything=everything)
             loaded = loading.run(path)
     loading.raise_mistakes()
-    return loaded
+    return replace(loaded, read_at=began)
 
 
 def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
