@@ -18,6 +18,7 @@ from support.postgres import Server, programs, running_postgres
 _IN_MEMORY = Path("/dev/shm")
 _WANTED_BYTES = 2 << 30
 """Folders of tests that passed are deleted at once; what is there at a time stays far below this."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 settings.register_profile("tollgate", deadline=None)  # a busy machine takes longer, which is no failure
 settings.load_profile("tollgate")
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     The processes that tests start keep what Python compiles in one more such folder, whatever the environment says of
     writing it beside the sources: a hundred times the gateway would take a third of its start for that.
     """
+    _leave_behind_where_this_runs()
     config.add_cleanup(gc.unfreeze)  # the last of all: what is frozen would be told of as leaked when the process ends
     if _IN_MEMORY.is_dir() and os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > _WANTED_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
@@ -39,6 +41,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(compiled, ignore_errors=True))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = compiled
+
+
+def _leave_behind_where_this_runs() -> None:
+    """What a shell or a container has set and tests would otherwise depend on: proxies, through which clients ask
+    even this machine, the width and colours of a terminal, and who may read new files."""
+    for name in _PROXIES:
+        os.environ.pop(name, None)
+        os.environ.pop(name.upper(), None)
+    for name in ("FORCE_COLOR", "NO_COLOR", "LINES"):
+        os.environ.pop(name, None)
+    os.environ["COLUMNS"] = "80"
+    os.umask(0o022)
 
 
 def pytest_collection_finish() -> None:
