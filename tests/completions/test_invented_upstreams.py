@@ -420,6 +420,38 @@ errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}""
     assert asked == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
 
 
+@pytest.mark.parametrize(
+    ("reads", "answer", "headers"),
+    [
+        ("token: $.data.token, expires_in: $.data.ttl", {"data": {"token": "t-1", "ttl": "900"}}, {}),
+        ("token: \"$answer_headers['x-subject-token']\"", {}, {"x-subject-token": "t-1"}),
+        ("token: $", "t-1", {}),
+    ],
+    ids=["a field of its own", "a header", "all of the answer"],
+)
+async def test_a_token_asked_for_in_json_and_told_where_its_file_says(tmp_path, reads, answer, headers):
+    asked = []
+
+    async def app(method, path, request_headers, body):
+        asked.append((path, json.loads(body), request_headers.get("authorization")))
+        issued = path == "/token"
+
+        async def chunks():
+            yield json.dumps(answer if issued else ANSWER).encode()
+
+        return (201, JSON | headers, chunks()) if issued else (200, JSON, chunks())
+
+    more = f"auth: {{kind: oauth_client, token_url: app://acme/token, body: {{user: {{name: me}}, n: 1}}, {reads}}}"
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}
+    ) as here:
+        for _ in range(2):
+            assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+    assert asked[0] == ("/token", {"user": {"name": "me"}, "n": 1}, None)
+    assert [authorised for _, _, authorised in asked[1:]] == ["Bearer t-1", "Bearer t-1"]
+
+
 async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path):
     async def app(method, path, headers, body):
         if path == "/token":
@@ -459,6 +491,14 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
             "{kind: oauth_client, token_url: https://t.example, client_id: x, client_secret: y, query: t, scheme: Key}",
             "`scheme` has no effect beside `query` (leave one of them out)",
         ),
+        (
+            "{kind: oauth_client, token_url: https://t.example, body: {a: b}, form: {a: b}}",
+            "`form` has no effect beside `body` (write it into `body`)",
+        ),
+        (
+            "{kind: oauth_client, token_url: https://t.example, body: {a: b}, token: data.token}",
+            'auth.token: found "data.token", wanted where the token is, such as $.data.token',
+        ),
         ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
         ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
         ("{kind: sigv4, service: x, region: null, access_key: a, secret_key: b}", "`sigv4` needs region"),
@@ -474,6 +514,8 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         "no form",
         "beside a form",
         "beside a query",
+        "beside a body",
+        "a token that is no path",
         "form of another kind",
         "several missing",
         "null is missing",

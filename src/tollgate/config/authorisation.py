@@ -27,8 +27,13 @@ class Authorisation:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     form: Mapping[str, str] | None = field(default=None, repr=False)
     """All fields of the token request, where it is not a client's id and secret that buy the token."""
+    body: str | None = field(default=None, repr=False)
+    """The token request as JSON, in the place of a form."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the token request."""
+    reads: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False, compare=False)
+    """Where an answer to it holds its `token` and how many seconds that lives (`expires_in`), where not as RFC 6749
+    says: each reads the body and `answer_headers`."""
     adds: Adds | None = field(default=None, repr=False)
     """Of `signed`: from a call that is about to be sent (`CALL_FIELDS`) and the time, the `headers` and `query` added
     to it. It raises a `TollgateError` where they cannot be computed."""
@@ -39,7 +44,11 @@ class Authorisation:
         object.__setattr__(
             self,
             "key",
-            (self.kind, *(tuple(sorted(given.items())) for given in (self.options, self.form or {}, self.headers))),
+            (
+                self.kind,
+                self.body,
+                *(tuple(sorted(given.items())) for given in (self.options, self.form or {}, self.headers)),
+            ),
         )
 
 
@@ -56,10 +65,16 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
     ),
     "oauth_client": (
         ("token_url", "client_id", "client_secret"),
-        ("scope", "audience", "resource", "form", "headers", "header", "scheme", "query"),
+        (
+            "scope", "audience", "resource", "form", "body", "headers", "token", "expires_in", "header", "scheme",
+            "query",
+        ),
     ),
 })
 """What each kind of authorisation needs, and what it also takes."""
+
+TOKEN_READS = ("token", "expires_in")
+"""Options that read the answer to a token request."""
 
 CALL_FIELDS: Mapping[str, str] = MappingProxyType({
     "method": "GET, POST",
@@ -79,6 +94,7 @@ CALL_ADDITIONS = ("headers", "query")
 
 AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "form": ("client_id", "client_secret", "scope", "audience", "resource"),
+    "body": ("form", "client_id", "client_secret", "scope", "audience", "resource"),
     "query": ("header", "scheme"),
 })
 """Options that stand in the place of others."""

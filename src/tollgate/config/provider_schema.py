@@ -168,6 +168,17 @@ def _auth() -> Schema:
         {
             "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
             "form": headers("All fields of the token request, instead of a client's id and secret."),
+            "body": {
+                "type": "object",
+                "description": "The token request as JSON, instead of a client's id and secret; a template.",
+            },
+            "token": {
+                **template("Where the answer holds the token, if not `access_token`: over `$`, `$answer_headers`."),
+                "type": ["string", "object"],
+                "pattern": r"^\s*(\$|\{\{)",
+                "wanted": "where the token is, such as $.data.token",
+            },
+            "expires_in": template("How many seconds the token lives, likewise."),
             "headers": headers("Headers of the token request."),
             "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
             "adds": template(

@@ -52,6 +52,10 @@ class Grant:
     call: Call
     """The upstream call that needs the token: its proxy and TLS settings hold here too."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: str | None = None
+    """JSON that is posted in the place of the form."""
+    reads: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    """Where the answer holds its token and that one's life (`Authorisation.reads`)."""
 
 
 class Tokens:
@@ -109,13 +113,14 @@ class Tokens:
         # beside the event loop: reading a private key takes 100 ms and more, and its file may be on a slow disk
         grant, form = await asyncio.to_thread(_filled, wanted)
         provider = grant.call.provider
-        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
+        headers = {"content-type": kind, "accept": "application/json"}
         headers |= {name.lower(): value for name, value in grant.headers.items()}
         call = Call(
             "POST",
             grant.url,
             headers,
-            urlencode(form).encode(),
+            (urlencode(form) if grant.body is None else grant.body).encode(),
             _BUDGETS,
             provider,
             proxy=grant.call.proxy,
@@ -125,13 +130,14 @@ class Tokens:
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
         try:
-            body = json.loads(raw)
+            said = json.loads(raw)
         except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            body = {}
+            said = raw.decode("utf-8", "replace").strip()
+        body = said if isinstance(said, dict) else {}
         value = body.get("access_token") or body.get("id_token")
-        if answer.status != 200 or not isinstance(value, str) or not value:
+        if read := grant.reads.get("token"):
+            value = read(said, answer_headers=answer.headers)
+        if not 200 <= answer.status < 300 or not isinstance(value, str) or not value:
             # The error word is from a fixed list (RFC 6749, 5.2); the description may quote what we sent.
             why = body.get("error")
             word = (
@@ -146,7 +152,8 @@ class Tokens:
                 alarm="key" if answer.status in (400, 401, 403) else None,
             )
         note_bought(value)
-        life = _life(body)
+        lives = read(said, answer_headers=answer.headers) if (read := grant.reads.get("expires_in")) else None
+        life = _life(body) if lives is None else _seconds(lives)
         now = self._clock()
         return Token(value, now + life - min(EARLY, life / 5), now + life)
 
@@ -210,20 +217,20 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     options, form = auth.options, auth.form
     missing = [
         name
-        for name in ("token_url", *(("client_id", "client_secret") if form is None else ()))
+        for name in ("token_url", *(("client_id", "client_secret") if form is None and auth.body is None else ()))
         if not options.get(name)
     ]
     if missing:
         raise _unusable(f"oauth_client needs {', '.join(missing)}", call)
-    if form is not None:
-        return Grant(options["token_url"], lambda: form, call, auth.headers)
+    if form is not None or auth.body is not None:
+        return Grant(options["token_url"], lambda: form or {}, call, auth.headers, auth.body, auth.reads)
     fixed = {
         "grant_type": "client_credentials",
         "client_id": options["client_id"],
         "client_secret": options["client_secret"],
     }
     fixed |= {name: options[name] for name in ("scope", "audience", "resource") if options.get(name)}
-    return Grant(options["token_url"], lambda: fixed, call, auth.headers)
+    return Grant(options["token_url"], lambda: fixed, call, auth.headers, reads=auth.reads)
 
 
 def _account(options: Mapping[str, str], call: Call) -> dict[str, object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
-from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, Authorisation
+from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
 from tollgate.config.load import Scalar, find
 from tollgate.config.model import Provider
-from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.error_reading import HEADERS
+from tollgate.mapping.provider.pieces import Pieces, total
 from tollgate.mapping.provider.signing import Signing
 from tollgate.wording import nearest
 
@@ -23,8 +25,10 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
     if auth.kind == "signed":
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
-        name: pieces.template(node, pieces.names("vars", "secret")) for name, node in auth.options.items()
+        name: pieces.template(node, ("$", HEADERS) if name in TOKEN_READS else pieces.names("vars", "secret"))
+        for name, node in auth.options.items()
     }
+    reads = {name: total(template) for name in TOKEN_READS if (template := templates.pop(name, None)) is not None}
     if auth.kind == "none" or provider.off:
         return None
     values = {
@@ -33,11 +37,12 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
         if template is not None
     }
     for name, value in values.items():
-        if isinstance(value, (list, dict)) and name not in ("form", "headers"):
+        if isinstance(value, (list, dict)) and name not in ("form", "body", "headers"):
             found = "a list" if isinstance(value, list) else "a map"
             pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
     form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
-    return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, headers)
+    body = json.dumps(values.pop("body", None)) if "body" in auth.options else None
+    return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, body, headers, reads)
 
 
 def _check_options(pieces: Pieces, provider: Provider) -> None:
@@ -60,9 +65,9 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                     auth.options[other],
                     f"`{other}` has no effect beside `{name}`",
                     "auth",
-                    "write it into `form`" if name == "form" else "leave one of them out",
+                    f"write it into `{name}`" if name in ("form", "body") else "leave one of them out",
                 )
-    spared = AUTH_INSTEAD["form"] if "form" in auth.options else ()
+    spared = AUTH_INSTEAD["form"] if {"form", "body"} & auth.options.keys() else ()
     said = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
     missing = [name for name in needed if name not in said and name not in spared]
     if missing:
