@@ -171,6 +171,7 @@ async def test_a_job_is_submitted_polled_and_charged_once(gateway):
     calls = len(provider.calls)
     assert await look(services, key, made["id"]) == done
     assert len(provider.calls) == calls, "a finished job is not asked about again"
+    assert services.metrics.outcomes == {"ok": 1}
     assert provider.calls[0] == ("POST", "/jobs", {"model": "draw-1", "input": {"prompt": "a cat", "n": 2}})
     assert services.ledger.balance(key.account_id) == Decimal("9.92")
     assert services.ledger.available(key.account_id) == Decimal("9.92")
@@ -482,15 +483,32 @@ async def test_an_answer_of_more_values_than_are_read_in_a_moment_is_refused(gat
         await create(services, key)
 
 
-async def test_a_lost_job_is_failed_at_its_deadline(gateway):
+@pytest.mark.parametrize(
+    ("answer", "served", "why"),
+    [
+        ((200, {"status": "processing"}), True, "the provider did not finish within 600 s"),
+        ((503, {}), True, "the provider did not finish within 600 s"),
+        ((404, {}), True, "the provider no longer knows this job"),
+        ((200, {"status": "processing"}), False, "the provider did not finish within 600 s"),
+    ],
+    ids=["it goes on", "it fails", "it forgot the job", "it is gone from the files"],
+)
+async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why):
     services, key, _ = await gateway(
-        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"})), make_offer(give_up=0.05)
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), answer),
+        make_offer(give_up=600),
     )
     made = await create(services, key)
     assert (await look(services, key, made["id"]))["status"] == "processing"
-    await asyncio.sleep(0.08)
+    if not served:
+        services.runtime.current.images = ImageOffers(())
+        assert (await look(services, key, made["id"]))["status"] == "processing", "it may come back until then"
+    begun = datetime.now(UTC) - timedelta(seconds=601)
+    await services.ledger.update_generation(
+        made["id"], "processing", {"created_at": begun, "deadline_at": begun + timedelta(seconds=600)}
+    )
     done = await look(services, key, made["id"])
-    assert (done["status"], done["error"]) == ("failed", "the provider did not finish within 0.05 s")
+    assert (done["status"], done["error"]) == ("failed", why)
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
@@ -634,15 +652,16 @@ async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog
     assert "never retrieved" not in caplog.text
 
 
-async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gateway):
+@pytest.mark.parametrize("ours", [True, False], ids=["written here", "written by another gateway"])
+async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gateway, ours):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
     made = await create(services, key)
     jobs, write = jobs_of(services), services.ledger.update_generation
 
-    async def late(*given):
-        await write(*given)
+    async def late(id, expected, changes, row, hold):
+        await write(id, expected, changes, row, hold if ours else None)
         raise Unavailable("disk full")
 
     services.ledger.update_generation = late
