@@ -50,6 +50,20 @@ async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(t
         assert "\ntollgate_config_current 1.0\n" in (await here.get("/metrics")).text
 
 
+async def test_files_that_cannot_be_read_leave_the_running_configuration(monkeypatch, caplog):
+    def load_gateway(*given, **named):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("tollgate.reload.load_gateway", load_gateway)
+    running = SimpleNamespace(loaded=SimpleNamespace(reusable=None))
+    holder = SimpleNamespace(current=running, stale=False, swapping=asyncio.Lock())
+    reloader = Reloader(holder, None)
+    state = await reloader.reload()
+    assert state is reloader.state and (state.ok, state.count) == (False, 0)
+    assert holder.current is running and holder.stale
+    assert "the running one stays: [Errno 5] Input/output error" in caplog.text
+
+
 async def test_a_folder_that_lost_all_its_provider_files_leaves_the_running_configuration(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         before = here.services.runtime.current
