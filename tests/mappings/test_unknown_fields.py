@@ -31,6 +31,9 @@ WHOLE = {
         "messages[].reasoning_details[] reasoning.summary",
         "messages[].reasoning_details[] reasoning.text",  # a thought is put together from neighbours
         "messages[].provider_specific_fields.reasoning_details[] reasoning.text",  # the same, where LiteLLM keeps it
+        "messages[].content[].reasoning_details[] reasoning.text",  # and where openai-agents for JavaScript does,
+        "messages[].content[].tool_calls[] function",  # which puts a copy of the calls there, too
+        "messages[].content[].tool_calls[].function None",
     },
     "responses": {
         "tools[] web_search",
