@@ -186,6 +186,11 @@ def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
     return table or None
 
 
+def entries(value: Any) -> list[Any] | None:
+    """The fields of an object as a list; what `lookup('key', 'value')` undoes."""
+    return [{"key": key, "value": inner} for key, inner in value.items()] if type(value) is dict else None
+
+
 def distinct(value: Any, key: Any) -> list[Any] | None:
     """The items of a list, of those with the same text in field `key` only the first."""
     if type(value) is not list:

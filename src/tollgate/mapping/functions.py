@@ -29,6 +29,7 @@ from tollgate.mapping.filters import (
     data_url,
     default,
     distinct,
+    entries,
     from_base64,
     inline,
     join,
@@ -205,6 +206,11 @@ FILTERS: dict[str, Filter] = {
             "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}",
             "object",
             uses="fields",
+        ),
+        Filter(
+            "entries", entries, kind="list",
+            about="the fields of an object as a list, each as `key` and `value`; `lookup('key', 'value')` undoes it",
+            example="{'a': 1} | entries → [{\"key\":\"a\",\"value\":1}]",
         ),
         Filter(
             "distinct", distinct, "key", 1, 1,
