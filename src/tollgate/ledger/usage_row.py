@@ -133,7 +133,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "total_ms",
         "DOUBLE",
-        "milliseconds from the request's arrival to the end of the answer; for an image job to the end of the job",
+        "milliseconds from the request's arrival to the end of the answer, without the wait for its row to be on disk; "
+        "for an image job to the end of the job",
     ),
     Column("stream", "BOOLEAN", "whether the answer was streamed"),
     Column(
