@@ -34,6 +34,16 @@ def test_success_opens_the_account_and_counts_for_nothing_at_the_address():
     assert throttle.wait("10.0.0.1", "alice") > 0
 
 
+def test_success_takes_back_the_failures_of_its_account_before_it():
+    throttle = Throttle(lambda: 0.0)
+    for number in range(2 * BY_ACCOUNT - 2):
+        throttle.failed(f"10.0.0.{number}", "alice")
+        if number == BY_ACCOUNT - 2:
+            throttle.failed("10.9.9.9", "alice")
+            throttle.succeeded("10.9.9.9", "alice")
+    assert throttle.wait("10.9.9.9", "alice") == 0
+
+
 def test_many_people_may_sign_in_from_one_address():
     throttle = Throttle(lambda: 0.0)
     for number in range(200):
@@ -46,7 +56,10 @@ def test_endless_names_do_not_fill_the_memory():
     throttle = Throttle(lambda: 0.0)
     for number in range(12_000):
         throttle.failed("", f"account-{number}")
+        if number % 1000 == 0:
+            throttle.failed("", "alice")
     assert len(throttle._failures) <= 10_000
+    assert throttle.wait("", "alice") > 0, "nor do they open one that is being guessed at"
     throttle.failed("", "x" * 1_000_000)
     assert max(len(name) for _, name in throttle._failures) <= 64
 
