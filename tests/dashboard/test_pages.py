@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,11 +11,13 @@ from decimal import Decimal
 import duckdb
 import pytest
 
+from support.inprocess import inprocess, replying
 from tollgate.dashboard.pages.usage import RANGES
 from tollgate.ledger import UsageRow
 from tollgate.reports import bucket_starts
 
 from .browser import text_of
+from .conftest import browsers, user
 
 
 async def test_a_new_account_is_told_how_to_begin(alice):
@@ -347,6 +350,23 @@ async def test_a_try_that_fails_says_why(here, alice, fields, status, told):
     assert whole.status_code == status and told in text_of(whole)
     streamed = await alice.post("/try/stream", page="/try", **form)
     assert told in streamed.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("choices", [[], [{"index": 0, "message": None, "finish_reason": "content_filter"}]])
+async def test_a_try_without_an_answer_in_it_shows_what_it_cost(tmp_path, choices):
+    acme = """
+provider: acme
+speaks: chat
+url: app://acme/chat
+models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}}
+"""
+    body = {"id": "c", "choices": choices, "usage": {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}}
+    apps = {"acme": replying(body=json.dumps(body).encode())}
+    async with inprocess(tmp_path, providers={"acme": acme}, apps=apps) as here, browsers(here) as make:
+        alice = await user(here, make(), "alice", 10)
+        key = here.services.ledger.find_key(await alice.make_key())
+        reply = await alice.post("/try", page="/try", key=key.id, model="acme/one", prompt="hi")
+        assert reply.status_code == 200 and "7 tokens in, 0 out" in text_of(reply)
 
 
 async def test_the_limits_of_a_key_hold_for_a_try(here, alice):

@@ -44,11 +44,18 @@ async def answer(visit: Visit) -> Response:
     return await _form(
         visit,
         visit.form,
-        said=said["choices"][0]["message"],
+        said=_message(said),
         usage=said.get("usage") or {},
         headers=headers,
         request_id=inbound.request_id,
     )
+
+
+def _message(answer: dict[str, Any]) -> dict[str, Any]:
+    """The first message of a native chat answer; empty where a provider's filter left none."""
+    choice = next(iter(answer.get("choices") or ()), None)
+    message = choice.get("message") if isinstance(choice, dict) else None
+    return message if isinstance(message, dict) else {}
 
 
 async def stream(visit: Visit) -> Response:
