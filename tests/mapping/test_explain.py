@@ -54,7 +54,7 @@ def test_a_request_is_explained_line_by_line() -> None:
     ]
     assert first.unread == ["odd"]
     assert [(step.line, step.path, step.value) for step in second.steps] == [(12, "model", "up"), (13, "effort", "min")]
-    assert told.lost == ["part video", "odd", "turns"] and not told.error
+    assert told.lost == ["part video", "odd", "messages[].content"] and not told.error
     assert "9  model" in told.text() and "never read by the mapping: odd" in told.text()
 
 

@@ -100,7 +100,7 @@ CASES = {
                 }
             ]
         },
-        ["messages[].content[].content[].odd", "turns[].parts[].id", "turns[].parts[].parts"],
+        ["messages[].content[].content[].odd", "turns[].parts[].id", "messages[].content[].content"],
     ),
     "one part for a list of one": (
         {"messages": {"role": "user", "content": {"type": "text", "text": "x", "odd": 1}}},

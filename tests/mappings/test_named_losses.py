@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from mappings.support import context, mapping
@@ -218,3 +219,38 @@ def test_a_signature_on_a_call_is_named_where_no_thought_before_it_carries_it(cl
         "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}],
     }
     assert convert_response(mapping("gemini"), mapping(client), answer, context()).lost == []
+
+
+CITED = {"type": "char_location", "cited_text": "words", "document_index": 0, "document_title": "title"}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
+FORMAT = {"name": "one", "description": "An answer.", "schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("client", "body", "upstream", "named"),
+    [
+        ("messages", {"system": [{"text": "Be brief.", "type": "text", "citations": [CITED]}]}, "responses",
+         "citations in the instructions"),
+        ("messages", {"system": [{"text": "Be brief.", "type": "text", "citations": [CITED]}]}, "chat",
+         "system[].citations"),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "citations": [CITED]}]}]},
+         "gemini", "messages[].content[].citations"),
+        ("messages", {"messages": [{"role": "user", "content": [
+            {"type": "document", "source": PDF, "citations": {"enabled": True}}]}]}, "chat", "citations of documents"),
+        ("messages", {"messages": [{"role": "user", "content": [
+            {"type": "document", "source": {"type": "url", "url": "https://x/a.pdf"}, "title": "report"}]}]},
+         "responses", "name of a file"),
+        ("chat", {"messages": [{"role": "user", "content": [
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}]}]},
+         "gemini", "name of a file"),
+        ("chat", {"response_format": {"type": "json_schema", "json_schema": FORMAT}}, "messages",
+         "response_format.json_schema.description"),
+        ("messages", {"stop_sequences": ["STOP"]}, "responses", "stop_sequences"),
+        ("messages", {"thinking": {"type": "enabled", "budget_tokens": 1500}, "max_tokens": 2000}, "ollama",
+         "thinking.budget_tokens"),
+    ],
+)  # fmt: skip
+def test_what_an_upstream_has_no_place_for_is_named_in_the_words_of_the_client(client, body, upstream, named):
+    asked = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **body}
+    asked = orjson.loads(orjson.dumps(asked))  # equal texts are objects of their own, as in a body that was read
+    assert named in convert_request(mapping(client), mapping(upstream), asked, context()).lost

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from copy import copy
+from itertools import islice
 from typing import Any
 
 from tollgate.mapping.context import place_of
@@ -23,6 +24,11 @@ MARKERS = frozenset({"type", "kind", "object"})
 """Fields whose text only says what the object is; the fields beside them say what it holds."""
 _MOST = 100
 _DEPTH = 150
+_MOST_LOOKED_FOR = 10
+"""Parts of a made value: for each of them the whole request is gone through."""
+_STEP = re.compile(r"\[\]|\.?[^.\[]+")
+_MOST_SHARED = 256
+"""Python keeps one object for each number up to this."""
 _MOST_SHAPES = 200
 """Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
 
@@ -35,15 +41,47 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
 
     `turns[].parts[].cache` -> `messages[].content[].cache_control`
 
-    Values travel through a mapping as they are, so the very same object is looked for; the hub's name stays where
-    there is none (a value that was made on the way, a number).
+    Values travel through a mapping as they are, so the very same object is looked for. Where the mapping made a new
+    one, what it was made of tells the place (`turns[].parts[].annotations` -> `messages[].content[].citations`). The
+    hub's name stays where there is none: short texts and small numbers are shared objects, constants come from nowhere.
     """
     value = _first(hub, path.replace("[]", ".[]").split("."))
-    if type(value) in (dict, list) and value or type(value) is str and len(value) > 1:
+    place = _place(value, asked)
+    if place is None and type(value) in (dict, list):
+        inner = islice(_inner(value, _DEPTH), _MOST_LOOKED_FOR)
+        place = _common([found for each in inner if (found := _place(each, asked)) is not None])
+    return place or path
+
+
+def _place(value: object, asked: object) -> str | None:
+    """Where a client's object stands in what it asked, its numbers left out; None for objects that many share."""
+    if value and (type(value) in (dict, list) or type(value) is str and len(value) > 1) or _is_own_number(value):
         place = place_of(value, asked)
-        if place is not None:
-            return re.sub(r"\[\d+\]", "[]", place)
-    return path
+        return re.sub(r"\[\d+\]", "[]", place) if place is not None else None
+    return None
+
+
+def _is_own_number(value: object) -> bool:
+    return type(value) is float or type(value) is int and abs(value) > _MOST_SHARED
+
+
+def _inner(value: object, depth: int) -> Iterator[object]:
+    """What a made value holds, the outermost first; of a list its first item stands for all."""
+    inside = value.values() if type(value) is dict else value[:1] if type(value) is list else ()
+    for each in inside:
+        yield each
+    for each in inside if depth else ():
+        yield from _inner(each, depth - 1)
+
+
+def _common(places: list[str]) -> str | None:
+    """What holds all these places: `a[].b[].c`, `a[].b[].d` -> `a[].b`."""
+    same: list[str] = []
+    for steps in zip(*(_STEP.findall(place)[:-1] for place in places), strict=False):
+        if len(set(steps)) > 1:
+            break
+        same.append(steps[0])
+    return "".join(same).removesuffix("[]").removeprefix(".") or None
 
 
 def _first(value: Any, steps: list[str]) -> Any:
