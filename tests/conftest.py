@@ -3,16 +3,18 @@ of collected tests again and again."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from support.patient import PatientLoop
 from support.postgres import Server, programs, running_postgres
 
 _IN_MEMORY = Path("/dev/shm")
@@ -60,6 +62,11 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)  # as the gateway itself runs
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Each asynchronous test has a loop that forgives a busy machine."""
+    return {"asyncio": PatientLoop}
 
 
 @pytest.fixture(scope="session")

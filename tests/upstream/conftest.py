@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 import uvloop
 from authority import Authority
 
+from support.patient import PatientLoop
 from tollgate.upstream import Client
 from tollgate.upstream.http import HttpTransport
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item):
-    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": PatientLoop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
