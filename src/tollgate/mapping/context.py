@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from tollgate.mapping.failures import Fault, Refused
@@ -107,8 +107,16 @@ class Context:
 
 def place_of(wanted: object, document: object) -> str | None:
     """The path of the object `wanted` itself (not of an equal one) inside `document`, or None."""
+    return next(iter(places_of((wanted,), document)), None)
+
+
+def places_of(wanted: Collection[object], document: object) -> list[str]:
+    """The paths of these very objects inside `document`, of each the first, found in one walk; those that are not in it
+    have none."""
+    missing = {id(each) for each in wanted}
+    found: list[str] = []
     waiting: list[tuple[str, object]] = [("", document)]
-    while waiting:
+    while waiting and missing:
         path, here = waiting.pop()
         if type(here) is dict:
             inside = [(f"{path}.{key}" if path else str(key), value) for key, value in here.items()]
@@ -117,7 +125,8 @@ def place_of(wanted: object, document: object) -> str | None:
         else:
             continue
         for place, value in inside:
-            if value is wanted:
-                return place
+            if id(value) in missing:
+                found.append(place)
+                missing.discard(id(value))
         waiting.extend(reversed(inside))
-    return None
+    return found

@@ -13,7 +13,7 @@ from copy import copy
 from itertools import islice
 from typing import Any
 
-from tollgate.mapping.context import place_of
+from tollgate.mapping.context import places_of
 from tollgate.mapping.reads import Reads, Switch
 
 IGNORED = frozenset({"model", "stream"})
@@ -25,7 +25,7 @@ MARKERS = frozenset({"type", "kind", "object"})
 _MOST = 100
 _DEPTH = 150
 _MOST_LOOKED_FOR = 10
-"""Parts of a made value: for each of them the whole request is gone through."""
+"""Parts of a made value."""
 _STEP = re.compile(r"\[\]|\.?[^.\[]+")
 _MOST_SHARED = 256
 """Python keeps one object for each number up to this."""
@@ -46,23 +46,20 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
     hub's name stays where there is none: short texts and small numbers are shared objects, constants come from nowhere.
     """
     value = _first(hub, path.replace("[]", ".[]").split("."))
-    place = _place(value, asked)
-    if place is None and type(value) in (dict, list):
-        inner = islice(_inner(value, _DEPTH), _MOST_LOOKED_FOR)
-        place = _common([found for each in inner if (found := _place(each, asked)) is not None])
-    return place or path
+    places = places_of([value], asked) if _is_own(value) else []
+    if not places and type(value) in (dict, list):
+        places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
+        return _common(places) or path
+    return re.sub(r"\[\d+\]", "[]", places[0]) if places else path
 
 
-def _place(value: object, asked: object) -> str | None:
-    """Where a client's object stands in what it asked, its numbers left out; None for objects that many share."""
-    if value and (type(value) in (dict, list) or type(value) is str and len(value) > 1) or _is_own_number(value):
-        place = place_of(value, asked)
-        return re.sub(r"\[\d+\]", "[]", place) if place is not None else None
-    return None
-
-
-def _is_own_number(value: object) -> bool:
-    return type(value) is float or type(value) is int and abs(value) > _MOST_SHARED
+def _is_own(value: object) -> bool:
+    """Whether a value is an object of its own, and no text or number that many share."""
+    if type(value) is int:
+        return abs(value) > _MOST_SHARED
+    if type(value) is str:
+        return len(value) > 1
+    return type(value) is float or type(value) in (dict, list) and bool(value)
 
 
 def _inner(value: object, depth: int) -> Iterator[object]:
@@ -75,9 +72,9 @@ def _inner(value: object, depth: int) -> Iterator[object]:
 
 
 def _common(places: list[str]) -> str | None:
-    """What holds all these places: `a[].b[].c`, `a[].b[].d` -> `a[].b`."""
+    """What holds all these places, without their numbers: `a[0].b[1].c`, `a[0].b[1].d` -> `a[].b`."""
     same: list[str] = []
-    for steps in zip(*(_STEP.findall(place)[:-1] for place in places), strict=False):
+    for steps in zip(*(_STEP.findall(re.sub(r"\[\d+\]", "[]", place))[:-1] for place in places), strict=False):
         if len(set(steps)) > 1:
             break
         same.append(steps[0])
