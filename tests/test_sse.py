@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgate.errors import UpstreamFailed
-from tollgate.sse import Decoder, Event, between, encode
+from tollgate.sse import Decoder, Event, encode
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -151,23 +151,6 @@ def test_an_endless_event_is_refused(chunk: bytes) -> None:
     decoder.feed(chunk)
     with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
         decoder.feed(chunk)
-
-
-@pytest.mark.parametrize(
-    ("sent", "blank"),
-    [
-        (b"", b""),
-        (b"data: x\n\n", b""),
-        (b"data: x\r\n\r\n", b""),
-        (b"data: x\n\n: c\n", b""),
-        (b": a\n: b\n", b""),
-        (b"data: x", b"\n\n"),
-        (b"data: x\n: c\n", b"\n\n"),
-        (b": c", b"\n\n"),
-    ],
-)
-def test_what_stands_between_bytes_that_left_and_the_next_event(sent: bytes, blank: bytes) -> None:
-    assert between(sent) == blank
 
 
 @pytest.mark.parametrize("line", [b"data: x\n", b"data:x\r", b"data:x\r\n"])

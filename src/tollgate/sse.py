@@ -245,29 +245,6 @@ class Decoder:
             raise UpstreamFailed(f"a stream event exceeds {self._limit} bytes")
 
 
-def without_blank_line(event: Event) -> bytes:
-    """The bytes of an event without name and data (comments, a stray blank line), its blank line left out, which for
-    readers of the standard changes nothing.
-
-    Official Go clients of 2026 take the blank line behind `: OPENROUTER PROCESSING` for the end of an event, and that
-    event's data, which are none, for broken JSON. Any other event's bytes are as they came.
-    """
-    if event.data or event.name is not None or b"data" in event.raw:
-        return event.raw
-    lines = event.raw.rstrip(b"\r\n")
-    return lines + b"\n" if lines else b""
-
-
-def between(sent: bytes) -> bytes:
-    """What must stand between bytes that left and the next event: nothing behind a whole event or comment lines, else a
-    blank line."""
-    if not sent or sent.endswith(BLANK):
-        return b""
-    lines = sent[sent.rfind(b"\n\n") + 2 :] if b"\n\n" in sent else sent
-    comments = lines.endswith(b"\n") and all(line.startswith(b":") for line in lines.splitlines())
-    return b"" if comments else b"\n\n"
-
-
 def encode(data: bytes, name: str | None = None) -> bytes:
     """One event as bytes: `encode(b'{}', 'ping')` is `event: ping`, `data: {}` and a blank line."""
     if b"\n" in data or b"\r" in data:

@@ -51,25 +51,10 @@ def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size)
     )
     stream, before = through(raw, size)
     assert stream.error is None
-    assert before == b": comment\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None))
+    assert before == b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None))
     events = Decoder().feed(stream.tail(stream.usage))
     assert orjson.loads(events[0].data) == chunk(finish="stop", usage=USAGE)
     assert events[1].data == b"[DONE]" and len(events) == 2
-
-
-@pytest.mark.parametrize("line", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize("blocks", [1, 2, 7], ids="{} at once".format)
-def test_no_empty_line_stands_behind_a_comment_in_a_chat_stream(line, blocks):
-    """Official Go clients end the stream there (`sse.without_blank_line`). Of other formats every byte passes."""
-    told = [sse(chunk({"content": text})) for text in "abc"]
-    comments = b": OPENROUTER PROCESSING\n\n"
-    parts = [comments, comments, told[0], told[1], comments, told[2], b"\n", b": a\n: b\n\n", b"event: x\nid: 1\n\n"]
-    kept = [comments[:-1], comments[:-1], told[0], told[1], comments[:-1], told[2], b": a\n: b\n", parts[-1]]
-    parts = [part.replace(b"\n", line) for part in parts]
-    plain = PlainStream(judge, MARKS, (), lambda *_: False, MissingUsage(lambda usage: usage, 0, lambda: True))
-    for stream, wanted in ((ChatStream(judge, MARKS), kept), (plain, [part.replace(b"\r", b"") for part in parts])):
-        out = b"".join(stream.feed(b"".join(parts[at : at + blocks])) for at in range(0, len(parts), blocks))
-        assert out.replace(b"\r\n", b"\n") == b"".join(wanted)
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,7 @@ def opening(protocol: str) -> list[bytes]:
 
 def error_events(client: str, text: str) -> dict[str, Any]:
     """The error a stream ends with, by client format; raises when it does not end with one as CLIENTS 3b wants it."""
-    said = "\n".join(line for line in text.strip().split("\n") if not line.startswith(":"))  # comments
-    blocks = [block.strip("\n") for block in said.split("\n\n") if block.strip()]
+    blocks = [block for block in text.strip().split("\n\n") if block and not block.startswith(":")]
     last = json.loads(blocks[-1].rpartition("data: ")[2])
     if client == "chat":
         assert set(last) == {"error"} and isinstance(last["error"]["message"], str) and "[DONE]" not in text

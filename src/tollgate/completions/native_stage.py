@@ -21,7 +21,7 @@ from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
-from tollgate.sse import between
+from tollgate.sse import BLANK
 from tollgate.wire import ends_unusually, is_last
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Native:
 
     def _apart(self) -> bytes:
         """What must stand between the bytes that left and an event of ours."""
-        return between(self._sent)
+        return b"" if not self._sent or self._sent.endswith(BLANK) else b"\n\n"
 
 
 class NativeChat(_Native):

@@ -18,7 +18,7 @@ from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import UpstreamError, UpstreamUnreachable
 from tollgate.mapping.stream_run import ENDED_EARLY
-from tollgate.sse import BLANK, Decoder, Event, between, encode, without_blank_line
+from tollgate.sse import BLANK, Decoder, Event, encode
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
@@ -218,15 +218,10 @@ class ChatStream(NativeStream):
                     self.usage = _merged_usage(self.usage, chunk["usage"])
         return self.usage
 
-    def _feed(self, block: bytes) -> bytes:
-        if _may_hold_comment(block):
-            return self._take(self._decoder.feed(block))
-        return super()._feed(block)
-
     def _rest(self) -> bytes:
         """What an upstream left unfinished stands apart from the end that is held back behind it."""
         out = super()._rest()
-        return out + between(out)
+        return out + b"\n\n" if out and not out.endswith(BLANK) else out
 
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
@@ -251,7 +246,7 @@ class ChatStream(NativeStream):
     def _event(self, event: Event, out: list[bytes]) -> None:
         data, raw = event.data, event.raw
         if not data:
-            out.append(without_blank_line(event))
+            out.append(raw)
             return
         if data == b"[DONE]":
             self.ended = True
@@ -339,15 +334,6 @@ class PlainStream(NativeStream):
             if not self._held and self._missing_usage.lacks(parsed):
                 self._lacking = (event.name, parsed)
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
-
-
-_COMMENT_BYTES = 80
-
-
-def _may_hold_comment(block: bytes) -> bool:
-    """Whether a comment stands at either end of a block. Providers write one when they have nothing else to say, so it
-    comes first or last in what is read at once; the bytes between are not searched for its sake."""
-    return block.startswith(b":") or block.find(b"\n:", -_COMMENT_BYTES) >= 0
 
 
 _CHAT_MARKS = {
