@@ -63,6 +63,7 @@ def test_our_own_words_are_not_exported() -> None:
     ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
     ("discover: {url: x, model: {id: $.id}}", "found no `list`, wanted where the entries are"),
     ("models: {a/b: {retires: tomorrow}}", 'found "tomorrow", wanted a date like 2027-01-31'),
+    ("models: {a/b: {retires: 2027-13-01}}", 'found "2027-13-01", wanted a date like 2027-01-31'),
     ("models: {a/b: {public: on}}", 'found "on", wanted true or false'),
     ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),
     ("models: {a/b: {max_inputs: 0}}", "found 0, wanted a whole number from 1 to 1000000"),

@@ -23,6 +23,7 @@ from tollgate.config.schema import (
     timeouts,
 )
 
+_DATE = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
 _PRICE_WORDS = {
     "prompt": "Prompt tokens.",
     "completion": "Generated tokens.",
@@ -89,7 +90,7 @@ def model() -> Schema:
             "weight": integer("Instead of the provider's.", minimum=0, maximum=1000),
             "public": boolean("Shown in the catalog without a key.", default=True),
             "tags": texts("Labels, as text-to-image."),
-            "retires": text("Date of withdrawal.", pattern=r"^\d{4}-\d{2}-\d{2}$", wanted="a date like 2027-01-31"),
+            "retires": text("Date of withdrawal.", pattern=_DATE, wanted="a date like 2027-01-31"),
             "input_schema": {"type": "object", "description": "Image models: JSON Schema of `input`."},
             **image_schema.model_keys(),
         },
