@@ -13,12 +13,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tollgate.config.authorisation import Auth
+from tollgate.config.endpoint_schema import POLL_CALLS
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
 from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
 from tollgate.config.provider_model import read_model, serves
-from tollgate.config.provider_schema import POLL_CALLS
 from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found

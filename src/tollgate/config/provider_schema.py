@@ -1,19 +1,19 @@
 """The JSON Schemas of a provider file (`providers/<name>.yaml`) and of the files it may name; see `schema.py` for how
-the schemas are used. Its models and their prices are in `model_schema.py`, its image jobs in `image_schema.py`."""
+the schemas are used. Its models and their prices are in `model_schema.py`, its endpoints in `endpoint_schema.py`, its
+image jobs in `image_schema.py`."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 from tollgate.config import image_schema
 from tollgate.config.authorisation import AUTH_OPTIONS
-from tollgate.config.model import BodyEncoding, Framing, InnerFraming
+from tollgate.config.endpoint_schema import endpoint, speaks
 from tollgate.config.model_schema import model, price, price_fields
 from tollgate.config.schema import (
     CANONICAL_ID,
     DIALECT,
-    PROTOCOL_NAME,
     PROVIDER_NAME,
     Schema,
     boolean,
@@ -61,7 +61,7 @@ def provider_schema() -> Schema:
                     },
                 ),
                 "url": template("The base address, or the complete one when `speaks` is one word."),
-                "speaks": _speaks(),
+                "speaks": speaks(),
                 "headers": headers("Headers of every call."),
                 "query": headers("Query parameters of every call."),
                 "auth": _auth(),
@@ -100,7 +100,7 @@ def provider_schema() -> Schema:
             required=["provider"],
         ),
         "$defs": {
-            "endpoint": _endpoint(), "model": model(), "price": price(),
+            "endpoint": endpoint(), "model": model(), "price": price(),
             "prices": record("Prices that replace the base ones.", price_fields(), minProperties=1),
             "errors": _errors(),
             "usage": _usage(),
@@ -129,35 +129,6 @@ def models_schema() -> Schema:
             "models": _models(),
         }, required=["models"]),
         "$defs": {name: provider_schema()["$defs"][name] for name in ("model", "price", "prices")},
-    }
-
-
-def _speaks() -> Schema:
-    """One protocol by its name, or several, each with its path or with everything its endpoint says."""
-    return {
-        "description": "The protocols, each with its path.",
-        "wanted": "a protocol name, or a map of protocol to path",
-        "anyOf": [
-            {
-                "type": "string",
-                "pattern": PROTOCOL_NAME,
-                "description": "The one protocol; `url` is its complete address.",
-                "wanted": "a protocol name such as chat",
-            },
-            table(
-                "Protocol to path, or to everything its endpoint says.",
-                {
-                    "description": "A path appended to `url`, or a map.",
-                    "wanted": "a path starting with /, or a map",
-                    "anyOf": [
-                        {"type": "string", "description": "A path appended to `url`."},
-                        {"$ref": "#/$defs/endpoint"},
-                    ],
-                },
-                minProperties=1,
-                propertyNames={"pattern": PROTOCOL_NAME, "wanted": "a protocol name such as chat"},
-            ),
-        ],
     }
 
 
@@ -294,72 +265,6 @@ def _policies() -> Schema:
             required=["match"],
         ),
     }
-
-
-def _endpoint() -> Schema:
-    return record(
-        "One protocol's endpoint.",
-        {
-            "path": text("Appended to the provider's `url`.", pattern="^/", wanted="a path starting with /"),
-            "models": one_or_many(
-                text("A glob over canonical or upstream ids.", minLength=1),
-                "Only these models are served here; with a ! in front: all but these.",
-            ),
-            "url": template("The complete address instead of `url` and `path`."),
-            "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
-            "mapping": text(
-                "The mapping file when it is not the protocol's own.",
-                pattern=PROTOCOL_NAME,
-                wanted="the name of a mapping",
-            ),
-            "framing": text(
-                "How events are cut out of a stream. The events of `sse-text` are plain text.",
-                enum=list(get_args(Framing)),
-                default="sse",
-            ),
-            "inner": text(
-                "Of `aws-eventstream`: how events are cut out of what its frames carry, where that is a stream cut "
-                "anywhere.",
-                enum=list(get_args(InnerFraming)),
-            ),
-            "unwrap": text("An expression: the event inside a frame."),
-            "headers": headers("Headers of this endpoint."),
-            "query": headers("Query parameters of this endpoint."),
-            **edits("this endpoint"),
-            "can": can(),
-            "in_text": in_text(),
-            "usage": {"$ref": "#/$defs/usage"},
-            "errors": {"$ref": "#/$defs/errors"},
-            "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
-            "encoding": text("How requests are written.", enum=list(get_args(BodyEncoding)), default="json"),
-            "poll": _poll(),
-            "count_tokens": template("Where tokens are counted: a path or an address."),
-        },
-    )
-
-
-POLL_CALLS = ("call", "fetch", "cancel")
-"""The calls that asking again is made of: a method and an address, or a path appended to the provider's `url`."""
-
-
-def _poll() -> Schema:
-    return record(
-        "Asking again for an answer that is not there at once. In the addresses `$` is the first answer, and `$http` "
-        "its `status` and `headers`.",
-        {
-            "while": {
-                "type": ["string", "boolean"],
-                "description": "An expression over the latest answer (`$`, `$http`): true as long as "
-                "it is unfinished.",
-            },
-            "call": template("Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`."),
-            "fetch": template("Method and address of the answer, where that which ends the waiting does not hold it."),
-            "cancel": template("Method and address that end the job, when nobody waits for it any more."),
-            "hosts": image_schema.hosts(),
-            "every": image_schema.pauses(),
-        },
-        required=["while", "call"],
-    )
 
 
 def _errors() -> Schema:
