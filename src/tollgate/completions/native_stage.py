@@ -209,9 +209,13 @@ class NativePlain(_Native):
 
     def reported_error(self) -> UpstreamError | None:
         """A response that failed ends in an event of its own, which passes as it came."""
-        if self._tap.error is None and self._tap.stop != "error":
+        if not self._ended_in_failure:
             return None
         return reported_failure(self._offer, self._tap.error or {"message": UNFINISHED})
+
+    @property
+    def _ended_in_failure(self) -> bool:
+        return self._tap.error is not None or self._tap.stop == "error"
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":
@@ -226,7 +230,7 @@ class NativePlain(_Native):
     def tail(self, *, estimated: bool) -> bytes:
         hub_usage = self._exchange.hub_usage
         out = self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
-        return out if self.reported_error() is None else without_secrets(out, self._offer)
+        return without_secrets(out, self._offer) if self._ended_in_failure else out
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response

@@ -26,6 +26,7 @@ _MOST = 100
 _DEPTH = 150
 _MOST_LOOKED_FOR = 10
 """Parts of a made value."""
+_NUMBER = re.compile(r"\[\d+\]")
 _STEP = re.compile(r"\[\]|\.?[^.\[]+")
 _MOST_SHARED = 256
 """Python keeps one object for each number up to this."""
@@ -50,7 +51,7 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
     if not places and type(value) in (dict, list):
         places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
         return _common(places) or path
-    return re.sub(r"\[\d+\]", "[]", places[0]) if places else path
+    return _NUMBER.sub("[]", places[0]) if places else path
 
 
 def _is_own(value: object) -> bool:
@@ -74,7 +75,7 @@ def _inner(value: object, depth: int) -> Iterator[object]:
 def _common(places: list[str]) -> str | None:
     """What holds all these places, without their numbers: `a[0].b[1].c`, `a[0].b[1].d` -> `a[].b`."""
     same: list[str] = []
-    for steps in zip(*(_STEP.findall(re.sub(r"\[\d+\]", "[]", place))[:-1] for place in places), strict=False):
+    for steps in zip(*(_STEP.findall(_NUMBER.sub("[]", place))[:-1] for place in places), strict=False):
         if len(set(steps)) > 1:
             break
         same.append(steps[0])
