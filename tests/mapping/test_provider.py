@@ -198,6 +198,13 @@ def test_authorisation_options_are_computed():
     assert offer(SMALL).auth is None
 
 
+def test_a_token_is_shared_only_by_those_who_read_it_alike():
+    """A reload with a corrected `token:` went on with what the one before had read, until that ran out."""
+    bought = "auth: {kind: oauth_client, token_url: https://x.example/t, body: {a: b}, token: %s}\n"
+    wrong, right, again = (offer(SMALL + bought % token).auth.key for token in ("$.kind", "$.token", "$.token"))
+    assert right == again != wrong
+
+
 def test_a_provider_that_is_off_offers_nothing_but_is_still_checked():
     off = replace(config(SMALL), off="secret ACME_KEY is not set")
     assert compile_provider(off, {}, Secrets()).offers == {}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
-from tollgate.config.load import Scalar, find
+from tollgate.config.load import Scalar, find, plain
 from tollgate.config.model import Provider
 from tollgate.mapping.provider.error_reading import HEADERS
 from tollgate.mapping.provider.pieces import Pieces, total
@@ -42,6 +42,8 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
             pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
     form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
     body = json.dumps(values.pop("body", None)) if "body" in auth.options else None
+    # as written: who reads the answer otherwise gets a token of its own
+    values |= {name: str(plain(auth.options[name])) for name in reads}
     return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, body, headers, reads)
 
 
