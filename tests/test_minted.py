@@ -2,6 +2,7 @@
 
 import pytest
 
+from tollgate.errors import Unavailable
 from tollgate.minted import Minted
 
 
@@ -80,3 +81,39 @@ async def test_a_write_that_fails_half_way_is_taken_back_and_done_with_the_next(
     again = Minted(tmp_path / "minted.sqlite")
     assert [await again.provider_of("alice", each) for each in ("resp_1", "resp_2", "resp_3")] == ["acme"] * 3
     again.close()
+
+
+@pytest.mark.parametrize("asked", ["provider_of", "foreign", "minters_of", "remember"])
+@pytest.mark.parametrize("intact", [0, 4096], ids=["all of it", "behind its head"])
+async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog, asked, intact):
+    path = tmp_path / "minted.sqlite"
+    register = Minted(path)
+    await register.remember("alice", "acme", [f"resp_{each}" for each in range(1000)])
+    register.close()
+    pages = path.read_bytes()
+    path.write_bytes(pages[:intact] + b"x" * (len(pages) - intact))
+    register = Minted(path)
+    match asked:
+        case "provider_of":
+            assert await register.provider_of("alice", "resp_1") is None
+        case "foreign":
+            assert await register.foreign("bob", ["resp_1"]) is None
+        case "minters_of":
+            assert await register.minters_of("alice", ["resp_1"]) == {}
+        case "remember":
+            await register.remember("alice", "acme", ["resp_5"])
+    assert "minted.sqlite is damaged" in caplog.text and (tmp_path / "minted.damaged").exists()
+    await register.remember("alice", "acme", ["resp_6"])
+    register.close()
+    again = Minted(path)
+    assert await again.provider_of("alice", "resp_6") == "acme"
+    again.close()
+
+
+async def test_a_file_that_cannot_be_read_says_nothing_about_whose_an_id_is(tmp_path):
+    (tmp_path / "minted.sqlite").mkdir()
+    register = Minted(tmp_path / "minted.sqlite")
+    for asked in (register.provider_of("alice", "resp_1"), register.foreign("alice", ["resp_1"])):
+        with pytest.raises(Unavailable, match="cannot be looked up now"):
+            await asked
+    assert (tmp_path / "minted.sqlite").is_dir()

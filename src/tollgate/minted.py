@@ -3,7 +3,8 @@
 A stored response, a file or a container lives at one provider under *our* account there, so its id is honoured only for
 the account that was handed it (DESIGN section 4). One small SQLite file; digests only, the ids themselves are not kept.
 Reads and writes run off the event loop. An id that cannot be written is known in memory and written with the next: it
-must not cost anybody the answer that it came with, which is paid for.
+must not cost anybody the answer that it came with, which is paid for. A damaged file is set aside, since every
+conversation that goes on would fail at it; where it cannot be read otherwise, nobody is told whose an id is.
 
 Texts that only their minter can read (encrypted reasoning) are kept beside the ids, with their minter's name.
 """
@@ -18,12 +19,16 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from tollgate.errors import Unavailable
 
 if TYPE_CHECKING:
     import sqlite3
+
+Result = TypeVar("Result")
 
 log = logging.getLogger("tollgate.minted")
 
@@ -42,7 +47,7 @@ class Minted:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
         self._unwritten: list[tuple[bytes, str, int]] = []
@@ -124,15 +129,43 @@ class Minted:
             self._opened = opened
         return self._opened
 
+    def _with_file(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """What `work` makes of the open file, or of a new one where it is damaged. Raises sqlite3.Error and OSError."""
+        import sqlite3
+
+        with self._lock:
+            try:
+                return work(self._file())
+            except sqlite3.DatabaseError as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if self._path is None or code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    raise
+                self._set_aside(self._path, error)
+            return work(self._file())
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        """Give a damaged file another name, with the logs that belong to it; the caller holds the lock."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        kept = path.with_suffix(".damaged")
+        for end in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{path}{end}").replace(f"{kept}{end}")
+        log.error("%s is damaged: %s; it is kept as %s, and the ids in it are unknown now", path, error, kept.name)
+
     def _write(self, rows: list[tuple[bytes, str, int]]) -> None:
         import sqlite3
+
+        def insert(file: sqlite3.Connection) -> None:
+            with file:
+                file.execute("BEGIN")
+                file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", self._unwritten)
 
         with self._lock:
             self._unwritten += rows
             try:
-                with self._file() as file:
-                    file.execute("BEGIN")
-                    file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", self._unwritten)
+                self._with_file(insert)
             except (sqlite3.Error, OSError) as error:
                 if str(error) != self._problem:
                     log.error(
@@ -150,9 +183,17 @@ class Minted:
                 self._problem = ""
 
     def _read(self, sought: bytes) -> str | None:
-        with self._lock:
-            row = self._file().execute("SELECT provider FROM minted WHERE digest = ?", (sought,)).fetchone()
-        return row[0] if row else None
+        import sqlite3
+
+        def find(file: sqlite3.Connection) -> str | None:
+            row = file.execute("SELECT provider FROM minted WHERE digest = ?", (sought,)).fetchone()
+            return row[0] if row else None
+
+        try:
+            return self._with_file(find)
+        except (sqlite3.Error, OSError) as error:
+            log.error("%s: which provider keeps what a request names cannot be read: %s", self._path, error)
+            raise Unavailable("what the request refers to cannot be looked up now") from None
 
     def _first_foreign(self, account_id: str, ids: list[str]) -> str | None:
         def known(account: str, each: str) -> bool:
