@@ -241,7 +241,7 @@ counts = st.one_of(
     st.none(),
     st.integers(-10, 10**9),
     st.floats(),
-    st.sampled_from(["", "5", "-3", "x"]),
+    st.sampled_from(["", "5", "-3", "--3", "x"]),
     st.booleans(),
     st.lists(st.integers(), max_size=1),
 )

@@ -280,7 +280,7 @@ def _whole(name: str, value: object, flags: list[str]) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 20:
         return int(value)
     if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
         return int(value)

@@ -26,7 +26,8 @@ BOTH = ["input", "output"]
         pytest.param({"input": None, "output": 5}, ["input"], id="an answer beside a null"),
         pytest.param({"input": 10, "reasoning": 3}, [], id="reasoning is of the answer"),
         pytest.param({"output": 5, "cache_read": 7}, [], id="what a cache served is of the prompt"),
-        pytest.param({"output": 5, "cache_write": 0}, [], id="a zero of a cache is told, too"),
+        pytest.param({"output": 5, "cache_write": 0}, ["input"], id="a zero of a cache tells nothing of the prompt"),
+        pytest.param({"input": 10, "reasoning": 0}, ["output"], id="nor one of reasoning of the answer"),
         pytest.param({"cache_read": 7}, BOTH, id="a cache alone"),
     ],
 )

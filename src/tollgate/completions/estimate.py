@@ -15,14 +15,16 @@ from tollgate.usage import beyond_belief, with_whole_counts
 log = logging.getLogger("tollgate.completions")
 
 
-_SIDES = {"input": ("input", "cache_read", "cache_write"), "output": ("output", "reasoning")}
+_SIDES = {"input": ("cache_read", "cache_write"), "output": ("reasoning",)}
+"""The sides of usage, and what may be told of them in their place."""
 
 
 def missing_sides(usage: dict[str, Any]) -> list[str]:
     """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a
     prompt; none where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
+    A part that is zero tells nothing of its side.
 
-    {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []
+    {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []; {"cache_read": 0, "output": 5} -> ["input"]
     """
     asked, answered = usage.get("input"), usage.get("output")
     if type(asked) is int and type(answered) is int and asked + answered > 0:  # nearly all of them
@@ -31,7 +33,11 @@ def missing_sides(usage: dict[str, Any]) -> list[str]:
         return []
     if not any(isinstance(count := usage.get(side), int | float) and count > 0 for side in _SIDES):
         return list(_SIDES)
-    return [side for side, names in _SIDES.items() if all(usage.get(name) is None for name in names)]
+    return [
+        side
+        for side, parts in _SIDES.items()
+        if usage.get(side) is None and not any(usage.get(part) for part in parts)
+    ]
 
 
 async def completed(
