@@ -277,7 +277,9 @@ async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client:
 
 
 @pytest.mark.parametrize(
-    ("at", "life"), [(1800, 1), (1800, 1000), ("2026-11-22", 1)], ids=["seconds", "milliseconds", "no number"]
+    ("at", "life"),
+    [(1800, 1), (1800, 1000), ("2026-11-22", 1), (10**400, 1), (-(10**400), 1)],
+    ids=["seconds", "milliseconds", "no number", "never", "ever"],
 )
 async def test_a_token_lives_until_the_time_its_issuer_tells(
     client: Client, at: object, life: int, monkeypatch: pytest.MonkeyPatch
@@ -296,7 +298,16 @@ async def test_a_token_lives_until_the_time_its_issuer_tells(
 
         assert await mints() == 1
         now[0] += 1810
-        assert await mints() == (2 if isinstance(at, int) else 1)
+        assert await mints() == (2 if at == 1800 else 1)
+
+
+@pytest.mark.parametrize("told", ["9" * 400, '"soon"', "-1e999", "NaN"])
+async def test_a_token_of_an_unreadable_life_is_one(client: Client, told: str) -> None:
+    issuer = Issuer()
+    issuer.body = f'{{"access_token": "t", "expires_in": {told}}}'.encode()
+    async with upstream(issuer) as address:
+        call = Call("POST", "http://x")
+        assert await Tokens(client._send).get("k", lambda: Grant(address.url(), dict, call)) == "t"
 
 
 async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client: Client) -> None:
@@ -395,6 +406,7 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
         (503, b"<html>canary", "answered 503", None),
         (200, b"[]", "answered 200 and gave no token", None),
         (200, b'{"access_token": 7}', "answered 200 and gave no token", None),
+        pytest.param(200, b"[" * 60_000, "answered 200 and gave no token", None, id="deep"),
     ],
 )
 async def test_a_mint_that_fails_says_so_without_secrets(

@@ -68,6 +68,13 @@ async def test_a_connection_that_may_not_be_kept_is_not(client: Client, answer: 
         assert server.connections == 3
 
 
+@pytest.mark.parametrize("told", ["²", "9" * 5000, "", "-3"], ids=["no digit", "long", "nothing", "negative"])
+async def test_a_time_that_cannot_be_read_costs_no_answer(client: Client, told: str) -> None:
+    async with upstream(ok(b"a", f"keep-alive: timeout={told}").replace("²".encode(), b"\xb2")) as server:
+        assert [await fetch(client, server.url()) for _ in range(2)] == [b"a", b"a"]
+        assert server.connections == 1
+
+
 async def test_a_kept_connection_that_speaks_out_of_turn_is_dropped(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         await peer.say(ok(b"a"))

@@ -269,9 +269,10 @@ def _name(raw: bytes) -> str:
 
 
 def _idle_seconds(value: str) -> float:
-    """How long an upstream's `Keep-Alive: timeout=5` lets us keep a connection: a second less than it says."""
+    """How long an upstream's `Keep-Alive: timeout=5` lets us keep a connection: a second less than it says. What is no
+    such number says nothing."""
     for item in value.split(","):
         key, _, seconds = item.strip().partition("=")
-        if key.lower() == "timeout" and seconds.isdigit():
-            return max(0.0, int(seconds) - 1.0)
+        if key.lower() == "timeout" and seconds.isdecimal():
+            return max(0.0, float(seconds) - 1.0)
     return 3600.0

@@ -27,6 +27,8 @@ EARLY = 300.0
 _LIFE = 3600
 _MILLISECONDS = 1e11
 """A time above this is told in milliseconds: in seconds it would be the year 5138."""
+_NEVER = 1e15
+"""A time that is none, in milliseconds either: the year 33658."""
 _BUDGETS = Timeouts(connect=10, first_byte=20, idle=20, total=30)
 _MAX_BYTES = 64 * 1024
 
@@ -131,7 +133,7 @@ class Tokens:
             raw = await answer.read(_MAX_BYTES)
         try:
             said = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             said = raw.decode("utf-8", "replace").strip()
         body = said if isinstance(said, dict) else {}
         value = body.get("access_token") or body.get("id_token")
@@ -167,7 +169,7 @@ def _life(body: Mapping[str, object]) -> float:
     """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in
     milliseconds."""
     at = body.get("expires_at")
-    if body.get("expires_in") is None and isinstance(at, (int, float)):
+    if body.get("expires_in") is None and isinstance(at, (int, float)) and abs(at) < _NEVER:
         return _seconds(at / (1000 if at > _MILLISECONDS else 1) - time.time())
     return _seconds(body.get("expires_in"))
 
@@ -175,7 +177,7 @@ def _life(body: Mapping[str, object]) -> float:
 def _seconds(value: object) -> float:
     try:
         return max(1.0, min(float(value), 86400.0)) if isinstance(value, (int, float, str)) else float(_LIFE)
-    except ValueError:
+    except (ValueError, OverflowError):
         return float(_LIFE)
 
 
