@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage
-from tollgate.completions.native_stream import ChatStream, PlainStream
+from tollgate.completions.native_stream import ChatStream, PlainStream, last_sequence
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder
 
@@ -215,3 +215,18 @@ def test_any_way_to_write_json_is_understood(space):
         stream, out = through(raw, size)
         assert stream.usage == USAGE and stream.error is None
         assert b"finish_reason" in out and b'"stop"' not in out
+
+
+@pytest.mark.parametrize(
+    ("sent", "last"),
+    [
+        (b'{"sequence_number": 3}\n\n{"sequence_number":4, "x": 1}', 4),
+        (b'{"sequence_number": %b}' % (b"9" * 20), -1),
+        (b'{"sequence_number": %b}' % (b"9" * 5000), -1),
+        (b'{"sequence_number": "4"}', -1),
+        (b"{}", -1),
+    ],
+    ids=["the last", "too large", "more digits than Python reads", "a text", "none"],
+)
+def test_the_last_sequence_number_is_read_of_what_was_sent(sent, last):
+    assert last_sequence(sent) == last

@@ -24,7 +24,7 @@ Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
 """Words without which no event is an error (`ErrorRules.event_marks`); None: every event must be asked."""
 
-_SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]+)')
+_SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})(?![0-9])')
 _KEEP_BYTES = 64 * 1024
 """How much of an answer is kept for counting its tokens when the upstream reports none; beyond it the ratio seen in
 what was kept is applied to the rest."""
@@ -69,7 +69,7 @@ class KeptBlocks:
 
 
 def last_sequence(sent: bytes) -> int:
-    """The `sequence_number` of the last event in what was sent; -1 when it has none."""
+    """The `sequence_number` of the last event in what was sent; -1 when it has none, or one that no stream reaches."""
     at = sent.rfind(b'"sequence_number"')
     found = _SEQUENCE.match(sent, at) if at >= 0 else None
     return int(found.group(1)) if found else -1
