@@ -114,6 +114,11 @@ CASES = {
         "\n<think>hm</think>Hi </think>",
         [thought("hm"), text("Hi </think>")],
     ),
+    "begun in the prompt, and the beginning named in it": (
+        THINK.replace("kind", "at: inside, kind"),
+        "So <think> is a tag</think>Hi",
+        [thought("So <think> is a tag"), text("Hi")],
+    ),
     "inside, and nothing else": (THINK.replace("kind", "at: inside, kind"), "Hi", [thought("Hi")]),
     "marks taken off": ("  - {from: <answer>, to: </answer>, kind: text}\n", "<answer>Hi</answer>", [text("Hi")]),
     "a call": (

@@ -329,6 +329,10 @@ SPOKEN_FOR = {
         "{a: [{$each: $t in $.tools, x: {$when: $t.cache and $t.missing, $value: 1, $else: {$lost: missing}}}]}",
         set(),
     ),
+    "nor for the object of the case around it": (
+        "{a: [{$each: $t in $.tools, $match: $t.kind, x: {$value: {$when: $t.cache, $value: 1, $else: {$lost: c}}}}]}",
+        set(),
+    ),
     "an item that is lost is lost whole": ("{a: [{$each: $t in $.tools, $value: {$lost: tools}}]}", set(TOOL)),
     "a choice by a field of the document does not speak for the document": (
         "{a: {$match: $.mode, one: {$lost: mode}}, b: [{$each: $t in $.tools, x: $t.name}]}",
@@ -354,6 +358,26 @@ READ = {
     "a text, where it is one": (
         "{$let: {c: $.items}, a: {$when: $c is string, $value: $c, $else: [{$each: $i in $c, x: $i.x}]}}",
         ["items[].odd"],
+    ),
+    "a field, under one of several labels": (
+        "{a: [{$each: $i in $.items, $when: \"$i.x in ['w', 'z']\", $value: $i.odd, $else: $i.x}]}",
+        ["items[].odd"],
+    ),
+    "all of it, under labels that are computed": (
+        "{a: [{$each: $i in $.items, $when: $i.x in $.words, $value: $i.odd, $else: $i.x}]}",
+        [],
+    ),
+    "all of it, under a label that stands first": (
+        "{a: [{$each: $i in $.items, $when: \"'w' == $i.x\", $value: $i.odd, $else: $i.x}]}",
+        [],
+    ),
+    "all of it, where something else is a text": (
+        '{a: "{{ $.items if $.x is string else 1 }}"}',
+        [],
+    ),
+    "all of it, where it is a list": (
+        '{a: "{{ $.items if $.items is list else 1 }}"}',
+        [],
     ),
     "the same path, where it is a text": (
         '{a: "{{ $.one if $.one is string else $.one.x }}", b: $.items}',

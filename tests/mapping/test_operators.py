@@ -379,13 +379,15 @@ EXPRESSIONS = {
         "properties": {"type": {"type": "string"}},
         "additionalProperties": False,
     },
-    "{'additionalProperties': {'properties': {}}, 'anyOf': [{'type': ['object', 'null'], 'additionalProperties': "
-    "true}, false]} | closed_schema": {
+    "{'type': 'object', 'additionalProperties': {'properties': {}}, 'anyOf': [{'type': ['object', 'null'], "
+    "'additionalProperties': true}, false]} | closed_schema": {
+        "type": "object",
         "additionalProperties": {"properties": {}, "additionalProperties": False},
         "anyOf": [{"type": ["object", "null"], "additionalProperties": False}, False],
     },
     "'s' | closed_schema": None,
     "$.o | spoken_schema('k')": None,
+    "'s' | spoken_schema({'minItems': []})": None,
     "{'description': 'd', 'minItems': 2, 'maxItems': 9, 'items': {'minItems': 1}} | spoken_schema({'minItems': [0, 1], "
     "'maxItems': []})": {
         "description": "d\n\nminItems: 2, maxItems: 9",
