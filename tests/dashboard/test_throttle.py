@@ -60,6 +60,9 @@ def test_endless_names_do_not_fill_the_memory():
             throttle.failed("", "alice")
     assert len(throttle._failures) <= 10_000
     assert throttle.wait("", "alice") > 0, "nor do they open one that is being guessed at"
+    for _ in range(10):
+        throttle.failed("", "bob")
+    assert throttle.wait("", "bob") > 0, "nor one that is guessed at after them"
     throttle.failed("", "x" * 1_000_000)
     assert max(len(name) for _, name in throttle._failures) <= 64
 

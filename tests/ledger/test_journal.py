@@ -104,10 +104,34 @@ async def test_a_torn_end_at_any_byte_loses_only_the_torn_line(tmp_path: Path) -
     assert [file.name for file in tmp_path.iterdir()] == [path.name], "a torn end is no damage to keep"
 
 
-async def test_a_torn_end_followed_by_zeros_is_skipped(tmp_path: Path) -> None:
+async def test_a_torn_end_followed_by_zeros_is_skipped_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "00000000000000000001.jsonl"
+    path.write_bytes(write_line(1, "usage", b"{}"))
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
+    assert not caplog.records
     path.write_bytes(write_line(1, "usage", b"{}") + write_line(2, "usage", b"{}")[:10] + b"\0" * 4096)
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
+    assert "1 unacknowledged line(s) skipped" in caplog.text
+
+
+async def test_the_name_of_a_new_segment_is_on_disk_before_its_first_row_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[bool, list[str]]] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append((os.path.sameopenfile(descriptor, folder), [path.name for path in segments(tmp_path)]))
+
+    folder = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr("tollgate.ledger.segments.os.fsync", sync)
+    journal, _ = await _journal(tmp_path)
+    await journal.append("usage", b"{}")
+    monkeypatch.undo()
+    os.close(folder)
+    await journal.close()
+    assert synced == [(True, ["00000000000000000001.jsonl"])]
 
 
 async def test_damage_in_the_middle_is_reported_and_the_file_kept(
