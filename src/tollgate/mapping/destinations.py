@@ -65,12 +65,27 @@ class ToLocal(Destination):
 
 
 @dataclass(frozen=True, slots=True)
+class ToNamed(ToLocal):
+    """A value that a name will stand for, made by a choice: as `ToNamedList`, whichever of its cases it is."""
+
+    places: list[Reads] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class ToReturn(Destination):
     """`return value`."""
 
     def put(self, value: str) -> str:
         """See `Destination`."""
         return f"return {value}"
+
+
+def used(value: Lowered, dest: Destination) -> Lowered:
+    """The value, counted as read with everything in it; for a name that is left to those who read the name."""
+    if isinstance(dest, ToNamed | ToNamedList):
+        dest.places.extend(value.places)
+        return value
+    return value.take()
 
 
 def store(site: Site, value: Lowered, dest: Destination, line: int) -> None:

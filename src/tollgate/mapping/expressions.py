@@ -13,7 +13,7 @@ from dataclasses import replace
 from tollgate.mapping.functions import TESTS, Filter
 from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
-from tollgate.mapping.operators import comparison, one_text
+from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reads import Places, hand_over
@@ -64,6 +64,8 @@ class _Lowering:
         self.spot = spot
         self.looked: Places = ()
         """What its tests and comparisons have looked at."""
+        self.deciding = False
+        """Whether the value only decides something, so that nothing of it is carried."""
 
     # -- entry points
 
@@ -72,14 +74,18 @@ class _Lowering:
         handler = _VALUES.get(type(node))
         if handler is None:
             self._wrong(
-                node, f"{_NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language"
+                node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language"
             )
             return NOTHING
         return handler(self, node)
 
     def taken(self, node: nodes.Node) -> Lowered:
         """The value of a node that is used as it is, so that everything in it counts as read (`Lowered.take`)."""
-        return self.value(node).take()
+        return self.used(self.value(node))
+
+    def used(self, value: Lowered) -> Lowered:
+        """The same value; what it holds counts as read, unless all of this only decides something."""
+        return value if self.deciding else value.take()
 
     def test(self, node: nodes.Node) -> str:
         """Whether a node is true, as a Python condition."""
@@ -100,8 +106,11 @@ class _Lowering:
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Lowered:
-        """The value of a node that is only tested: what it holds does not count as read."""
+        """The value of a node that is only tested: what it holds does not count as read, also where a filter or a
+        function looks into it first."""
+        before, self.deciding = self.deciding, True
         value = self.value(node)
+        self.deciding = before
         self.looked += value.places
         return value
 
@@ -165,7 +174,7 @@ class _Lowering:
     def _getitem(self, node: nodes.Getitem) -> Lowered:
         base = self.value(node.node)
         if isinstance(node.arg, nodes.Slice):
-            base.take()
+            self.used(base)
             if node.arg.step is not None:
                 self._wrong(node, "a slice has no step here")
             bounds = [
@@ -174,7 +183,7 @@ class _Lowering:
             return Lowered(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             return self._member(base, node.arg.value)
-        return Lowered(f"at({base.take().py}, {self.taken(node.arg).py})")
+        return Lowered(f"at({self.used(base).py}, {self.taken(node.arg).py})")
 
     # -- calls
 
@@ -207,7 +216,7 @@ class _Lowering:
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
-            hand_over(value.places, reads)
+            hand_over(value.places, reads, deciding=self.deciding)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -221,7 +230,7 @@ class _Lowering:
         if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
-        places = read_by_filter(entry, value, node.args)
+        places = read_by_filter(entry, value, node.args, deciding=self.deciding)
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
@@ -350,7 +359,7 @@ class _Lowering:
         return one_text(self.site, [self.taken(part) for part in node.nodes])
 
     def _arithmetic(self, node: nodes.BinExpr) -> Lowered:
-        call = _ARITHMETIC[type(node)]
+        call = ARITHMETIC[type(node)]
         left, right = self.taken(node.left), self.taken(node.right)
         return Lowered(
             f"{call}({left.py}, {right.py})",
@@ -388,12 +397,3 @@ _VALUES: dict[type, Callable[..., Lowered]] = {
     nodes.Div: _Lowering._arithmetic, nodes.FloorDiv: _Lowering._arithmetic, nodes.Mod: _Lowering._arithmetic,
     nodes.Neg: _Lowering._negative,
 }
-_ARITHMETIC = {
-    nodes.Add: "add",
-    nodes.Sub: "subtract",
-    nodes.Mul: "multiply",
-    nodes.Div: "divide",
-    nodes.FloorDiv: "divide_whole",
-    nodes.Mod: "remainder",
-}
-_NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}

@@ -247,7 +247,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         if at in places[place]:
             continue
         places[place].add(at)
-        waiting += [(link, at) for link in place.links]
+        waiting += [(link, at) for link in (*place.links, *place.looks)]
         for switch in place.switches:
             waiting += [
                 (case, at) for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None

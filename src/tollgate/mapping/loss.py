@@ -121,9 +121,9 @@ class Walker:
 
     def state(self, places: Any, done: frozenset[int] = frozenset()) -> _State:
         """The state for a set of places, shared."""
-        closed = _closure(places)
-        key = (closed, done)
         with self._building:
+            closed = _closure(places)
+            key = (closed, done)
             state = self._states.get(key)
             if state is None:
                 state = self._states[key] = _State(self, closed, done)
@@ -351,4 +351,5 @@ def _closure(places: Any) -> frozenset[Reads]:
         if place not in closed:
             closed.add(place)
             waiting.extend(place.links)
+            waiting.extend(look.outline() for look in place.looks)
     return frozenset(closed)

@@ -1,8 +1,21 @@
-"""Comparisons and the joining of text, lowered to Python: operands that are Python already in, Python out."""
+"""Comparisons and the joining of text, lowered to Python: operands that are Python already in, Python out. Which
+function of `values.py` an arithmetic sign calls."""
 
 from __future__ import annotations
 
+from tollgate.mapping.grammar import nodes
 from tollgate.mapping.scope import Lowered, Site
+
+ARITHMETIC = {
+    nodes.Add: "add",
+    nodes.Sub: "subtract",
+    nodes.Mul: "multiply",
+    nodes.Div: "divide",
+    nodes.FloorDiv: "divide_whole",
+    nodes.Mod: "remainder",
+}
+NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}
+"""What jinja2's grammar has and this language has not, in words."""
 
 
 def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:

@@ -267,17 +267,20 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 
-def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr]) -> Places:
-    """Count as read what a filter reads of its value; the places that its result still stands for (`Filter.uses`)."""
+def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], *, deciding: bool = False) -> Places:
+    """Count as read what a filter reads of its value, unless it is `deciding` only; the places that its result still
+    stands for (`Filter.uses`)."""
     places: Places = ()
     if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
         for argument in arguments:
             items = tuple(place.each() for place in value.places)
-            take(reads_of(items, (str(argument.as_const()),)))
+            fields = reads_of(items, (str(argument.as_const()),))
+            if not deciding:
+                take(fields)
         if entry.uses == "items":
             places = value.places
     elif entry.uses == "item":
         places = tuple(place.each(one=True) for place in value.places)
-    elif entry.uses != "outline":
+    elif entry.uses != "outline" and not deciding:
         value.take()
     return places

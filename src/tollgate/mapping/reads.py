@@ -20,6 +20,16 @@ class Switch:
     labels: set[str] = field(default_factory=set)
     """All labels that have a case; any other label takes `other`."""
 
+    def outline(self) -> Switch:
+        """See `Reads.outline`."""
+        return Switch(
+            self.path,
+            {label: case.outline() for label, case in self.cases.items()},
+            self.absent and self.absent.outline(),
+            self.other and self.other.outline(),
+            self.labels,
+        )
+
 
 @dataclass(eq=False, slots=True)
 class Reads:
@@ -32,9 +42,12 @@ class Reads:
     whole: bool = False
     links: list[Reads] = field(default_factory=list)
     """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
+    looks: list[Reads] = field(default_factory=list)
+    """The same, of functions that a condition calls: they only look (`outline`)."""
     switches: list[Switch] = field(default_factory=list)
     gathered: bool = False
     """Not a place in the document: a list of what a path with [*] or a filter found, whose items are `items`."""
+    _outline: Reads | None = None
 
     def at(self, key: str) -> Reads:
         """The place of a field."""
@@ -92,6 +105,19 @@ class Reads:
         return place
 
 
+    def outline(self) -> Reads:
+        """What is read here by who only looks: the same fields and items, none of them whole. For when compiling is
+        over; made once."""
+        made = self._outline
+        if made is None:
+            made = self._outline = Reads(walked=self.walked, gathered=self.gathered)  # before its parts: data may recur
+            made.fields = {key: below.outline() for key, below in self.fields.items()}
+            made.items = self.items and self.items.outline()
+            made.links = [link.outline() for link in (*self.links, *self.looks)]
+            made.switches = [switch.outline() for switch in self.switches]
+        return made
+
+
 Places = tuple[Reads, ...]
 """Usually one; several when a name may stand for one of several places."""
 
@@ -109,9 +135,11 @@ def take(places: Places) -> None:
             place.items.whole = True
 
 
-def hand_over(places: Places, parameter: Reads) -> None:
-    """Link these places to a function's parameter: what the function reads of its parameter counts as read there."""
+def hand_over(places: Places, parameter: Reads, *, deciding: bool = False) -> None:
+    """Link these places to a function's parameter: what the function reads of its parameter counts as read there; what
+    it takes whole does not, where its result only decides something."""
     for place in places:
-        place.links.append(parameter)
+        (place.looks if deciding else place.links).append(parameter)
         if place.gathered and place.items is not None:
-            place.items.links += [parameter.each(one=True), parameter]
+            inner = place.items.looks if deciding else place.items.links
+            inner += [parameter.each(one=True), parameter]

@@ -118,6 +118,10 @@ changes without them: names of the request's own members, and of the hub's. A fi
 any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else` with `$lost` (or
 `$refuse`) says it.
 
+A condition only asks. A text, a number or a boolean that it looks at counts as read, since it had its effect; of an
+object or a list nothing does, whatever filters and functions look into it. A name of `$let` for a part of the data, for
+a list of parts or for a choice between them reads as much of it as those who read the name.
+
 What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that
 reads `type` or `kind` speaks for the object it is of), for what the condition they stand under looks at first, for
 the object a `$match` or `==` chose by, and for the item of an `$each`; under the `$else` of another condition, or as

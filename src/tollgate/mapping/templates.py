@@ -12,7 +12,18 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
-from tollgate.mapping.destinations import Destination, ToField, ToList, ToLocal, ToNamedList, store, store_built
+from tollgate.mapping.destinations import (
+    Destination,
+    ToField,
+    ToList,
+    ToLocal,
+    ToNamed,
+    ToNamedList,
+    store,
+    store_built,
+    used,
+)
+from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site, suggest
 
@@ -25,12 +36,7 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
     if isinstance(node, Scalar):
         if node.value == NOTHING_WORD:
             return
-        if isinstance(dest, ToNamedList) and not site.unit.trace:
-            value = lower_scalar(site, node)
-            dest.places.extend(value.places)
-        else:
-            value = leaf(site, node)
-        store(site, value, dest, node.mark.line)
+        store(site, _traced(site, node, used(lower_scalar(site, node), dest)), dest, node.mark.line)
     elif isinstance(node, List):
         _emit_list(site, node, dest)
     else:
@@ -39,7 +45,10 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
 
 def leaf(site: Site, node: Scalar) -> Lowered:
     """A scalar used as a value."""
-    value = lower_scalar(site, node).take()
+    return _traced(site, node, lower_scalar(site, node).take())
+
+
+def _traced(site: Site, node: Scalar, value: Lowered) -> Lowered:
     if site.unit.trace:
         value = replace(value, py=f"traced(C, {node.mark.line}, {site.out!r}, {value.py})", atom=False)
     return value
@@ -110,7 +119,13 @@ def _emit_list(site: Site, node: List, dest: Destination) -> None:
     if sure(site, node):
         store(site, display(site, node), dest, line)
         return
-    store_list(site, node, ToList(site.temp("list")), dest)
+    name = site.temp("list")
+    if isinstance(dest, ToNamed):
+        named = ToNamedList(name)
+        store_list(site, node, named, dest)
+        dest.places.extend(gathered(tuple(named.places)))
+    else:
+        store_list(site, node, ToList(name), dest)
 
 
 def store_list(site: Site, node: List, items: ToList, dest: Destination) -> None:

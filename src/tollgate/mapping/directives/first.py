@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination, ToLocal, store
+from tollgate.mapping.destinations import Destination, ToLocal, ToNamed, store, used
 from tollgate.mapping.emit import Code
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar, path_of
@@ -21,10 +21,11 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         return
     expression = lowered(site, node) if not site.unit.trace else None
     if expression is not None:
-        store(site, expression.take(), dest, node.mark.line)
+        store(site, used(expression, dest), dest, node.mark.line)
         return
     _check(site, candidates)
     name = site.temp("first")
+    held = ToNamed(name, dest.places) if isinstance(dest, ToNamed) else ToLocal(name)
     last = len(candidates.items) - 1
     certain = False
     null = False
@@ -35,10 +36,10 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
             break
         certain = number == last and (templates.sure(site, item) or _written_empty(item))
         if number == 0:
-            _candidate(site, item, name)
+            _candidate(site, item, held)
             continue
         with site.code.block(f"if {name} is None", line):
-            _candidate(site, item, name)
+            _candidate(site, item, held)
     line = node.mark.line
     written = [item for item in candidates.items if isinstance(item, List)]
     if written and dest.spreads:
@@ -73,13 +74,12 @@ def lowered(site: Site, node: Node) -> Lowered | None:
     return None
 
 
-def _candidate(site: Site, item: Node, name: str) -> None:
-    line = item.mark.line
-    if isinstance(item, Scalar) and item.value != NOTHING_WORD or templates.sure(site, item):
-        site.code.add(f"{name} = {templates.value_of(site, item).py}", line)
-        return
-    site.code.add(f"{name} = None", line)
-    templates.emit(site, item, ToLocal(name))
+def _candidate(site: Site, item: Node, dest: ToLocal) -> None:
+    if isinstance(item, Scalar) and item.value == NOTHING_WORD or (
+        not isinstance(item, Scalar) and not templates.sure(site, item)
+    ):
+        site.code.add(f"{dest.name} = None", item.mark.line)
+    templates.emit(site, item, dest)
 
 
 def _written_empty(item: Node) -> bool:

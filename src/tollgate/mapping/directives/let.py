@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import List, Map, Node, Scalar, walk
+from tollgate.config.load import Map, Node, Scalar, walk
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import ToLocal, ToNamedList
+from tollgate.mapping.destinations import ToNamed
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
-from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
 
@@ -76,12 +75,9 @@ def _named(site: Site, name: str, value: Node) -> Var:
         site.hold(lowered, local)
         return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind, own=True)
     site.code.add(f"{local} = None", line)
-    if isinstance(value, List) and not templates.sure(site, value):
-        named = ToNamedList(site.temp("list"))
-        templates.store_list(site, value, named, ToLocal(local))
-        return Var(name, local, gathered(tuple(named.places)), own=True)
-    templates.emit(site, value, ToLocal(local))
-    return Var(name, local, own=True)
+    named = ToNamed(local)
+    templates.emit(site, value, named)
+    return Var(name, local, tuple(named.places), own=True)
 
 
 def _lowered(site: Site, value: Node) -> Lowered | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination, store
+from tollgate.mapping.destinations import Destination, store, used
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import ExpressionError, is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
@@ -76,7 +76,7 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
             return
     table = _table(site, node, choice)
     if table is not None:
-        store(site, table, dest, node.keys["$match"].line)
+        store(site, used(table, dest), dest, node.keys["$match"].line)
         return
     chain(site, choice, lambda inner, case: templates.emit(inner, case.value, dest))
 
@@ -244,6 +244,7 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
         f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})",
         one.present and two.present,
         kind,
+        places=one.places + two.places,
     )
     if site.unit.trace:
         value = replace(value, py=f"traced(C, {node.keys['$match'].line}, {site.out!r}, {value.py})")
@@ -253,4 +254,4 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
 def _scalar(site: Site, node: Scalar | None) -> Lowered:
     if node is None or node.value == NOTHING_WORD:
         return Lowered("None", atom=True)
-    return lower_scalar(site, node).take()
+    return lower_scalar(site, node)
