@@ -121,6 +121,20 @@ def test_what_is_no_body_is_named_with_its_file(tmp_path: Path, given: str, said
     assert (result.exit_code, result.stderr.startswith(f"{file}{said[1:]}")) == (1, True), result.stderr
 
 
+def test_a_request_and_an_answer_may_be_lists(tmp_path: Path) -> None:
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "bare.yaml").write_text(
+        "mapping: bare\nrequest:\n  from_hub: {$value: [{$each: $t in $.turns, say: '$t.parts[0].text'}]}\n"
+        "response:\n  to_hub: {parts: [{kind: text, text: '$[0].say'}]}\n"
+    )
+    (tmp_path / "gateway.yaml").write_text("")
+    asked = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
+    result = run("--from", "chat", "--to", "bare", "--config", str(tmp_path), given=asked)
+    assert json.loads(result.stdout) == [{"say": "hi"}], result.stderr
+    result = run("--from", "bare", "--to", "chat", "--answer", "--config", str(tmp_path), given='[{"say": "ho"}]')
+    assert json.loads(result.stdout)["choices"][0]["message"]["content"] == "ho"
+
+
 def test_an_ability_that_no_mapping_reads_is_said() -> None:
     result = run("--from", "chat", "--to", "messages", "--can", "mid_sytem", "--can", "strict_tools")
     assert result.exit_code == 0

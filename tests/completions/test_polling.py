@@ -375,3 +375,22 @@ def test_a_file_may_hold_examples_of_it(tmp_path, case):
     path = write_config(tmp_path, providers={"acme": provider(more=f"examples: [{example}]\n")}, sandbox=False)
     problems = run_provider_examples(build_runtime(load_gateway(path, environ={}, everything=True)).providers["acme"])
     assert [words in problem.message for problem in problems] == ([True] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "status", "sent"), [("json", 200, b'["hi",{"most":7}]'), ("form", 400, b"")], ids=["json", "form"]
+)
+async def test_a_request_may_be_a_list_as_a_whole_but_no_form(tmp_path, encoding, status, sent):
+    write_mapping(tmp_path, "slow", """
+mapping: NAME
+request: {from_hub: {$value: [{$each: $t in $.turns, $value: "{{ $t.parts[*].text | join }}"}, {most: $.max_tokens}]}}
+response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
+""")
+    jobs = Jobs(DONE)
+    text = PROVIDER.replace("    poll:POLL", f"    encoding: {encoding}\n    request: [{{set: {{x: 1}}}}]")
+    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/chat/completions", {
+            "model": "acme/one", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 7,
+        })
+    assert (reply.status_code, b"".join(body for _, _, _, body in jobs.seen)) == (status, sent)
+    assert status == 200 or "a form has fields" in reply.text

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 from decimal import Decimal
+from operator import itemgetter
 
 import pytest
 
@@ -207,13 +208,15 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
         assert "input_type" not in reply.headers["x-tollgate-dropped"]
 
 
-async def test_an_answer_may_be_the_bare_list_of_vectors(tmp_path):
+@pytest.mark.parametrize("asked", ["{inputs: $.inputs}", "$.inputs"])
+async def test_a_request_may_be_the_bare_list_of_texts_and_an_answer_that_of_vectors(tmp_path, asked):
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "bare.yaml").write_text(
-        "mapping: bare\nhub: embeddings\nrequest: {from_hub: {inputs: $.inputs}}\nresponse: {to_hub: {vectors: $}}\n"
+        f"mapping: bare\nhub: embeddings\nrequest: {{from_hub: {asked}}}\nresponse: {{to_hub: {{vectors: $}}}}\n"
     )
     cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: bare")
-    answer = Provider(lambda method, path, body: (200, [vector(text) for text in body["inputs"]]))
+    texts = itemgetter("inputs") if ":" in asked else list
+    answer = Provider(lambda method, path, body: (200, [vector(text) for text in texts(body)]))
     async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
         reply = (await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"]})).json()
         assert [item["embedding"] for item in reply["data"]] == [vector(text) for text in ("a", "bb", "ccc", "dddd")]

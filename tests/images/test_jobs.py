@@ -126,6 +126,17 @@ async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, en
     assert b"seed" not in provider.bodies[0] or encoding == "json"
 
 
+@pytest.mark.parametrize("encoding", ["form", "multipart"])
+async def test_a_list_is_no_form(gateway, encoding):
+    submit = Step(
+        "submit", "POST", lambda values: "app://acme/jobs", lambda values: {}, {}, lambda values: ["a cat"], encoding
+    )
+    services, key, provider = await gateway(Script((200, {})), make_offer(submit=submit))
+    with pytest.raises(UpstreamFailed, match="does not fit its file"):
+        await create_generation(services, inbound(key, {"model": "acme/draw", "input": {"prompt": "a cat"}}))
+    assert provider.bodies == []
+
+
 @pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
 async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
     """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on

@@ -234,13 +234,13 @@ def _ability(text: str) -> tuple[str, Any]:
 
 
 def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
-    """What the file `name` holds: the events of a stream, else one JSON object;
-    ends the command when it is something else."""
+    """What the file `name` holds: the events of a stream, the object or the list that an answer is, else one JSON
+    object; ends the command when it is something else."""
     try:
         given = orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
-    if what != "stream" and not isinstance(given, dict):
+    if what != "stream" and not isinstance(given, (dict, list) if what == "response" else dict):
         fail(
             f"{name}: found JSON that is no object, wanted the body of "
             f"{'a request' if what == 'request' else 'an answer' if what == 'response' else 'an error'}"

@@ -23,7 +23,7 @@ MAX_URLS = 16
 
 async def request_with_bytes(
     mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
-) -> dict[str, Any]:
+) -> Any:
     """The upstream's request. URLs whose bytes the mapping asks for (its `inline` filter) are fetched, each once. A
     `long` one is converted beside the event loop.
 
@@ -33,7 +33,7 @@ async def request_with_bytes(
     total = 0
     while True:
         refused: BadRequest | None = None
-        made: dict[str, Any] = {}
+        made: Any = {}
         try:
             made = (
                 await run_off_loop(request_from_hub, mapping, hub, context)

@@ -183,12 +183,18 @@ def _address(offer: ImageOffer, step: Step, values: Any) -> str:
 def _encode(step: Step, document: object) -> tuple[bytes, str]:
     if step.encoding == "multipart":
         try:
-            return encode_form(document if isinstance(document, dict) else {})
+            return encode_form(_fields(document, step))
         except ValueError as error:
             raise BadRequest(f"input: {error}", "input") from None
     if step.encoding == "form":
-        return encode_fields(document if isinstance(document, dict) else {}), FORM
+        return encode_fields(_fields(document, step)), FORM
     return orjson.dumps(document), "application/json"
+
+
+def _fields(document: object, step: Step) -> dict[str, Any]:
+    if document is not None and not isinstance(document, dict):
+        raise MappingFailure(f"a form has fields, and `body` of {step.name} came to a {type(document).__name__}")
+    return document or {}
 
 
 def job_error(error: TollgateError) -> str:

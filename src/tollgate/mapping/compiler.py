@@ -298,10 +298,14 @@ def _error_words(unit: Unit, root: Map, key: str, what: str, example: str) -> tu
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
-    made = node.entries.get("$value", node) if isinstance(node, Map) else node
+    sent = name == "request.from_hub"  # what a provider wants may be a list or a text as a whole
+    made = node.entries.get("$value", node) if isinstance(node, Map) and not sent else node
     if isinstance(made, List) or isinstance(made, Scalar) and made is node and is_literal(made):
         found = "a list" if isinstance(made, List) else f'"{made.text}"'
-        unit.mistake(node, f"`{name}` makes an object, found {found}", "keys with values, without dashes")
+        hint = "keys with values, without dashes"
+        if sent and isinstance(made, List):
+            hint += "; a body that is a list stands below `$value`"
+        unit.mistake(node, f"`{name}` makes an object, found {found}", hint)
         return
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}

@@ -30,7 +30,7 @@ _ONLY_KIND = {"kind"}
 class Converted:
     """A converted document: `body` for the target, `hub` on the way, `lost` what could not be carried."""
 
-    body: dict[str, Any]
+    body: Any
     hub: dict[str, Any]
     lost: list[str] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     context.calls = 0
     context.asked = body
     with clean((source.file,), request=True):
-        hub = _run(source, "request.to_hub", body, context)
+        hub: dict[str, Any] = _run(source, "request.to_hub", body, context)
         _lose(context, source.walkers["request.to_hub"].lost(body))
     turns = hub.get("turns")
     if type(turns) is list and len(turns) > 1:
@@ -62,9 +62,9 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     return hub
 
 
-def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """A hub request as the upstream's; what the target has no place for goes to `context.lost`,
-    or is refused when strict.
+def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> Any:
+    """A hub request as the upstream's: an object, or the list or the text that is a whole body there. What the target
+    has no place for goes to `context.lost`, or is refused when strict.
 
     Afterwards `context.wanted` names URLs whose bytes the target needs: put them into `context.inlined` and call again.
     """
@@ -117,7 +117,7 @@ def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) ->
     context.lenient = True
     context.calls = 0
     with clean((target.file,), request=False):
-        made = _run(target, "response.from_hub", hub, context)
+        made: dict[str, Any] = _run(target, "response.from_hub", hub, context)
         _lose(context, target.walkers["response.from_hub"].lost(hub))
     return made
 
@@ -219,13 +219,13 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
         return bool(condition(body, context))
 
 
-def _run(mapping: Mapping, name: str, document: object, context: Context) -> dict[str, Any]:
+def _run(mapping: Mapping, name: str, document: object, context: Context) -> Any:
     section = mapping.section(name)
     if section is None:
         raise MappingFailure(f"mapping {mapping.name} has no {name}", mapping.file)
     made = section(document, context)
     if made is None:
         return {}
-    if type(made) is not dict:
+    if type(made) is not dict and (name != "request.from_hub" or type(made) not in (list, str)):
         raise Fault(f"{name} makes {type(made).__name__}, not an object")
     return made

@@ -15,6 +15,7 @@ from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model, Timeouts
 from tollgate.forms import encode_fields
+from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.names import readable_headers
 
 if TYPE_CHECKING:
@@ -116,8 +117,14 @@ class Offer:
         return with_query(address, query) if query else address
 
     def encoded(self, document: Any) -> bytes:
-        """A request's document as the bytes to send. TypeError where it cannot be JSON."""
-        return orjson.dumps(document) if self.encoding == "json" else encode_fields(document)
+        """A request's document as the bytes to send. TypeError where it cannot be JSON, `UnfitRequest` where it cannot
+        be a form."""
+        if self.encoding == "json":
+            return orjson.dumps(document)
+        if type(document) is not dict:
+            raise UnfitRequest(f"a form has fields, and the request came to a {type(document).__name__}",
+                               self.mapping.file)
+        return encode_fields(document)
 
     def count_tokens_url(self) -> str | None:
         """Where this provider counts tokens, or None."""
