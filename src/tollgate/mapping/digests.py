@@ -10,8 +10,10 @@ import base64
 import functools
 import hashlib
 import hmac
+import math
 import re
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +28,12 @@ _LAST_MOMENT = 253_402_300_800
 """Seconds until the year 10000."""
 _DATE_CODES = re.compile(r"(?:[^%]|%[YmdHMSjabfyp%])*\Z", re.DOTALL)
 """What a date's format may hold: codes that mean the same everywhere, and text."""
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,18})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?\Z", re.ASCII
+)
+_HTTP_DATE = re.compile(
+    r"(?:[A-Z][a-z]{2,8}, ?)?\d{1,2}[ -][A-Z][a-z]{2}[ -]\d{2,4} \d\d:\d\d:\d\d (?:GMT|UTC|[+-]\d{4})\Z", re.ASCII
+)
 
 
 def digest(value: Any, algorithm: Any, notation: Any = "hex") -> str | None:
@@ -93,6 +101,30 @@ def date(value: Any, form: Any) -> str | None:
     if type(value) not in NUMBERS or not is_date_format(form) or not 0 <= value < _LAST_MOMENT:
         return None
     return datetime.fromtimestamp(value, UTC).strftime(form)
+
+
+def seconds(value: Any) -> int | None:
+    """A time written as text as whole Unix seconds: RFC 3339 (without a zone: UTC) or the date of an HTTP header:
+    `"2026-11-21T10:00:00.123Z" | seconds` -> `1795255200`. A number loses what is behind its point."""
+    if type(value) is str:
+        return _moment(value)
+    return int(value) if type(value) in NUMBERS and -_LAST_MOMENT < value < _LAST_MOMENT else None
+
+
+@functools.lru_cache(maxsize=64)
+def _moment(text: str) -> int | None:
+    """Events of one stream tell the same time."""
+    text = text.strip()
+    try:
+        if _RFC_3339.match(text):
+            found = datetime.fromisoformat(text.upper().replace(",", "."))
+        elif _HTTP_DATE.match(text):
+            found = parsedate_to_datetime(text)
+        else:
+            return None
+        return math.floor((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def is_date_format(form: object) -> bool:

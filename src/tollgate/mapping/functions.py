@@ -19,6 +19,7 @@ from tollgate.mapping.digests import (
     keyed,
     percent,
     rsa_signature,
+    seconds,
     to_base64,
 )
 from tollgate.mapping.filters import (
@@ -139,6 +140,12 @@ FILTERS: dict[str, Filter] = {
             "`%a` and `%b`",
             "1700000000 | date('%Y-%m-%dT%H:%M:%SZ') → \"2023-11-14T22:13:20Z\"", "text",
             fits={0: (is_date_format, "such as '%Y-%m-%dT%H:%M:%SZ'")},
+        ),
+        Filter(
+            "seconds", seconds, "", 0, 0,
+            "a time as whole Unix seconds: a text in RFC 3339 (in UTC where it names no zone) or as HTTP headers have "
+            "it; a number loses what is behind its point. Milliseconds are `$.ms // 1000`",
+            "'2026-11-21T10:00:00.123Z' | seconds → 1795255200", "number",
         ),
         Filter(
             "join", join, "separator?", 0, 1, "the texts of a list as one text; nothing to join gives absent",
