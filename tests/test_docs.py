@@ -310,8 +310,12 @@ def test_the_provider_of_the_readme_loads(tmp_path):
 
 
 def test_the_image_provider_of_the_docs_loads(tmp_path):
-    runtime = _loaded(tmp_path, blocks((ROOT / "docs" / "images.md").read_text("utf-8"), "yaml")[0], ACME_KEY="x")
+    first, second, *_ = blocks((ROOT / "docs" / "images.md").read_text("utf-8"), "yaml")
+    runtime = _loaded(tmp_path, first, ACME_KEY="x")
     assert runtime.catalog.models["acme/draw"].type == "image"
+    (tmp_path / "providers" / "acme.yaml").unlink()
+    runtime = _loaded(tmp_path, second, name="bemo", BEMO_KEY="x")
+    assert [step.name for offer in runtime.images for step in offer.before] == ["prepare", "upload"]
 
 
 def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
@@ -362,8 +366,8 @@ def test_the_signing_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     assert len(compiled.config.examples.items) == 1 and run_provider_examples(compiled) == []
 
 
-def _loaded(folder: Path, provider: str, **secrets: str):
-    path = write_config(folder, providers={"acme": provider}, sandbox=False)
+def _loaded(folder: Path, provider: str, name: str = "acme", **secrets: str):
+    path = write_config(folder, providers={name: provider}, sandbox=False)
     loaded = load_gateway(path, environ=secrets)
     assert not loaded.warnings
     return build_runtime(loaded)

@@ -104,6 +104,13 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
             '    hosts: ["acme.example/x"]\n    result: {status: $.status}\n',
             "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host",
         ),
+        (
+            "images:\n",
+            "images:\n  upload: {call: POST https://a.example/f, result: {id: $.id}}\n",
+            ("acme.yaml:3:53: images.upload.result: `id` is told by `submit` and later steps: there is no job yet "
+            "(another name, such as `picture`, read as $job.picture)"),
+        ),
+        ("images:\n", "images:\n  prepare: {when: $input.image}\n", "acme.yaml:3:12: images.prepare: found no `call`"),
         ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
         ("result: {status: $.status}", "result: {$match: x}", "acme.yaml:9:"),
         (
@@ -176,6 +183,8 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         "host with a slash in its hole",
         "base with a host behind it",
         "host with a path",
+        "an id before the job",
+        "a step without its call",
         "unknown name",
         "half a choice",
         "unknown key",

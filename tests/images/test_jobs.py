@@ -14,6 +14,7 @@ from support.image_provider import (
     at,
     close_services,
     image_model,
+    job,
     make_offer,
     open_services,
     runtime_of,
@@ -124,6 +125,81 @@ async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, en
     assert provider.headers[0]["content-type"].startswith(kind)
     assert sent in provider.bodies[0]
     assert b"seed" not in provider.bodies[0] or encoding == "json"
+
+
+def storing(*, when=None, status=201, encoding="file", image="AAAA"):
+    """A provider that wants a picture in its storage first: its answers, and an offer of it."""
+
+    def answer(method, path, body):
+        if path == "/assets":
+            return 200, {"id": "a1", "to": "app://acme/storage/1?sig=s"}
+        if path.startswith("/storage"):
+            return status, b"" if status < 400 else b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
+        return 200, {"id": "p1", "status": "processing"}
+
+    prepare = Step(
+        "prepare", "POST", lambda values: "app://acme/assets",
+        lambda values: {"picture": values["$"]["id"], "to": values["$"]["to"]},
+        body=lambda values: {"model": values["$"]["model"]}, when=when,
+    )
+    upload = Step(
+        "upload", "PUT", at("$job", "to"), lambda values: None,
+        {"authorization": lambda values: None}, lambda values: image, encoding, auth=False, when=when,
+    )
+    picture = at("$job", "picture")
+    submit = Step(
+        "submit", "POST", lambda values: "app://acme/jobs", job, body=lambda values: {"of": picture(values)}
+    )
+    poll = Step("poll", "GET", lambda values: f"app://acme/jobs/{picture(values)}", job)
+    return answer, make_offer(submit=submit, poll=poll, before=(prepare, upload))
+
+
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [("AAAA", "application/octet-stream"), ("data:image/png;base64,AAAA", "image/png"),
+     ({"file": "AAAA", "type": "image/webp"}, "image/webp")],
+    ids=["base64", "a data address", "with its type"],
+)
+async def test_a_picture_is_sent_before_the_job_that_is_made_of_it(gateway, image, kind):
+    answer, offer = storing(image=image)
+    services, key, provider = await gateway(answer, offer)
+    made = await create(services, key)
+    await look(services, key, made["id"])
+    assert provider.calls[:4] == [
+        ("POST", "/assets", {"model": "draw-1"}), ("PUT", "/storage/1?sig=s", b"\0\0\0"),
+        ("POST", "/jobs", {"of": "a1"}), ("GET", "/jobs/a1", b""),
+    ]
+    assert provider.headers[1]["content-type"] == kind
+    assert "authorization" in provider.headers[0] and "authorization" not in provider.headers[1]
+
+
+async def test_a_job_without_a_picture_has_no_upload(gateway):
+    answer, offer = storing(when=at("$input", "image"))
+    services, key, provider = await gateway(answer, offer)
+    await create(services, key)
+    assert provider.calls == [("POST", "/jobs", {"of": None})]
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+async def test_an_upload_that_fails_is_a_failure_of_the_route_and_says_nothing_of_our_key(gateway, status):
+    answer, offer = storing(status=status)
+    other = Provider(lambda *_: (200, {"id": "b1", "status": "processing"}))
+    first = Provider(answer)
+    services, key, _ = await gateway(
+        answer, offer, make_offer("bemo", model=image_model(provider="bemo")), apps={"acme": first, "bemo": other}
+    )
+    await create(services, key)
+    assert [path for _, path, _ in first.calls] == ["/assets", "/storage/1?sig=s"]
+    assert [path for _, path, _ in other.calls] == ["/jobs"]
+    assert services.health.alarms() == []
+
+
+async def test_a_picture_that_is_none_is_the_caller_s_fault(gateway):
+    answer, offer = storing(image="no base64!")
+    services, key, provider = await gateway(answer, offer)
+    with pytest.raises(BadRequest, match="input: the file is neither base64 nor a data URL"):
+        await create(services, key)
+    assert [path for _, path, _ in provider.calls] == ["/assets"]
 
 
 @pytest.mark.parametrize("encoding", ["form", "multipart"])

@@ -59,6 +59,8 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     return {
         "provider": offer.provider,
         "input": filled,
+        **({"before": asked} if (asked := [each.name for each in offer.before if not each.when or each.when(values)])
+           else {}),
         "call": f"{step.method} {step.url(values)}",
         "encoding": step.encoding,
         "body": step.body(values) if step.body else None,

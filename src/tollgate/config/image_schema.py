@@ -12,7 +12,9 @@ from tollgate.config.model import StepEncoding, StepFraming
 from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
 from tollgate.wire import GENERATION_STATUSES
 
-IMAGE_STEPS = ("submit", "poll", "fetch")
+UPLOAD_STEPS = ("prepare", "upload")
+"""The calls that bring a picture to a provider before the job that is made of it, in their order."""
+IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
 """The calls of an image job, in their order."""
 
 PRICE_KEYS = (
@@ -27,6 +29,12 @@ def images() -> Schema:
     return record(
         "Image jobs: what submits one, what asks about it, what fetches its pictures.",
         {
+            "prepare": step(
+                "Before `upload`: asks where a picture of the input is to go.", {"when": asked_when()}, wanted=("call",)
+            ),
+            "upload": step(
+                "Before `submit`: sends a picture of the input there.", {"when": asked_when()}, wanted=("call",)
+            ),
             "submit": step("Begins a job; the only step of a provider that answers with the pictures at once."),
             "poll": step(
                 "Asks how a job is doing.",
@@ -65,8 +73,13 @@ def pauses() -> Schema:
     }
 
 
-def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = True) -> Schema:
-    """One call of a job."""
+def asked_when() -> Schema:
+    """The condition of a call that not every job needs."""
+    return {"type": ["string", "boolean"], "description": "Only where this expression holds, as `$input.image`."}
+
+
+def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str, ...] = ("call", "result")) -> Schema:
+    """One call of a job; `wanted` are the keys it must have."""
     keys = {
         "call": template(
             "Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."
@@ -81,7 +94,10 @@ def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = 
             default=True,
         ),
         "body": template("What is sent; `$` is {input, model}."),
-        "encoding": text("How the body is sent.", enum=list(get_args(StepEncoding)), default="json"),
+        "encoding": text(
+            "How the body is sent; file: as the bytes that base64 or a data address holds.",
+            enum=list(get_args(StepEncoding)), default="json",
+        ),
         "framing": text(
             "The answer is a stream: `$` is the list of its events, of sse as {event, data}.",
             enum=list(get_args(StepFraming)),
@@ -97,16 +113,22 @@ def step(about: str, more: dict[str, Schema] | None = None, *, required: bool = 
         ),
         **(more or {}),
     }
-    return record(about, keys, **({"required": ["call", "result"]} if required else {}))
+    return record(about, keys, **({"required": list(wanted)} if wanted else {}))
 
 
 def model_keys() -> dict[str, Schema]:
     """What an image model says beside its price and schema."""
     return {
         "bill": template("Image models: how many units a finished job costs. Default: its pictures."),
-        "submit": step("Image models: what differs from the provider's `images.submit`.", required=False),
-        "poll": step("Image models: what differs from the provider's `images.poll`.", required=False),
-        "fetch": step("Image models: what differs from the provider's `images.fetch`.", required=False),
+        "prepare": step(
+            "Image models: what differs from the provider's `images.prepare`.", {"when": asked_when()}, wanted=()
+        ),
+        "upload": step(
+            "Image models: what differs from the provider's `images.upload`.", {"when": asked_when()}, wanted=()
+        ),
+        "submit": step("Image models: what differs from the provider's `images.submit`.", wanted=()),
+        "poll": step("Image models: what differs from the provider's `images.poll`.", wanted=()),
+        "fetch": step("Image models: what differs from the provider's `images.fetch`.", wanted=()),
     }
 
 

@@ -39,7 +39,7 @@ Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
 """`sse-text` is cut as `sse`; its events are plain text instead of JSON."""
 InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
 BodyEncoding = Literal["json", "form"]
-StepEncoding = Literal["json", "multipart", "form"]
+StepEncoding = Literal["json", "multipart", "form", "file"]
 """Of image jobs, which may upload files."""
 StepFraming = Literal["sse", "ndjson"]
 """Of answers about image jobs."""

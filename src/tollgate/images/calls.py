@@ -14,7 +14,7 @@ import orjson
 from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.forms import FORM, encode_fields
 from tollgate.images.answers import MOST_BYTES, is_text, read_body
-from tollgate.images.multipart import encode_form
+from tollgate.images.multipart import encode_file, encode_form
 from tollgate.images.state import UNKNOWN_WORD, job_facts
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.hosts import is_admitted, origin
@@ -101,6 +101,30 @@ def kept_answer(offer: ImageOffer, generation: Generation, job_input: dict[str, 
     return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
 
 
+async def bring(
+    services: Services, offer: ImageOffer, job: dict[str, Any], job_input: dict[str, Any]
+) -> dict[str, Any]:
+    """Make the calls that a job needs before it is submitted, those whose `when` holds: what they told, for `$job`.
+
+    Raises what `run_step` does, but for `JobGone`."""
+    told: dict[str, Any] = {}
+    for step in offer.before:
+        facts = {**job, **told}
+        asked = offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=facts)
+        if step.when is not None and not step.when(asked):
+            continue
+        content, answer = await _ask(services, offer, step, facts, job_input)
+        http = {"status": answer.status, "headers": dict(answer.headers)}
+        try:
+            result = step.result(offer.values(answer=content, input=job_input, job=facts, http=http))
+        except MappingFailure as failure:
+            log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
+            raise _failed("the answer does not fit its file", answer, offer) from None
+        if isinstance(result, dict):
+            told |= result
+    return told
+
+
 async def _ask(
     services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
 ) -> tuple[Any, Answer]:
@@ -116,12 +140,16 @@ async def _ask(
     content = await _content(raw, offer, step, answer)
     if answer.status in step.answers:
         return content if isinstance(content, (dict, list)) else {}, answer
-    if step.name != "submit" and answer.status in _GONE:
+    if step.name in ("poll", "fetch") and answer.status in _GONE:
         raise JobGone
+    if step.name == "upload" and not step.auth and answer.status >= 400:  # where it went to nobody knows our key
+        raise _failed(f"the upload was answered with {answer.status}", answer, offer)
     verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
     if verdict is not None:
         raise verdict.error(offer.provider, content)
     if not isinstance(content, (dict, list)):
+        if step.name == "upload":  # storage answers with nothing, or in XML
+            return {}, answer
         raise _failed("the answer is not JSON", answer, offer)
     return content, answer
 
@@ -155,7 +183,9 @@ def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[st
             headers.pop(name, None)
     body = b""
     if step.body is not None:
-        body, headers["content-type"] = _encode(step, step.body(values))
+        body, kind = _encode(step, step.body(values))
+        if step.encoding != "file" or "content-type" not in step.headers:
+            headers["content-type"] = kind
     headers.setdefault("accept", "text/event-stream" if step.framing == "sse" else "application/json")
     call = call_to(offer, step.method, url, headers, body)
     return call if step.auth else replace(call, auth=None)
@@ -181,9 +211,9 @@ def _address(offer: ImageOffer, step: Step, values: Any) -> str:
 
 
 def _encode(step: Step, document: object) -> tuple[bytes, str]:
-    if step.encoding == "multipart":
+    if step.encoding in ("multipart", "file"):
         try:
-            return encode_form(_fields(document, step))
+            return encode_form(_fields(document, step)) if step.encoding == "multipart" else encode_file(document)
         except ValueError as error:
             raise BadRequest(f"input: {error}", "input") from None
     if step.encoding == "form":

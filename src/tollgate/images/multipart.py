@@ -1,4 +1,4 @@
-"""A form upload: an object of fields as multipart/form-data, for providers that take nothing else.
+"""Uploads: an object of fields as multipart/form-data, for providers that take nothing else, or a file alone.
 
 Text, numbers and booleans become fields, a list becomes the field several times, and an object `{file, name, type}`
 becomes a file part; `file` is base64 or a data URL.
@@ -33,6 +33,12 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
         out += b"\r\n"
     out += f"--{boundary}--\r\n".encode()
     return bytes(out), f"multipart/form-data; boundary={boundary}"
+
+
+def encode_file(content: object) -> tuple[bytes, str]:
+    """The bytes of a file that is a body of its own, and their type: base64 or a data address, or `{file, type}` as in
+    a form. ValueError when it is neither."""
+    return _content("the file", content if isinstance(content, Mapping) and "file" in content else {"file": content})
 
 
 def _content(name: str, part: Mapping[str, object]) -> tuple[bytes, str]:

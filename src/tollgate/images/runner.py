@@ -24,7 +24,7 @@ from tollgate.errors import (
     UpstreamRejected,
 )
 from tollgate.images.billing import Terms, expected_cost, refused_row
-from tollgate.images.calls import JobGone, StepAnswer, job_error, kept_answer, run_step
+from tollgate.images.calls import JobGone, StepAnswer, bring, job_error, kept_answer, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
@@ -175,7 +175,12 @@ class Jobs:
 
     async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:
         began = self.clock()
-        answer = await run_step(self.services, offer, offer.submit, job_facts(generation), job_input)
+        facts = job_facts(generation)
+        told = await bring(self.services, offer, facts, job_input) if offer.before else {}
+        answer = await run_step(self.services, offer, offer.submit, {**facts, **told}, job_input)
+        if told:
+            outcome = replace(answer.outcome, facts={**told, **answer.outcome.facts})
+            answer = replace(answer, outcome=outcome)
         if answer.outcome.status in PENDING:
             if offer.synchronous:
                 raise UpstreamFailed(

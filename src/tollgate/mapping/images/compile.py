@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
-from tollgate.config.image_schema import IMAGE_STEPS
+from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
 from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import Compiler
+from tollgate.mapping.images.price import Read
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from tollgate.config.model import Model, Provider, StepEncoding, StepFraming
     from tollgate.mapping.pieces import Functions
     from tollgate.wire import GenerationStatus
+
+
+_OF_THE_JOB = ("id", "status", "images", "error", "uuid")
+"""Facts that say how a job is doing, or who it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class Steps:
 
 def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
     called = compiler.call(node.get("call"), node.get("hosts"), f"{path}.call")
-    result = compiler.template(node.get("result"))
+    result = _facts(compiler, node, f"{path}.result") if name in UPLOAD_STEPS else compiler.template(node.get("result"))
     body = compiler.template(node.get("body"))
     headers_node = node.get("headers")
     headers = (
@@ -120,7 +125,21 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         cast("StepFraming", framing.value) if isinstance(framing, Scalar) else None,
         frozenset(cast("list[int]", plain(answers))) if isinstance(answers, List) else frozenset(),
         not isinstance(auth, Scalar) or auth.value is not False,
+        compiler.condition(node.get("when")),
     )
+
+
+def _facts(compiler: Compiler, node: Map, path: str) -> Read:
+    """The `result` of a call before `submit`, which may have none: what later steps read as `$job.<name>`. What it
+    cannot tell yet is a mistake."""
+    result = node.get("result")
+    for key in result.entries if isinstance(result, Map) else ():
+        if key in _OF_THE_JOB:
+            compiler.mistake(
+                result.keys[key], f"`{key}` is told by `submit` and later steps: there is no job yet", path,  # type: ignore[union-attr]
+                "another name, such as `picture`, read as $job.picture",
+            )
+    return compiler.template(result) or (lambda values: None)
 
 
 def _offer(
@@ -141,6 +160,7 @@ def _offer(
     return ImageOffer(
         provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name},
         schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
+        before=tuple(step for name in UPLOAD_STEPS if (step := steps.steps[name]) is not None),
         words=steps.words, needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
         every=steps.every or EVERY, give_up=steps.give_up, headers=around.headers, variables=around.variables,
         errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,

@@ -24,12 +24,12 @@ GIVE_UP = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of a job: submit, poll or fetch. `url`, `headers`, `body` and `result` read the job's values.
+    """One call of a job. `url`, `headers`, `body`, `result` and `when` read the job's values.
 
     `hosts` is declared where the address comes out of an answer; then nothing else is called.
     """
 
-    name: Literal["submit", "poll", "fetch"]
+    name: Literal["prepare", "upload", "submit", "poll", "fetch"]
     method: str
     url: Read
     result: Read
@@ -43,6 +43,8 @@ class Step:
     """Statuses beside those of a success that `result` reads."""
     auth: bool = True
     """Whether the provider's `auth` authorises this call: a signed address refuses a second authorisation."""
+    when: Read | None = None
+    """A job for which this does not hold has no such call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class ImageOffer:
     timeouts: Timeouts
     poll: Step | None = None
     fetch: Step | None = None
+    before: tuple[Step, ...] = ()
+    """The calls that bring a picture there before `submit`, in their order."""
     words: Mapping[str, GenerationStatus] | None = None
     needs_id: bool = True
     """The poll step reads `$job.id`: a submission whose answer holds none has failed."""
@@ -85,8 +89,9 @@ class ImageOffer:
         return self.poll is None
 
     def step(self, name: str) -> Step | None:
-        """The submit, poll or fetch call; None where there is none of that name."""
-        return {"submit": self.submit, "poll": self.poll, "fetch": self.fetch}.get(name)
+        """A call by its name; None where there is none of that name."""
+        steps = (*self.before, self.submit, self.poll, self.fetch)
+        return next((step for step in steps if step is not None and step.name == name), None)
 
     def outcome(self, step: Step, result: object) -> Outcome:
         """What a step's `result` means for its job."""
