@@ -109,15 +109,25 @@ async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
 
 @pytest.mark.parametrize("upstream", [True, False], ids=["from base64", "from floats"])
 @pytest.mark.parametrize("inputs", [["Hello"], ["a", "bb", "ccc", "dddd", "eeeee"]], ids=["one call", "several calls"])
-async def test_the_javascript_client_gets_the_base64_it_decodes_without_a_look(tmp_path, upstream, inputs):
-    """openai 6.49 for JavaScript asks for base64 unasked and makes zeros of float arrays, without an error."""
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"x_stainless_lang": "js"},
+        {"user_agent": "OpenAI/2.1.0 (.NET 8.0.10; Unix)"},
+        {"user_agent": "Semantic-Kernel OpenAI/2.7.0 (.NET Framework 4.8; Windows)"},
+    ],
+    ids=["JavaScript", "dotnet", "dotnet with a name in front"],
+)
+async def test_clients_that_decode_base64_without_a_look_get_it(tmp_path, upstream, inputs, client):
+    """openai 6.49 for JavaScript asks for base64 unasked and makes zeros of float arrays, without an error; the SDK for
+    .NET always asks for it and raises when it gets numbers."""
     async with gateway(tmp_path, acme=answering(base64_wanted=upstream)) as here:
         asked = {**ONE, "input": inputs, "encoding_format": "base64"}
-        reply = await here.post("/v1/embeddings", asked, x_stainless_lang="js")
+        reply = await here.post("/v1/embeddings", asked, **client)
         found = [array.array("f", base64.b64decode(item["embedding"])).tolist() for item in reply.json()["data"]]
         assert found == [vector(text) for text in inputs]
         assert reply.json()["usage"] == {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
-        floats = await here.post("/v1/embeddings", {**asked, "encoding_format": "float"}, x_stainless_lang="js")
+        floats = await here.post("/v1/embeddings", {**asked, "encoding_format": "float"}, **client)
         assert [item["embedding"] for item in floats.json()["data"]] == found
 
 
