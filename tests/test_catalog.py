@@ -27,8 +27,8 @@ def test_a_full_entry_has_every_field_of_the_specification():
         )
     )
     assert entry == {
-        "id": "acme/large", "canonical_slug": "acme/large", "hugging_face_id": "acme/large", "name": "Acme Large",
-        "type": "chat", "created": 1700000000, "description": "Text", "context_length": 131072,
+        "id": "acme/large", "object": "model", "canonical_slug": "acme/large", "hugging_face_id": "acme/large",
+        "name": "Acme Large", "type": "chat", "created": 1700000000, "description": "Text", "context_length": 131072,
         "architecture": {
             "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
             "tokenizer": "GPT", "instruct_type": None,
@@ -40,6 +40,7 @@ def test_a_full_entry_has_every_field_of_the_specification():
         },
         "supported_parameters": ["temperature", "tools"],
         "model_provider": "acme",
+        "owned_by": "acme",
     }
 
 

@@ -217,10 +217,15 @@ def _first(route: Route) -> tuple[int, int, str]:
 
 
 def model_entry(model: Model) -> dict[str, Any]:
-    """The `Model` resource of the specification for one model; prices as they are written in its file."""
+    """The `Model` resource of the specification for one model; prices as they are written in its file.
+
+    `object` and `owned_by` stand in no table of the specification: typed clients of the chat API (Rust's, Swift's and
+    PHP's) fail on a list of models without them. The owner is the vendor of the canonical id.
+    """
     inputs, outputs = list(model.input_modalities), list(model.output_modalities)
     entry: dict[str, Any] = {
         "id": model.id,
+        "object": "model",
         "canonical_slug": model.canonical_slug or model.id,
         "hugging_face_id": model.hugging_face_id,
         "name": model.name or model.id,
@@ -238,6 +243,7 @@ def model_entry(model: Model) -> dict[str, Any]:
         "pricing": pricing_entry(model.price),
         "supported_parameters": list(model.parameters),
         "model_provider": model.provider,
+        "owned_by": model.id.partition("/")[0],
     }
     if model.type == "embedding":
         entry["dimensions"] = list(model.dimensions)

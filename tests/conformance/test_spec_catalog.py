@@ -64,6 +64,7 @@ MODEL: dict[str, Any] = {
     },
     "supported_parameters": [str],
     "model_provider": str,
+    "object": str, "owned_by": str,  # of the chat API: its typed clients fail without them
 }
 EMBEDDING = MODEL | {"dimensions": [int], "max_dimension": int}
 IMAGE = {
@@ -113,7 +114,7 @@ async def test_the_catalog_has_every_field_with_its_type_sorted_by_id(here):
 async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits(here):
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/priced")
     assert model == {
-        "id": "acme/priced", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf",
+        "id": "acme/priced", "object": "model", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf",
         "name": "Acme Priced", "type": "chat", "created": 1700000000, "description": "**bold** text",
         "context_length": 200000,
         "architecture": {
@@ -126,7 +127,7 @@ async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits
             "currency": "CNY", "volumes": [{"min_prompt_tokens": 128000, "prompt": "0.60", "completion": "9.00"}],
         },
         "supported_parameters": ["temperature", "tools"],
-        "model_provider": "acme",
+        "model_provider": "acme", "owned_by": "acme",
     }
 
 
