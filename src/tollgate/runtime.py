@@ -16,7 +16,7 @@ from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_mo
 from tollgate.collecting import collector_resting
 from tollgate.config.build import Loaded, in_order
 from tollgate.config.file_reader import needed_mappings
-from tollgate.config.load import Document, Problem
+from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Mapping as ProtocolMapping
@@ -63,6 +63,17 @@ class Runtime:
         return frozenset(route.key for model in self.catalog.models.values() for route in model.routes)
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledFiles:
+    """The mappings and providers of a configuration that compile, by name, what each provider was made from, and the
+    mistakes of those that do not."""
+
+    mappings: dict[str, ProtocolMapping]
+    providers: dict[str, CompiledProvider]
+    fingerprints: dict[str, Any]
+    problems: tuple[Problem, ...]
+
+
 class RuntimeHolder:
     """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment.
 
@@ -90,11 +101,21 @@ def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered
         return _built(loaded, previous, discovered, everything)
 
 
-def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:
+def compile_files(
+    loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None, everything: bool = False
+) -> CompiledFiles:
+    """Every file of a configuration compiled by itself, as far as it can be; see `build_runtime`."""
     build = _Build(loaded, previous, everything)
     mappings = build.mappings()
     providers, fingerprints = build.providers(mappings, discovered or {})
-    build.raise_mistakes()
+    return CompiledFiles(mappings, providers, fingerprints, tuple(in_order(build.problems)))
+
+
+def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:
+    files = compile_files(loaded, previous, discovered=discovered, everything=everything)
+    if files.problems:
+        raise ConfigErrors(files.problems)
+    mappings, providers = files.mappings, files.providers
     offered = {name: _offered(provider, previous) for name, provider in providers.items()}
     groups = grouped(route for routes in offered.values() for route in routes)
     catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], loaded.gateway.aliases)
@@ -103,7 +124,7 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
     )
     return Runtime(
         loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded,
-        MappingProxyType(fingerprints), offered, groups,
+        MappingProxyType(files.fingerprints), offered, groups,
         len({offer.minter for routes in offered.values() for route in routes for offer in route.offers}) > 1,
     )
 
@@ -124,7 +145,8 @@ class _Build:
         needed = self.gateway.mappings if self.everything else needed_mappings(self.gateway.providers.values())
         found = {}
         for name, document in self.gateway.mappings.items():
-            if name in needed and (mapping := self._mapping(name, document)) is not None:
+            unread = document.problems and isinstance(document.root, Map) and not document.root.entries
+            if name in needed and not unread and (mapping := self._mapping(name, document)) is not None:
                 found[name] = mapping
         return found
 
@@ -164,11 +186,6 @@ class _Build:
                 provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins
             )
         )
-
-    def raise_mistakes(self) -> None:
-        """Raise all that was wrong."""
-        if self.problems:
-            raise ConfigErrors(in_order(self.problems))
 
     def _noting(self, compile_one: Callable[[], _Made]) -> _Made | None:
         try:

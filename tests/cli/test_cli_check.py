@@ -45,6 +45,40 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
 
 
+def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(here: Path) -> None:
+    """All errors at once (DESIGN section 3): of shape, of what does not compile in the same file or in another one,
+    and examples of files that are whole. What a file lacks because of its errors is not told beside them."""
+    (here / "gateway.yaml").write_text("retry: {attempts: four}\n")
+    (here / "mappings").mkdir()
+    (here / "mappings" / "own.yaml").write_text("mapping: own\nrequest: {to_hub: {model: $mdoel.id}}\n")
+    acme = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nrequest: [{renmae: {a: b}}]\n"
+    (here / "providers" / "acme.yaml").write_text(acme + "modles: {acme/a: {}}\n")
+    example = "{of: request, given: {a: 1}, expect: {a: 2}}"
+    (here / "providers" / "fine.yaml").write_text(GOOD.replace("acme", "fine") + f"examples: [{example}]\n")
+    (here / "providers" / "own.yaml").write_text(
+        f"{GOOD.replace('acme', 'own').replace('chat:', 'own:')}examples: [{example}]\n"
+    )
+    result = run("check")
+    told = [line.partition(" (did")[0] for line in result.stderr.splitlines() if re.match(r"\S+:\d", line)]
+    assert told == [
+        'gateway.yaml:1:19: retry.attempts: found "four", wanted a whole number from 1 to 3',
+        "mappings/own.yaml:2:27: unknown name `$mdoel`",
+        "providers/acme.yaml:4:12: unknown edit `renmae`",
+        "providers/acme.yaml:5:1: found unknown key `modles`, wanted a known one",
+        "providers/fine.yaml:5:49: examples[0]: example `request` differs",
+    ]
+    assert result.stdout == "5 errors, 0 warnings in 4 files; nothing was loaded\n"
+
+
+@pytest.mark.parametrize("wrong", ["plugins: {}", "plugin: [own]", "plugins: [own"])
+def test_words_of_plugins_that_are_not_known_are_not_called_unknown(here: Path, wrong: str) -> None:
+    (here / "gateway.yaml").write_text(f"{wrong}\n")
+    (here / "providers" / "acme.yaml").write_text(GOOD + "request: [{set: {a: '{{ $.a | of_a_plugin }}'}}]\n")
+    result = run("check")
+    assert "gateway.yaml:" in result.stderr
+    assert "of_a_plugin" not in result.stderr
+
+
 def test_check_sums_up_what_is_fine(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD)
     result = run("check", "--routes")

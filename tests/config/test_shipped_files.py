@@ -102,4 +102,4 @@ def test_every_example_of_every_shipped_file_holds() -> None:
     """Those of providers that are off, too: `tests/mappings` runs the mappings' alone."""
     report = check(REPOSITORY / "gateway.yaml", Options())
     assert [problem.render() for problem in report.problems] == []
-    assert report.runtime is not None and len(report.runtime.providers) > 60
+    assert report.compiled is not None and len(report.compiled.providers) > 60

@@ -1,7 +1,8 @@
 """`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
 
 The configuration is loaded and compiled; then each stage, `run(report, options)` of a module beside this one, adds what
-it finds to the report. Exit code 0: it loads and runs; 1: it does not.
+it finds to the report. What is wrong with one file, or in one place, keeps nobody from hearing of the others: an
+operator mends them all in one go. Exit code 0: it loads and runs; 1: it does not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tollgate.config.build import Loaded
     from tollgate.config.load import Problem
     from tollgate.config.model import Model, Provider
-    from tollgate.runtime import Runtime
+    from tollgate.runtime import CompiledFiles
 
 
 @dataclass(slots=True)
@@ -34,17 +36,25 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `loaded` is None when the files do not load; `said` are lines stages want to be seen."""
+    """What was found. `loaded` is what there is of the configuration, without what is wrong in it, and `compiled` what
+    of that compiles: None when nothing can be said of them. `said` are lines stages want to be seen."""
 
     problems: list[Problem] = field(default_factory=list)
     loaded: Loaded | None = None
-    runtime: Runtime | None = None
+    compiled: CompiledFiles | None = None
     said: list[str] = field(default_factory=list)
+    loads: bool = False
+    """Whether the files load: every one of them, and together."""
 
     @property
     def errors(self) -> list[Problem]:
         """What keeps the configuration from running."""
         return [problem for problem in self.problems if problem.level == "error"]
+
+    @property
+    def wrong_files(self) -> frozenset[str]:
+        """The files with an error, by the names they are shown by."""
+        return frozenset(problem.mark.file for problem in self.errors)
 
 
 @click.command(help="Check the configuration and say everything that is wrong with it.")
@@ -68,7 +78,7 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 
 
 def check(path: Path | None, options: Options) -> Report:
-    """Load, compile and run every stage; a stage that fails keeps the later ones from running."""
+    """Load, compile and run every stage, each on what the ones before it left whole."""
     from tollgate.collecting import collector_resting
 
     with collector_resting():
@@ -77,20 +87,31 @@ def check(path: Path | None, options: Options) -> Report:
 
 def _checked(path: Path | None, options: Options) -> Report:
     from tollgate.cli import check_content, check_examples, check_running
-    from tollgate.config.build import in_order, load_gateway
-    from tollgate.runtime import build_runtime
+    from tollgate.config.build import examine_gateway, in_order
+    from tollgate.runtime import compile_files
 
     report = Report()
     try:
-        report.loaded = load_gateway(path, environ=os.environ, everything=True)
-        report.problems += report.loaded.warnings
-        report.runtime = build_runtime(report.loaded, everything=True)
-        for stage in (check_running, check_content, check_examples):
-            stage.run(report, options)
+        report.loaded, problems = examine_gateway(path, environ=os.environ)
+        report.problems += problems
+        report.loads = not report.errors
+        if report.loaded is not None:
+            report.compiled = compile_files(report.loaded, everything=True)
+            report.problems += report.compiled.problems
+            for stage in (check_running, check_content, check_examples):
+                _run(stage, report, options)
     except ConfigErrors as errors:
         report.problems += errors.problems
     report.problems = in_order(report.problems)
     return report
+
+
+def _run(stage: ModuleType, report: Report, options: Options) -> None:
+    """A stage's findings; what a file lacks because something is wrong in it is not worth a warning."""
+    wrong, before = report.wrong_files, len(report.problems)
+    stage.run(report, options)
+    found = report.problems[before:]
+    report.problems[before:] = [each for each in found if each.level == "error" or each.mark.file not in wrong]
 
 
 def write_schemas(folder: Path) -> list[Path]:
@@ -114,7 +135,7 @@ def _print(report: Report, routes: bool) -> None:
         click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
     for line in report.said:
         click.echo(line)
-    if report.loaded:
+    if report.loaded and report.loads:
         if routes:
             _print_routes(report.loaded)
         for note in report.loaded.notes:
@@ -145,7 +166,7 @@ def _fitting(provider: Provider, model: Model) -> list[str]:
 def _counts(report: Report) -> dict[str, int]:
     errors = len(report.errors)
     counts = {"errors": errors, "warnings": len(report.problems) - errors}
-    if report.loaded:
+    if report.loaded and report.loads:
         providers = report.loaded.gateway.providers.values()
         on = [provider for provider in providers if not provider.off]
         counts |= {
@@ -161,7 +182,7 @@ def _counts(report: Report) -> dict[str, int]:
 def _summary(report: Report) -> str:
     counts = _counts(report)
     verdict = f"{_many(counts['errors'], 'error')}, {_many(counts['warnings'], 'warning')}"
-    if not report.loaded:
+    if not report.loads:
         return (
             f"{verdict} in {_many(len({problem.mark.file for problem in report.problems}), 'file')}; nothing was loaded"
         )
@@ -194,7 +215,9 @@ def _as_json(report: Report) -> dict[str, object]:
         ],
         "providers": [
             {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
-            for provider in (report.loaded.gateway.providers.values() if report.loaded else ())
+            for provider in (
+                report.loaded.gateway.providers.values() if report.loaded and report.loads else ()
+            )
         ],
         "said": report.said,
     }

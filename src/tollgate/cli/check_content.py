@@ -26,9 +26,8 @@ _UNREAD = "turns[].parts[].data"
 
 def run(report: Report, options: Options) -> None:
     """Warn of every mapping that leaves out pictures, files or sounds because no line of it reads them."""
-    runtime = report.runtime
-    assert runtime is not None, "stages run on what compiles"
-    for mapping in runtime.mappings.values():
+    assert report.compiled is not None, "stages run on what compiles"
+    for mapping in report.compiled.mappings.values():
         if mapping.hub or "request.from_hub" not in mapping.sections:
             continue
         left_out = [kind for kind in _SHOWN if _leaves_out(mapping, kind)]

@@ -1,11 +1,16 @@
 """A stage of `tollgate check`: warnings of the mappings, every example of every mapping and provider file,
-and coverage."""
+and coverage.
+
+Examples are of whole files: those of a file with an error elsewhere, or that need a mapping which does not compile,
+would fail for that alone, and are left for the next check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tollgate.config.load import Map, Scalar
 from tollgate.mapping.coverage import Watch, covered
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -13,31 +18,45 @@ from tollgate.mapping.provider.examples import run_provider_examples
 if TYPE_CHECKING:
     from tollgate.cli.check import Options, Report
     from tollgate.config.load import Problem
-    from tollgate.runtime import Runtime
+    from tollgate.mapping import Mapping
+    from tollgate.runtime import CompiledFiles
 
 
 def run(report: Report, options: Options) -> None:
     """Add what is wrong with the examples; with `--coverage`, say which lines of the mappings none of them reaches."""
-    runtime = report.runtime
-    assert runtime is not None, "stages run on what compiles"
-    mappings = list(runtime.mappings.values())
-    for mapping in mappings:
+    files = report.compiled
+    assert files is not None, "stages run on what compiles"
+    for mapping in files.mappings.values():
         report.problems += mapping.warnings
     # what several files share is compiled, and warned of, with each of them
-    report.problems += dict.fromkeys(warning for each in runtime.providers.values() for warning in each.warnings)
+    report.problems += dict.fromkeys(warning for each in files.providers.values() for warning in each.warnings)
     if not options.coverage:
-        report.problems += _all(runtime)
+        report.problems += _all(report, files)
         return
-    watch = Watch(mapping.file for mapping in mappings)
+    watch = Watch(mapping.file for mapping in files.mappings.values())
     with watch.watching():
-        report.problems += _all(runtime)
-    report.said += [found.text() for found in covered(mappings, watch)]
+        report.problems += _all(report, files)
+    report.said += [found.text() for found in covered(list(files.mappings.values()), watch)]
 
 
-def _all(runtime: Runtime) -> Iterable[Problem]:
+def _all(report: Report, files: CompiledFiles) -> Iterable[Problem]:
+    assert report.loaded is not None, "stages run on what loads"
+    wrong, broken = report.wrong_files, report.loaded.gateway.mappings.keys() - files.mappings.keys()
     found: list[Problem] = []
-    for mapping in runtime.mappings.values():
-        found += run_examples(mapping, runtime.mappings)
-    for provider in runtime.providers.values():
-        found += run_provider_examples(provider)
+    for mapping in files.mappings.values():
+        if mapping.file not in wrong and broken.isdisjoint(_others(mapping)):
+            found += run_examples(mapping, files.mappings)
+    for provider in files.providers.values():
+        document = provider.config.document
+        spoken = {endpoint.mapping for endpoint in provider.config.endpoints.values()}
+        if wrong.isdisjoint((document.file, *(other.file for other in document.included))) and not spoken & broken:
+            found += run_provider_examples(provider)
     return found
+
+
+def _others(mapping: Mapping) -> Iterator[str]:
+    """The mappings that the examples of one name with `other:`."""
+    for node in mapping.examples.items if mapping.examples is not None else ():
+        other = node.get("other") if isinstance(node, Map) else None
+        if isinstance(other, Scalar):
+            yield other.text

@@ -76,6 +76,28 @@ def load_gateway(
     return replace(loaded, read_at=began)
 
 
+def examine_gateway(
+    path: Path | None = None, *, environ: Mapping[str, str]
+) -> tuple[Loaded | None, tuple[Problem, ...]]:
+    """As `load_gateway` with `everything`, for a check that goes on where something is wrong: every problem, and what
+    there is of the configuration without what they name.
+
+    The configuration is None where nothing more can be said of it: the gateway file cannot be read, or its `plugins`,
+    without which the words of a mapping are not known. Raises `ConfigErrors` where there is no such file.
+    """
+    loading = _Loading(environ, everything=True)
+    with collector_resting():
+        loaded = loading.run(path)
+    problems = tuple(in_order(loading.problems))
+    known = not any(
+        problem.level == "error"
+        and problem.mark.file == loading.gateway_file
+        and problem.path.partition("[")[0] in ("", "plugins")
+        for problem in problems
+    )
+    return (loaded if known else None), problems
+
+
 def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
     """The gateway file alone, for commands that never look at providers:
     a mistake in a provider file is not in their way.
@@ -125,6 +147,8 @@ class _Loading:
             previous.documents() if previous is not None and not everything else {}, everything=everything
         )
         self.problems = self.files.problems
+        self.gateway_file = ""
+        """The name the gateway file is shown by."""
 
     def run(self, path: Path | None) -> Loaded:
         document, root, folder = self._gateway_document(path)
@@ -184,6 +208,7 @@ class _Loading:
         and the folder relative paths start from."""
         file, folder = gateway_file(path)
         document = self.files.read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        self.gateway_file = document.file
         return document, self.files.shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
 
     def _settings(
