@@ -60,13 +60,17 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
     return error_reply(dialect, error, request_id)
 
 
-async def _inbound(request: Request, dialect: str, limit: int) -> Inbound:
-    """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4)."""
+async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool = True) -> Inbound:
+    """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4). A key's
+    spend cap, and what is held, are in the way only of what `spends`."""
     services = request.services
     key = authenticate(services.ledger, request.headers)
     if not services.ledger.ready:
         raise Unavailable(services.ledger.not_ready_reason)
-    services.ledger.require_credits(key)
+    if spends:
+        services.ledger.require_credits(key)
+    else:
+        services.ledger.require_balance(key.account_id)
     require_json(request.headers)
     place = request.responder.place = services.room.place()
     body = await read_body(request.receive, request.headers, limit, place)
@@ -93,10 +97,8 @@ def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
 
 
 async def _count_tokens(request: Request) -> Reply:
-    return await count_tokens(
-        request.services,
-        await _inbound(request, "count_tokens", request.services.runtime.current.gateway.server.max_body_bytes),
-    )
+    limit = request.services.runtime.current.gateway.server.max_body_bytes
+    return await count_tokens(request.services, await _inbound(request, "count_tokens", limit, spends=False))
 
 
 async def _embeddings(request: Request) -> Reply:

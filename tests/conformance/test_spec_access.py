@@ -142,6 +142,15 @@ async def test_fewer_than_a_hundredth_credit_is_refused_and_exactly_that_is_not(
         assert reply.json()["message"] == ("user quota exceeded" if name == "embeddings" else "insufficient quota")
 
 
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_spend_cap_that_is_reached_stops_what_spends_and_nothing_else(here, name):
+    record, key = await here.services.ledger.create_key("default", spend_cap=Decimal("0.01"))
+    hold = await here.services.ledger.hold(record, Decimal("0.01"))
+    spends = name in ("chat", "responses", "messages", "embeddings", "images")
+    assert (await ask(here, name, bearer(key))).status_code == (403 if spends else FINE[name])
+    hold.release()
+
+
 async def test_catalogs_ask_for_no_credits(here):
     key = await account(here)
     for path in ("/v1/models", "/models", "/v1/images/models"):
