@@ -15,6 +15,7 @@ or below one in the module that alone raises it.
     ├── UpstreamError             a provider failed
     │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our shape
     │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
+    │   │   └── AnswerLost            its answer broke off, or cannot be unpacked
     │   ├── UpstreamUnreachable   no connection, reset before an answer
     │   │   └── OutOfSockets      503  no connection, for want of descriptors, ports or memory: our fault
     │   └── UpstreamTimeout       one of the four budgets ran out
@@ -211,6 +212,13 @@ class UpstreamFailed(UpstreamError):
         super().__init__(message, provider=provider, retry_after=retry_after, alarm=alarm)
         self.upstream_status = upstream_status
         self.overloaded = overloaded
+
+
+class AnswerLost(UpstreamFailed):
+    """The provider's answer had begun and did not come whole: it was reached (DESIGN section 4: no 502)."""
+
+    def __init__(self, message: str, *, upstream_status: int = 200, provider: str = "") -> None:
+        super().__init__(message, upstream_status=upstream_status, provider=provider)
 
 
 class UpstreamUnreachable(UpstreamError):

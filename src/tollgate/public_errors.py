@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import (
+    AnswerLost,
     RateLimited,
     TollgateError,
     UpstreamFailed,
@@ -149,12 +150,12 @@ def public_message(error: TollgateError) -> str:
     if isinstance(error, UpstreamTimeout):
         budget = f"{error.budget.replace('_', '-')} budget of {error.seconds:g} s"
         return f"The model service did not answer in time ({budget} exceeded)."
+    if isinstance(error, (AnswerLost, UpstreamUnreachable)):
+        return "The connection to the model service was lost."
     if isinstance(error, UpstreamFailed):
         if error.upstream_status == 429 or error.overloaded:
             return "The model service is overloaded or rate limited. Please retry later."
         return "The model service failed to answer. Please retry later."
-    if isinstance(error, UpstreamUnreachable):
-        return "The connection to the model service was lost."
     return error.message
 
 

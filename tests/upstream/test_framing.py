@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.eventstream import message
-from tollgate.errors import UpstreamFailed, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamFailed
 from tollgate.upstream.framing import decoder
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
@@ -161,7 +161,7 @@ def test_malformed_headers_with_right_sums_are_refused() -> None:
 
 
 def test_a_stream_that_ends_inside_a_message_was_cut() -> None:
-    with pytest.raises(UpstreamUnreachable, match="inside a message"):
+    with pytest.raises(AnswerLost, match="inside a message"):
         decode("aws-eventstream", START + DELTA[:-1])
 
 

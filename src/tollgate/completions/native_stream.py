@@ -16,7 +16,7 @@ import orjson
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
-from tollgate.errors import UpstreamError, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamError
 from tollgate.mapping.stream_run import ENDED_EARLY
 from tollgate.sse import BLANK, Decoder, Event, encode
 
@@ -107,7 +107,7 @@ class NativeStream:
         """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
         out = self._rest()
         if self.finish is None and not self.ended and self.error is None:
-            self.error = UpstreamUnreachable(ENDED_EARLY)
+            self.error = AnswerLost(ENDED_EARLY)
         return out
 
     def _feed(self, block: bytes) -> bytes:

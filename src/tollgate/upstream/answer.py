@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, Self
 
-from tollgate.errors import TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import AnswerLost, TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream.coding import AnswerUnpacker, unpack_all
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Answer:
             return data
         try:
             return self._coding.unpack(data)
-        except UpstreamUnreachable as error:
+        except AnswerLost as error:
             self._coding = None
             self._stop(error)
             raise

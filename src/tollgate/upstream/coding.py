@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from tollgate.content_encoding import Damaged, UnknownCoding, Unpacker
-from tollgate.errors import UpstreamFailed, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamFailed
 
 
 class AnswerUnpacker(Unpacker):
@@ -24,13 +24,13 @@ class AnswerUnpacker(Unpacker):
         try:
             return super().unpack(data)
         except Damaged as error:
-            raise UpstreamUnreachable(f"the answer's compressed body {error}") from None
+            raise AnswerLost(f"the answer's compressed body {error}") from None
 
     def ended(self) -> None:
         try:
             super().ended()
         except Damaged as error:
-            raise UpstreamUnreachable(f"the answer's compressed body {error}") from None
+            raise AnswerLost(f"the answer's compressed body {error}") from None
 
 
 async def unpack_all(coding: AnswerUnpacker, data: bytes, limit: int) -> bytes | None:

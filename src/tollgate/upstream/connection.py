@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from tollgate.errors import UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamUnreachable
 
 if TYPE_CHECKING:
     from tollgate.upstream.answer import Answer
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             self._answer = None
-            answer.fail(self._lost())
+            answer.fail(self._lost(answer, "closed the connection before answering"))
         elif len(body) <= WRITE_WHOLE:
             # At the end of this turn: what all requests of a turn send leaves in a row, and wakes an upstream nearby
             # once.
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             if not self._ended:
                 said = getattr(error, "__context__", None)
                 why = f": {said}" if isinstance(said, _Malformed) else ""
-                answer.fail(UpstreamUnreachable(f"{self.label} sent a malformed HTTP answer{why}"))
+                answer.fail(self._lost(answer, f"sent a malformed HTTP answer{why}"))
             return
         if self._body:
             self._deliver(answer)
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             if self._bare_bytes > MAX_HEAD_BYTES:
                 self.abort()
                 what = "trailers" if self._headed else "a head"
-                answer.fail(UpstreamUnreachable(f"{self.label} sent {what} of more than {MAX_HEAD_BYTES} bytes"))
+                answer.fail(self._lost(answer, f"sent {what} of more than {MAX_HEAD_BYTES} bytes"))
                 return
         if not self._ended:
             answer.arrived()
@@ -186,12 +186,15 @@ class Connection(asyncio.Protocol):
             if self._headed and self._to_end and exc is None:
                 answer.complete()
             else:
-                answer.fail(self._lost())
+                when = "mid-answer" if self._headed else "before answering"
+                answer.fail(self._lost(answer, f"closed the connection {when}"))
         self._make_room()
 
-    def _lost(self) -> UpstreamUnreachable:
-        when = "mid-answer" if self._headed else "before answering"
-        return UpstreamUnreachable(f"{self.label} closed the connection {when}")
+    def _lost(self, answer: Answer, what: str) -> AnswerLost | UpstreamUnreachable:
+        """The error for an answer that comes no further; whoever sent a head was reached."""
+        if self._headed:
+            return AnswerLost(f"{self.label} {what}", upstream_status=answer.status)
+        return UpstreamUnreachable(f"{self.label} {what}")
 
     def _deliver(self, answer: Answer) -> None:
         """Give the answer what the parser found of its body, in one piece."""

@@ -10,7 +10,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from tollgate.errors import UpstreamFailed, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamFailed
 
 _PRELUDE = struct.Struct(">III")
 _MAX_HEADERS = 128 * 1024
@@ -57,9 +57,9 @@ class EventStreamDecoder:
         return messages
 
     def finish(self) -> None:
-        """The body has ended; raises `UpstreamUnreachable` when that was inside a message."""
+        """The body has ended; raises `AnswerLost` when that was inside a message."""
         if self._held:
-            raise UpstreamUnreachable("the event stream ended inside a message")
+            raise AnswerLost("the event stream ended inside a message")
 
 
 def _message(raw: bytes, heading: int) -> Message:
