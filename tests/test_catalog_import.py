@@ -109,6 +109,15 @@ def test_tiers_windows_and_factors():
                                 {"start": "10:00", "end": "00:00", "days": [1, 5], "prices": {"prompt": "0.50"}}]
 
 
+def test_fees_by_a_word_of_the_request_are_rows():
+    fees = {"low": "0.005", "high": "0.012", "medium": "0.008"}
+    pricing = {"prompt": "0.000001", "request": "0.005", "unit": 1, "request_by_search_context": fees}
+    price = entry(pricing=pricing)["price"]
+    assert (price["request"], price["volumes"]) == (
+        "0.005", [{"word": "medium", "request": "0.008"}, {"word": "high", "request": "0.012"}],
+    )
+
+
 def test_what_is_the_default_is_not_written():
     plain_text = entry(architecture={"input_modalities": ["text"], "output_modalities": ["text"], "tokenizer": "Other"})
     assert not {"upstream", "modalities", "tokenizer", "type", "dimensions"} & plain_text.keys()

@@ -340,6 +340,22 @@ def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(pric
     )
 
 
+def test_a_row_by_a_word_and_the_most_a_request_may_say():
+    dearest = row({"request": "12", "prompt": "3"}, word="high", min_prompt_tokens=5)
+    priced = tariff({"prompt": "1", "request": "5"}, volumes=(row({"request": "8"}, word="medium"), dearest))
+    for tokens, said, due, rule in (
+        (10, (), 15, "base"),
+        (10, ["low"], 15, "base"),
+        (10, ["medium"], 18, "volumes[0]"),
+        (10, ["high"], 42, "volumes[1]"),
+        (5, ["high"], 10, "base"),
+    ):
+        charge = price_usage(Usage(input=tokens), priced, {}, at=TUESDAY_NOON, multipliers=said)
+        assert (charge.cost, charge.rule) == (due, rule)
+    assert upper_bound(10, 0, priced, RATES, at=TUESDAY_NOON) == Decimal(42)
+    assert upper_bound(5, 0, priced, RATES, at=TUESDAY_NOON) == Decimal(13)
+
+
 def test_words_of_the_usage_multiply_beside_the_tier():
     priced = tariff(
         {"prompt": "1", "completion": "2"},

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from tollgate.config.model import Model, names_match
-from tollgate.config.pricing import VOLUME_BOUNDS, Pricing, Volume
+from tollgate.config.pricing import VOLUME_CONDITIONS, Pricing, Volume
 from tollgate.money import show
 from tollgate.routing import Route
 from tollgate.tariff import Tariff
@@ -270,5 +270,5 @@ def pricing_entry(price: Pricing | None) -> dict[str, Any]:
 
 def _volume_entry(row: Volume) -> dict[str, Any]:
     """A tier as its file says it: the bounds that are set, and the prices it replaces."""
-    bounds = {name: value for name in (*VOLUME_BOUNDS, "thinking") if (value := getattr(row, name)) is not None}
+    bounds = {name: value for name in VOLUME_CONDITIONS if (value := getattr(row, name)) is not None}
     return bounds | {name: row.written.get(name, show(value)) for name, value in row.prices.items()}

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tollgate.catalog_yaml import Flow, Quoted
-from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
+from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_CONDITIONS
 from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, show
 
@@ -51,8 +51,9 @@ _ADDED_PRICES = ("image_output_token", "why")
 PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
 """The protocol behind a path that an offer is said to serve."""
 
-_CONDITIONS = (*VOLUME_BOUNDS, "thinking")
-_NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows"})
+_BY_WORD = "request_by_search_context"
+"""Fees of a call by a word that its request says."""
+_NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows", _BY_WORD})
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
 """A name a client would type: no path, no version mark, no region in front."""
 _REGIONS = ("global", None, "us", "eu")
@@ -274,9 +275,12 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
         price["currency"] = pricing["currency"]
     volumes = []
     for row in pricing.get("volumes") or ():
-        prices = _row(name, row, factor, made, frozenset(_CONDITIONS))
+        prices = _row(name, row, factor, made, frozenset(VOLUME_CONDITIONS))
         if prices:
-            volumes.append(Flow({key: row[key] for key in _CONDITIONS if row.get(key) is not None} | prices))
+            volumes.append(Flow({key: row[key] for key in VOLUME_CONDITIONS if row.get(key) is not None} | prices))
+    for word, fee in sorted((pricing.get(_BY_WORD) or {}).items(), key=lambda each: decimal_of(str(each[1]))):
+        if fee != pricing.get("request"):
+            volumes.append(Flow(word=word, request=Quoted(digits(decimal_of(str(fee))))))
     tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
     multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
     windows = [

@@ -7,7 +7,8 @@ Which prices hold, each step replacing only the prices it names:
 1. the base prices;
 2. every time window that contains the moment of the request;
 3. every `volumes` row whose bounds match, in order, for the whole request: `min_prompt_tokens` is exclusive ("more
-   than"), the other bounds inclusive, all prompt tokens count (cached ones too), `thinking` asks whether it reasoned;
+   than"), the other bounds inclusive, all prompt tokens count (cached ones too), `thinking` asks whether it reasoned,
+   `word` whether the request or its usage says that word;
 4. the service tier: its price, moved in the proportion in which steps 2 and 3 moved the base price, so that "half
    price" stays half price for a long prompt. A `multipliers` name used as a tier multiplies all token prices;
 5. every other `multipliers` name that the answer's usage tells (a faster mode, a region) multiplies them too.
@@ -149,7 +150,7 @@ class Tariff:
         self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None,
         named: Collection[str] = (),
     ) -> _Prices:
-        """The prices that hold for a request of this size at this moment; `named` may name multipliers."""
+        """The prices that hold for a request of this size at this moment; `named` may name multipliers and rows."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
         factors = tuple(name for name in pricing.multipliers if name in named and name != tier) if named else ()
@@ -157,7 +158,7 @@ class Tariff:
             return self.base
         rows = 0
         for place, row in enumerate(pricing.volumes):
-            if _matches(row, prompt, completion, thinking):
+            if _matches(row, prompt, completion, thinking, named):
                 rows |= 1 << place
         open_windows = 0
         if self._windows:
@@ -212,8 +213,9 @@ def price_usage(
     """What `usage` costs at `tariff`: sum of bucket x price / unit, plus call, pictures and searches,
     in USD by `rates`.
 
-    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the answer's usage that
-    may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the currency.
+    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the request and of the
+    answer's usage that may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the
+    currency.
     """
     if tariff is None:
         return NO_CHARGE
@@ -257,8 +259,8 @@ def upper_bound(
 
     `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
     `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request
-    that may be those of the price list. A row of `volumes` that ends below these sizes counts too: what is used may be
-    less.
+    that may be those of the price list. A row of `volumes` that ends below these sizes counts too, as what is used may
+    be less, and so does each that asks for a word.
     """
     if tariff is None:
         return NO_CHARGE.cost
@@ -267,10 +269,11 @@ def upper_bound(
         return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, searches, images, rate)
     at = at or datetime.now(UTC)
     dearer = [name for name in multipliers if tariff.pricing.multipliers.get(name, 0) > 1]
+    words = {"", *(row.word for row in tariff.pricing.volumes if row.word is not None)}
     dearest = Decimal(0)
     for prompt, output, thinking in _sizes(tariff.pricing.volumes, prompt_tokens, max_output):
-        for tier in dict.fromkeys((None, service_tier)):
-            prices = tariff.prices(prompt, output, thinking, at, tier, dearer)
+        for tier, word in product(dict.fromkeys((None, service_tier)), words):
+            prices = tariff.prices(prompt, output, thinking, at, tier, [*dearer, word])
             a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
             dearest = max(dearest, _bound_at(prices, prompt, a_token, output, searches, images, rate))
     return dearest
@@ -321,13 +324,14 @@ def _rate(currency: str, rates: Mapping[str, Decimal]) -> Decimal:
     return rate
 
 
-def _matches(row: Volume, prompt: int, completion: int, thinking: bool) -> bool:
+def _matches(row: Volume, prompt: int, completion: int, thinking: bool, named: Collection[str]) -> bool:
     return (
         (row.min_prompt_tokens is None or prompt > row.min_prompt_tokens)
         and (row.max_prompt_tokens is None or prompt <= row.max_prompt_tokens)
         and (row.min_completion_tokens is None or completion >= row.min_completion_tokens)
         and (row.max_completion_tokens is None or completion <= row.max_completion_tokens)
         and (row.thinking is None or row.thinking == thinking)
+        and (row.word is None or row.word in named)
     )
 
 

@@ -137,6 +137,41 @@ async def test_a_cost_beyond_what_a_row_can_hold_gives_the_hold_back(tmp_path, s
         assert here.services.ledger.available("default") == here.balance() == Decimal(100)
 
 
+DEPTHS = (
+    ', request: "1", volumes: [{word: medium, request: "5"}, {word: high, request: "9", completion: "4"}], '
+    'multipliers: {far: "2"}'
+)
+WORDS = "usage: {words: [$.web_search_options.search_context_size, $.place]}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "edit", "times"),
+    [
+        pytest.param({}, "", 3, id="unsaid"),
+        pytest.param({"search_context_size": "low"}, "", 3, id="a word no price asks for"),
+        pytest.param({"search_context_size": "medium"}, "", 7, id="medium"),
+        pytest.param({"search_context_size": "high"}, "", 12, id="a word may change several prices"),
+        pytest.param({"search_context_size": ["high"]}, "", 3, id="no word"),
+        pytest.param({"search_context_size": "high"}, "request: [{drop: [web_search_options]}]\n", 3, id="not sent"),
+        pytest.param(
+            {"search_context_size": "medium"}, "request: [{set: {place: far}}]\n", 9, id="set by the file, a multiplier"
+        ),
+    ],
+)
+async def test_words_of_the_request_choose_prices(tmp_path, said, edit, times):
+    config = provider(more=DEPTHS) + WORDS + edit
+    async with inprocess(tmp_path, providers={"acme": config}, apps={"acme": replying(body=chat())}) as here:
+        reply, cost = await spent(here, {**ASK, "web_search_options": said})
+        assert (reply.status_code, cost) == (200, times)
+
+
+async def test_words_of_a_converted_request_are_those_that_are_sent(tmp_path):
+    config = provider(more=DEPTHS) + WORDS + "request: [{set: {place: far}}]\n"
+    async with inprocess(tmp_path, providers={"acme": config}, apps={"acme": replying(body=chat())}) as here:
+        reply, cost = await spent(here, ASK, "/v1/messages")
+        assert (reply.status_code, cost) == (200, 1 + 2 * BASE)
+
+
 async def test_a_tier_that_did_not_reach_the_provider_makes_nothing_cheaper(tmp_path):
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
     async with inprocess(

@@ -41,17 +41,21 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
         unit = pricing["unit"]
         assert per_token(price.prices, price.unit) == told(pricing, unit), model.id
         assert price.currency == pricing["currency"], model.id
-        volumes = [volume for volume in pricing.get("volumes", ()) if told(volume, unit)]
+        volumes = [volume for volume in pricing.get("volumes", ()) if told(volume, unit)] + [
+            {"word": word, "request": fee}
+            for word in ("medium", "high")  # low is the fee of every call
+            if (fee := pricing.get("request_by_search_context", {}).get(word))
+        ]
         assert [
             (
                 per_token(v.prices, price.unit), v.min_prompt_tokens, v.max_prompt_tokens, v.min_completion_tokens,
-                v.thinking,
+                v.thinking, v.word,
             )
             for v in price.volumes
         ] == [
             (
                 told(v, unit), v.get("min_prompt_tokens"), v.get("max_prompt_tokens"), v.get("min_completion_tokens"),
-                v.get("thinking"),
+                v.get("thinking"), v.get("word"),
             )
             for v in volumes
         ], model.id

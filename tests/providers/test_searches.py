@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
 from providers.shipped import offers
+from tollgate.tariff import price_usage
+from tollgate.usage import Usage
 
 
 def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -> None:
@@ -22,3 +29,14 @@ def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -
         "the other endpoint does not serve them (a 404), and an answer would be billed without its search"
     )
     assert all("-search-" in name and offer.model.price.prices["web_search"] > 0 for name, offer in found.items())
+
+
+@pytest.mark.parametrize(("depth", "fee"), [(None, "0.006"), ("low", "0.006"), ("medium", "0.01"), ("high", "0.014")])
+def test_perplexity_takes_a_fee_by_how_much_a_search_brings_in(depth: str | None, fee: str) -> None:
+    [offer] = [offer for offer in offers("perplexity") if offer.model.id == "perplexity/sonar-pro"]
+    asked = {"model": "sonar-pro", "web_search_options": {"search_context_size": depth} if depth else {}}
+    assert offer.own_tariff is not None
+    charge = price_usage(
+        Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.words_of(asked)
+    )
+    assert charge.cost == Decimal(fee)

@@ -68,6 +68,7 @@ class Exchange:
         "tier_sent",
         "upstream_ms",
         "usage",
+        "words",
     )
 
     def __init__(
@@ -115,6 +116,8 @@ class Exchange:
         """The service tier the upstream says it used."""
         self.tier_sent = True
         """Whether what was sent says a service tier, where the caller's request does."""
+        self.words: tuple[str, ...] = ()
+        """Words of what was sent that the prices may ask for."""
         self.settled = False
         self.sealed = False
         self.minters = NOBODY
@@ -134,6 +137,7 @@ class Exchange:
         self.context = None
         self.called = False
         self.tier_sent = True
+        self.words = ()
 
     def pass_over(self) -> None:
         """The route in use cannot carry the request and was not called: it does not count as tried."""
@@ -255,6 +259,8 @@ class Exchange:
         if self.hub_usage is None:
             return no_charge(tariff, self.rates)
         multipliers = self.hub_usage.get("multipliers", ())
+        if self.words:
+            multipliers = (*multipliers, *self.words)
         if usage.others:
             catalog = self.services.runtime.current.catalog
             provider = self.offer.provider if self.offer else ""

@@ -124,7 +124,13 @@ def price() -> Schema:
                 "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, "
                                "in order.",
                 "items": record(
-                    "One tier.", {**counts, "thinking": boolean("Only with thinking on (or off)."), **price_fields()}
+                    "One tier.",
+                    {
+                        **counts,
+                        "thinking": boolean("Only with thinking on (or off)."),
+                        "word": text("Only where the request or its usage says this word (`usage.words`)."),
+                        **price_fields(),
+                    },
                 ),
             },
             "service_tiers": table("Prices by the request's service_tier.", {"$ref": "#/$defs/prices"}),

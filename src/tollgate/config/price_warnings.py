@@ -169,6 +169,7 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
         if (
             mark is None
             or volume.thinking is not None
+            or volume.word is not None
             or volume.min_completion_tokens is not None
             or volume.max_completion_tokens is not None
         ):

@@ -114,21 +114,23 @@ def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -
         problems.append(document.problem(node, "found a tier without a price, wanted at least one", path=path))
     for side in ("prompt", "completion"):
         low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
-        if low is not None and high is not None and low >= high:
+        least = "more than" if side == "prompt" else "at least"  # as `tariff.py` reads them: exclusive, inclusive
+        if low is not None and high is not None and (low >= high if side == "prompt" else low > high):
             problems.append(
                 document.problem(
                     node.entries[f"max_{side}_tokens"],
-                    f"found {high}, wanted more than min_{side}_tokens ({low})",
+                    f"found {high}, wanted {least} min_{side}_tokens ({low})",
                     path=f"{path}.max_{side}_tokens",
                 )
             )
     thinking = row.get("thinking")
     switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
-    if switch is None and all(bound is None for bound in bounds.values()):
+    word = row.text("word") or None
+    if switch is None and word is None and all(bound is None for bound in bounds.values()):
         problems.append(
             document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path)
         )
-    return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, **bounds)
+    return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, word=word, **bounds)
 
 
 def _rows(node: List | None) -> list[tuple[int, Map]]:

@@ -18,6 +18,8 @@ FLAT_PRICES = ("request", "image", "web_search")
 PRICES = TOKEN_PRICES + FLAT_PRICES
 
 VOLUME_BOUNDS = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")
+VOLUME_CONDITIONS = (*VOLUME_BOUNDS, "thinking", "word")
+"""What a row of `volumes` may ask of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Volume:
     min_completion_tokens: int | None = None
     max_completion_tokens: int | None = None
     thinking: bool | None = None
+    word: str | None = None
+    """Only where the request or its usage says this word (`usage.words` of a provider file)."""
 
 
 @dataclass(frozen=True, slots=True)

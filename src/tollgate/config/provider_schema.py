@@ -205,6 +205,10 @@ def _usage() -> Schema:
                 "Hub usage from an answer (`$`, and `$answer_headers` of a whole one) or event, instead of the "
                 "mapping's."
             ),
+            "words": template(
+                "Words of a request as it is sent (`$`) that prices may ask for: `word` of a row of `volumes`, names "
+                "of `multipliers`. One text or a list."
+            ),
         },
     )
 

@@ -67,6 +67,7 @@ class Spoken:
     excludes: frozenset[str]
     read_usage: Template | None
     usage_apart: bool
+    words: Template | None
     unwrap: Template | None
     polling: Polling | None
 
@@ -221,7 +222,7 @@ class _Compiling:
         self, endpoint: Endpoint, headers: Mapping[str, tuple[Node, Template]], query: Mapping[str, Template]
     ) -> Spoken:
         pieces = self.pieces
-        excludes, read = self._usage(endpoint)
+        excludes, read, words = self._usage(endpoint)
         own = endpoint.errors
         mapping = self.mappings.get(endpoint.mapping)
         foreign = mapping is not None and endpoint.mapping not in CLIENT_FORMATS  # a client's own format may just pass
@@ -247,6 +248,7 @@ class _Compiling:
             excludes=excludes,
             read_usage=read,
             usage_apart=reads_beside_usage(self._usage_node(endpoint)),
+            words=words,
             unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
             polling=compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll"),
         )
@@ -254,18 +256,22 @@ class _Compiling:
     def _usage_node(self, endpoint: Endpoint) -> Node | None:
         return endpoint.usage if endpoint.usage is not None else self.provider.usage
 
-    def _usage(self, endpoint: Endpoint) -> tuple[frozenset[str], Template | None]:
+    def _usage(self, endpoint: Endpoint) -> tuple[frozenset[str], Template | None, Template | None]:
         """What the endpoint says of usage, else what the provider says."""
         node = self._usage_node(endpoint)
         if not isinstance(node, Map):
-            return frozenset(), None
-        listed, read = node.get("excludes"), node.get("read")
+            return frozenset(), None, None
+        listed = node.get("excludes")
         excludes = (
             frozenset(str(item.value) for item in listed.items if isinstance(item, Scalar))
             if isinstance(listed, List)
             else frozenset()
         )
-        return excludes, self.pieces.template(read, ("$", "answer_headers")) if read is not None else None
+        read, words = (
+            self.pieces.template(said, names) if (said := node.get(key)) is not None else None
+            for key, names in (("read", ("$", "answer_headers")), ("words", ("$",)))
+        )
+        return excludes, read, words
 
     def _images(
         self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
@@ -344,7 +350,7 @@ class _Compiling:
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, usage_apart=spoken.usage_apart,
-            framing=endpoint.framing,
+            words=spoken.words, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
             encoding=endpoint.encoding, polling=spoken.polling,
             tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,

@@ -75,6 +75,8 @@ class Offer:
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
     usage_apart: bool = False
     """Whether that template looks at more of an event than its `usage`."""
+    words: Template | None = None
+    """Words of a request as it is sent that its prices may ask for."""
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     unwrap: Template | None = None
@@ -104,6 +106,11 @@ class Offer:
         whole = (mapping is None or "response.to_hub" in mapping.sections) and can.get("whole") is not False
         object.__setattr__(self, "streams", streams and not polled)
         object.__setattr__(self, "whole", whole or polled)
+
+    def words_of(self, request: Any) -> tuple[str, ...]:
+        """The words of a request, as it is sent, that its prices may ask for."""
+        said = self.words(request) if self.words is not None else None
+        return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
 
     @property
     def minter(self) -> str:
