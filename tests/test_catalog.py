@@ -68,6 +68,13 @@ def test_volumes_are_rows_as_written():
     assert entry["pricing"]["volumes"] == [{"min_prompt_tokens": 200000, "thinking": False, "prompt": "0.60"}]
 
 
+def test_a_length_that_the_first_route_does_not_know_is_anothers():
+    known = [route("c", priority=2, context=4096), route("d", priority=3, context=9)]
+    routes = [route("a"), route("b", priority=1), *known]
+    assert make_catalog(routes).resolve("acme/large").entry["context_length"] == 4096
+    assert make_catalog(routes[:2]).resolve("acme/large").entry["context_length"] == 0
+
+
 def test_the_first_route_gives_the_entry_and_the_price():
     cheap, dear = price(prompt="1"), price(prompt="2")
     catalog = make_catalog([route("dear", price=dear, priority=1), route("cheap", price=cheap, upstream="x")])

@@ -190,7 +190,10 @@ def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
     facts = routes[0].model
     aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
     tariff = next((offer.own_tariff for offer in routes[0].offers), None)
-    return CatalogModel(name, facts.type, facts, routes, tariff, aliases, model_entry(facts))
+    entry = model_entry(facts)
+    if not facts.context:  # what one provider does not publish, another one may: 0 looks like a limit to clients
+        entry["context_length"] = next((route.model.context for route in routes if route.model.context), 0)
+    return CatalogModel(name, facts.type, facts, routes, tariff, aliases, entry)
 
 
 def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalog:
