@@ -3,8 +3,11 @@
 import asyncio
 import errno
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from support.inprocess import inprocess, replying
 from tollgate.reload import Reloader
@@ -97,6 +100,36 @@ async def test_a_file_that_changed_before_the_first_look_is_noticed(tmp_path):
         assert reloader._as_read() == reloader._stamp()
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "pause"),
+    [
+        ({"a": 9}, {"a": 9, "b": 1}, 0.25),
+        ({"a": 9}, {"a": 10}, 0.25),
+        ({"a": 9}, {"a": 0}, 1.0),
+        ({"a": 9, "b": 1}, {"a": 9}, 1.0),
+    ],
+    ids=["a new one", "longer", "shorter", "gone"],
+)
+async def test_half_a_file_is_given_longer_to_become_whole(monkeypatch, before, now, pause):
+    """Who writes a file over in place makes it shorter first, and what is there so far may well be valid."""
+    paused, reloads = [], []
+    stamps = [frozenset((file, 1 if sizes is before else 2, size) for file, size in sizes.items())
+              for sizes in (before, now)]
+
+    async def sleep(seconds):
+        paused.append(seconds)
+
+    async def reload():
+        reloads.append(True)
+
+    reloader = Reloader(LONG_AGO, None)
+    monkeypatch.setattr("tollgate.reload.asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
+    monkeypatch.setattr(reloader, "_stamp", lambda: stamps[1])
+    monkeypatch.setattr(reloader, "reload", reload)
+    assert await reloader._look(stamps[0]) == stamps[1]
+    assert (paused, reloads) == ([pause], [True])
+
+
 async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, monkeypatch):
     """A gateway that was started in an empty folder looks for what `tollgate init`, or a person, puts there later."""
     monkeypatch.chdir(tmp_path)
@@ -138,17 +171,17 @@ async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
 
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
-    reloader, reloaded = Reloader(LONG_AGO, None), asyncio.Event()
+    reloader, reloaded, written = Reloader(LONG_AGO, None), asyncio.Event(), frozenset({("a.yaml", 1, 9)})
     looks = iter([
         OSError(errno.EMFILE, "Too many open files"),
         frozenset(),
         OSError(errno.EMFILE, "Too many open files"),
-        frozenset({1}),
+        written,
         OSError(errno.EMFILE, "Too many open files"),
     ])
 
     def look():
-        seen = next(looks, frozenset({1}))
+        seen = next(looks, written)
         if isinstance(seen, OSError):
             raise seen
         return seen
@@ -207,6 +240,21 @@ async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplo
         assert [line for line in caplog.messages if line.startswith("providers that")][1:] == [
             "providers that are gone with their files: acme", "providers that came on: keyed"]
     assert "canary" not in caplog.text
+
+
+async def test_a_reload_warns_of_models_that_go_and_only_of_what_is_new(tmp_path, caplog):
+    ago = ACME.replace("up-1,", 'up-1, retires: "2026-01-01",')
+    async with inprocess(tmp_path, providers={"acme": ago, "other": ACME.replace("acme", "other")}) as here:
+        assert (await here.opened.reloader.reload()).ok
+        (tmp_path / "providers" / "other.yaml").write_text(ago.replace("acme", "other"))
+        assert (await here.opened.reloader.reload()).ok
+        # as read when its day had not come: its file is the same, but the day has passed
+        loaded = here.services.runtime.current.loaded
+        here.services.runtime.current = replace(here.services.runtime.current, loaded=replace(loaded, read_at=0.0))
+        assert (await here.opened.reloader.reload()).ok
+    warned = [line.partition("which has passed: ")[2] for line in caplog.messages if "2026-01-01" in line]
+    assert warned == [f"{name} withdraws this model (move its callers, then take it out; or write the new date)"
+                      for name in ("other", "acme", "other")]
 
 
 async def test_a_reload_takes_the_minimum_of_credits_and_names_what_only_a_start_takes(tmp_path, caplog):

@@ -20,6 +20,7 @@ from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
 from tollgate.config.load import Document, List, Map, Mark, Problem, read_text
 from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import unpriced_warnings
+from tollgate.config.retirement import retirement_warnings
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -31,6 +32,11 @@ Stamp = frozenset[tuple[str, int, int]]
 
 _LOOK_SECONDS = 1.0
 """How often files are looked at; a stat of some fifty files costs well under a millisecond."""
+_SETTLED_SECONDS = 0.25
+"""What a changed file must stay like before it is read: its writer may not be done."""
+_SETTLED_SHORTER_SECONDS = 1.0
+"""The same where one is shorter or gone: half of a file that is written over in place may well be valid, and would
+take models away until the other half is there."""
 
 
 @dataclass(slots=True)
@@ -98,7 +104,7 @@ class Reloader:
         now = await asyncio.to_thread(self._stamp)
         if now == seen:
             return seen
-        await asyncio.sleep(_LOOK_SECONDS / 4)
+        await asyncio.sleep(_SETTLED_SHORTER_SECONDS if _less(seen, now) else _SETTLED_SECONDS)
         if await asyncio.to_thread(self._stamp) != now:
             return seen
         await self.reload()
@@ -120,8 +126,15 @@ class Reloader:
         ]
         # a provider whose file says the same is the same object
         changed = [(old, new) for old, new in changed if old is not new]
-        said = {*before.loaded.warnings, *unpriced_warnings(old for old, _ in changed if old is not None)}
-        for warning in (*loaded.warnings, *unpriced_warnings(new for _, new in changed)):
+        said = {
+            *before.loaded.warnings,
+            *unpriced_warnings(old for old, _ in changed if old is not None),
+            *retirement_warnings(
+                before.gateway.providers.values(), datetime.fromtimestamp(before.loaded.read_at, UTC).date()
+            ),
+        }
+        coming = retirement_warnings(loaded.gateway.providers.values())  # of all: days pass for those unchanged, too
+        for warning in (*loaded.warnings, *unpriced_warnings(new for _, new in changed), *coming):
             if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
@@ -161,6 +174,12 @@ class Reloader:
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+def _less(before: Stamp, now: Stamp) -> bool:
+    """Whether a file is shorter than before, or gone."""
+    sizes = {file: size for file, _, size in now}
+    return any(size > sizes.get(file, -1) for file, _, size in before)
 
 
 def _check_own_files(before: Gateway, now: Gateway) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tollgate.config.build import load_gateway
 from tollgate.config.retirement import retirement_warnings
+from tollgate.errors import ConfigErrors
 
 TODAY = date(2026, 11, 23)
 FILE = """
@@ -33,12 +34,21 @@ def _warned(tmp_path, *dates, environ=None):
         ("2026-11-24", "in 1 day"),
         ("2026-12-23", "in 30 days"),
         ("2026-12-24", None),
-        ("2026-02-31", None),
     ],
 )
 def test_a_model_that_is_gone_or_goes_within_a_month_is_warned_of(tmp_path, retires, when):
     message = f"found {retires}, {when}: acme withdraws this model"
     assert _warned(tmp_path, retires) == ([("warning", "models.acme/m0.retires", message)] if when else [])
+
+
+@pytest.mark.parametrize("day", ["2026-02-31", "2027-02-29", "2026-11-31"])
+def test_a_day_that_no_calendar_has_is_refused(tmp_path, day):
+    with pytest.raises(ConfigErrors) as caught:
+        _warned(tmp_path, day)
+    [problem] = caught.value.problems
+    assert problem.render(source=False).endswith(
+        f'acme.yaml:7:35: models.acme/m0.retires: found "{day}", wanted a day that the calendar has'
+    )
 
 
 def test_nobody_is_warned_of_models_of_a_provider_that_is_off(tmp_path):

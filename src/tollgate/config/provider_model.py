@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of
@@ -73,8 +74,19 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         tags=at.texts("tags"),
         input_schema=_input_schema(reading, at, path),
         image=_image(at, mark) if image else None,
-        retires=at.text("retires"),
+        retires=_retires(reading, at, path),
     )
+
+
+def _retires(reading: Reading, at: Fields, path: str) -> str:
+    """The day of withdrawal, if there is one; one that its month does not have is a problem."""
+    day, node = at.text("retires"), at.get("retires")
+    if day and node is not None:
+        try:
+            date.fromisoformat(day)
+        except ValueError:
+            reading.say(node, f'found "{day}", wanted a day that the calendar has', f"{path}.retires")
+    return day
 
 
 def _priority(provider: Provider, name: str, upstream: str) -> int:

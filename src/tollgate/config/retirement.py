@@ -39,9 +39,8 @@ def _of(provider: Provider, today: date) -> Iterator[Problem]:
 
 
 def _days_left(model: Model, today: date) -> int | None:
-    """Days until its withdrawal, negative after it; None when it has no date, one far off, or one of no calendar."""
-    try:
-        days = (date.fromisoformat(model.retires) - today).days
-    except ValueError:
+    """Days until its withdrawal, negative after it; None when it has no date, or one far off."""
+    if not model.retires:
         return None
+    days = (date.fromisoformat(model.retires) - today).days
     return days if days <= _NEAR_DAYS else None
