@@ -6,6 +6,7 @@ Screenshots in light, dark and on a phone are kept in ci-artifacts/ for people t
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -177,6 +178,22 @@ def test_an_answer_is_shown_while_it_is_written(chromium, running):
     page.wait_for_selector("[data-text].failed")
     assert "overloaded" in page.locator("[data-text]").inner_text()
     assert all("503" in line or "500" in line for line in said)
+
+
+def test_an_answer_in_parts_is_shown_as_its_text(chromium, running):
+    page, _ = signed_in(chromium, running, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
+    deltas = [
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]}]},
+        {"content": [{"type": "text", "text": "so "}, {"type": "text", "text": "good"}, {"type": "reference"}]},
+        {"content": None, "refusal": ", but no"},
+    ]
+    events = "".join(f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n" for delta in deltas)
+    page.route("**/try/stream", lambda route: route.fulfill(content_type="text/event-stream", body=events))
+    page.get_by_label("Message").fill("hi")
+    page.get_by_role("button", name="Send").click()
+    eventually(lambda: page.locator("[data-text]").inner_text() == "so good, but no")
+    assert page.locator("[data-reasoning-text]").text_content() == "so far"
 
 
 def test_everything_works_without_scripts(chromium, running):

@@ -352,8 +352,21 @@ async def test_a_try_that_fails_says_why(here, alice, fields, status, told):
     assert told in streamed.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("choices", [[], [{"index": 0, "message": None, "finish_reason": "content_filter"}]])
-async def test_a_try_without_an_answer_in_it_shows_what_it_cost(tmp_path, choices):
+PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]}, {"type": "text", "text": "so good"}, 7]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        pytest.param(None, None, id="no choice"),
+        pytest.param({"message": None, "finish_reason": "content_filter"}, None, id="no message"),
+        pytest.param({"message": {"content": PARTS}}, ("so far", "so good"), id="parts"),
+        pytest.param({"message": {"content": None, "refusal": "I will not"}}, (None, "I will not"), id="a refusal"),
+        pytest.param({"message": {"content": {"a": 1}, "reasoning": ["b"]}}, (None, ""), id="what is no text"),
+    ],
+)
+async def test_a_try_shows_what_is_text_of_an_answer_and_what_it_cost(tmp_path, message, shown):
+    choices = [] if message is None else [{"index": 0, **message}]
     acme = """
 provider: acme
 speaks: chat
@@ -367,6 +380,10 @@ models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000, currenc
         key = here.services.ledger.find_key(await alice.make_key())
         reply = await alice.post("/try", page="/try", key=key.id, model="acme/one", prompt="hi")
         assert reply.status_code == 200 and "7 tokens in, 0 out" in text_of(reply)
+        thought, written = shown or (None, "")
+        assert f" data-text>{written}</div>" in reply.text
+        assert ("<details data-reasoning>" in reply.text) == (thought is not None)
+        assert f" data-reasoning-text>{thought or ''}</div>" in reply.text
 
 
 async def test_the_limits_of_a_key_hold_for_a_try(here, alice):

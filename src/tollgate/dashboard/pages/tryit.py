@@ -41,10 +41,15 @@ async def answer(visit: Visit) -> Response:
         return await _form(visit, visit.form, problem=public_message(error), status=error.status)
     said = orjson.loads(reply.body)
     headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
+    message = _message(said)
     return await _form(
         visit,
         visit.form,
-        said=_message(said),
+        said={
+            "text": _text(message.get("content")) or _text(message.get("refusal")),
+            "reasoning": _text(message.get("reasoning") or message.get("reasoning_content"))
+            or _text(message.get("content"), "thinking"),
+        },
         usage=said.get("usage") or {},
         headers=headers,
         request_id=inbound.request_id,
@@ -56,6 +61,15 @@ def _message(answer: dict[str, Any]) -> dict[str, Any]:
     choice = next(iter(answer.get("choices") or ()), None)
     message = choice.get("message") if isinstance(choice, dict) else None
     return message if isinstance(message, dict) else {}
+
+
+def _text(said: Any, kind: str = "text") -> str:
+    """What stands in a text, or in the parts of this kind of a list: [{"type": "thinking", "thinking": [{"type":
+    "text", "text": "hm"}]}, {"type": "text", "text": "hi"}] -> "hi", or "hm". `static/dashboard.js` reads alike."""
+    if isinstance(said, str):
+        return said if kind == "text" else ""
+    parts = [part for part in said if isinstance(part, dict)] if isinstance(said, list) else []
+    return "".join(_text(part.get(kind)) for part in parts if part.get("type", "text") == kind)
 
 
 async def stream(visit: Visit) -> Response:

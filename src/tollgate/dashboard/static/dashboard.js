@@ -51,6 +51,12 @@ for (const plot of all(".plot svg")) {
   plot.addEventListener("pointerleave", () => { tip.hidden = true; });
 }
 
+// What stands in a text, or in the parts of this kind of a list: some providers write answers as lists of parts.
+const words = (said, kind = "text") => {
+  if (typeof said === "string") return kind === "text" ? said : "";
+  return Array.isArray(said) ? said.filter((part) => (part?.type ?? "text") === kind).map((part) => words(part?.[kind])).join("") : "";
+};
+
 // Try it: show the answer while it is written.
 const form = document.querySelector("form[data-stream]");
 if (form) {
@@ -101,9 +107,11 @@ if (form) {
           if (chunk.error) { fail(chunk.error.message); continue; }
           if (chunk.usage) usage = chunk.usage;
           const delta = chunk.choices?.[0]?.delta ?? {};
-          if (!first && (delta.content || delta.reasoning)) first = performance.now() - began;
-          if (delta.reasoning) { part("reasoning").hidden = false; part("reasoning-text").append(delta.reasoning); }
-          if (delta.content) text.append(delta.content);
+          const thought = words(delta.reasoning || delta.reasoning_content) || words(delta.content, "thinking");
+          const written = words(delta.content) || words(delta.refusal);
+          if (!first && (written || thought)) first = performance.now() - began;
+          if (thought) { part("reasoning").hidden = false; part("reasoning-text").append(thought); }
+          if (written) text.append(written);
         }
         say();
       }
