@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from support.inprocess import inprocess, replying
+from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages.usage import RANGES
 from tollgate.ledger import UsageRow
 from tollgate.reports import bucket_starts
@@ -319,6 +320,22 @@ async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, ali
     )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
     assert here.services.ledger.spent("alice") > 0
+
+
+async def test_of_many_keys_some_are_shown_and_all_are_found(here, alice):
+    assert 'type="search"' not in (await alice.get("/keys")).text
+    made = [await here.services.ledger.create_key("alice", f"Bot {number}") for number in range(MOST + 1)]
+    oldest = made[0][0].id
+    for listed in ("/keys", "/try"):
+        page = (await alice.get(listed)).text
+        assert oldest not in page and made[-1][0].id in page, listed
+    assert f"{MOST} of {MOST + 1} keys" in text_of(await alice.get("/keys"))
+    found = (await alice.get("/keys?q=bot%200")).text
+    assert oldest in found and made[-1][0].id not in found and 'value="bot 0"' in found
+    none = text_of(await alice.get("/keys?q=<none>"))
+    assert "No key of this account has <none> in its name." in none
+    tried = await alice.post("/try", page="/try", key=oldest, model="sandbox/echo", prompt="hi")
+    assert f'value="{oldest}" selected' in tried.text and "You said: hi" in text_of(tried)
 
 
 async def test_a_try_streams(here, alice):

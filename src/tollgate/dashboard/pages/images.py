@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from starlette.responses import PlainTextResponse, Response
 
+from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.fetch import fetch_inline, media_type
@@ -95,8 +96,9 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
     return visit.render(
-        "images.html", status=status, made=made, running=running, models=models, keys=await visit.active_keys(),
-        problem=problem, form=visit.form, once=secrets.token_urlsafe(12), prompt_of=_prompt_of,
+        "images.html", status=status, made=made, running=running, models=models,
+        keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views, problem=problem, form=visit.form,
+        once=secrets.token_urlsafe(12), prompt_of=_prompt_of,
     )
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from tollgate import accounts
 from tollgate.accounts import KeyForm, KeyView
 from tollgate.catalog import access_of, may_use
+from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, NotFound
@@ -75,13 +76,10 @@ async def _mine(visit: Visit) -> KeyView:
 
 
 async def _list(visit: Visit, form: KeyForm, error: BadRequest | None = None) -> Response:
-    views = await accounts.key_views(visit.ledger, visit.me.id)
-    order = {"active": 0, "expired": 1, "revoked": 2}
-    views.sort(key=lambda view: (order[view.state], -view.key.created_at.timestamp()))
     return visit.render(
         "keys.html",
         status=400 if error else 200,
-        views=views,
+        keys=key_list(await accounts.key_views(visit.ledger, visit.me.id), visit.query["q"]),
         form=form,
         error=error,
         once=secrets.token_urlsafe(12),

@@ -7,6 +7,7 @@ import secrets
 from starlette.responses import Response
 
 from tollgate import accounts as service
+from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound
@@ -86,7 +87,8 @@ async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = 
     view = await service.account_view(visit.ledger, name)
     _, chart = await spent_by_day(visit, Filters(account=name))
     return visit.render(
-        "one_account.html", status=400 if error else 200, view=view, keys=await service.key_views(visit.ledger, name),
+        "one_account.html", status=400 if error else 200, view=view,
+        keys=key_list(await service.key_views(visit.ledger, name), visit.query["q"]),
         grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60,
         form=visit.form, once=secrets.token_urlsafe(12),
     )

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tollgate.catalog import access_of, may_use
 from tollgate.completions import complete
+from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.http import ClientGone, Responder
@@ -153,14 +154,16 @@ async def _form(
     status: int = 200, request_id: str = "",
 ) -> Response:
     active = await visit.active_keys()
+    accesses = {access_of(view.key) for view in active}
     catalog = visit.services.runtime.current.catalog
     usable = [
         model.id
         for model in catalog.models.values()
-        if model.type == "chat" and any(may_use(access_of(view.key), model) for view in active)
+        if model.type == "chat" and any(may_use(access, model) for access in accesses)
     ]
     chosen = catalog.resolve(form["model"])
     return visit.render(
-        "try.html", status=status, form=form, keys=active, models=usable, chosen=chosen.id if chosen else "", said=said,
-        usage=usage, headers=headers or {}, problem=problem, request_id=request_id,
+        "try.html", status=status, form=form, keys=key_list(active, chosen=form["key"]).views, models=usable,
+        chosen=chosen.id if chosen else "", said=said, usage=usage, headers=headers or {}, problem=problem,
+        request_id=request_id,
     )
