@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgate.errors import UpstreamFailed
-from tollgate.sse import Decoder, Event, encode
+from tollgate.sse import Decoder, Event, encode, in_lines
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -129,6 +129,15 @@ def test_an_encoded_event_reads_back(data: bytes, name: str | None) -> None:
 def test_a_line_break_in_data_cannot_forge_an_event() -> None:
     assert facts(encode(b"a\n\nevent: x\r\ndata: b\n")) == [(None, b"a\n\nevent: x\ndata: b\n")]
     assert facts(encode(b"a\r\revent: x")) == [(None, b"a\n\nevent: x")]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from('a\\"é\u2027\u2028\u2029\u202a\x84\x85\n'), max_size=12))
+def test_events_of_json_are_lines_for_every_reader(text: str) -> None:
+    """httpx's `iter_lines` and Swift's `lines` break lines at these, too, and half a JSON text is an error."""
+    raw = in_lines(encode(json.dumps({text: text}, ensure_ascii=False).encode()))
+    assert raw.decode().splitlines() == [raw.decode()[:-2], ""]
+    assert [json.loads(event.data) for event in decode(raw)] == [{text: text}]
 
 
 def test_a_comment_is_an_event_without_data() -> None:

@@ -21,6 +21,8 @@ BOM = b"\xef\xbb\xbf"
 """A byte order mark, which may stand before the first event and belongs to none."""
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")
+_BREAKS_ELSEWHERE = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+"""Line and paragraph separator, next line: in UTF-8, and as JSON may write them in a text."""
 _KNOWN_NAMES = 256
 _MOST_LINES = 100_000
 """Of one event; as many take a tenth of a second, in which nobody else is served."""
@@ -253,3 +255,17 @@ def encode(data: bytes, name: str | None = None) -> bytes:
     if name is None:
         return b"data: %b\n\n" % data
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+
+def in_lines(events: bytes) -> bytes:
+    """Events of JSON with U+2028, U+2029 and U+0085 written as escapes, which means the same.
+
+    No line of an event stream ends there, but what many clients read lines with says so (`iter_lines` of httpx, `lines`
+    of Swift's URLSession, Python's `splitlines`): they would try to parse the half of an event.
+    """
+    if events.isascii():
+        return events
+    for raw, escape in _BREAKS_ELSEWHERE:
+        if raw in events:
+            events = events.replace(raw, escape)
+    return events

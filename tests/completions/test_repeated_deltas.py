@@ -72,6 +72,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
     )
     stage = ConvertedStream(exchange, offer)
     out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(estimated=False)
+    assert len(out.decode().splitlines()) == out.count(b"\n")  # also for who breaks lines where Unicode does
     return [
         (event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data))
         for event in Decoder().feed(out)

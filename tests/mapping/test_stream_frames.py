@@ -13,7 +13,7 @@ from tollgate.mapping.stream_frames import is_steady
 
 AWKWARD = [
     'say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600",
-    " ",
+    " ", "one\u2028two\u2029three\x85four",
 ]
 
 
