@@ -111,6 +111,11 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
             "(another name, such as `picture`, read as $job.picture)"),
         ),
         ("images:\n", "images:\n  prepare: {when: $input.image}\n", "acme.yaml:3:12: images.prepare: found no `call`"),
+        (
+            "models:\n",
+            "examples: [{of: images.poll.call, with: {jbo: {id: 1}}, expect: GET x}]\nmodels:\n",
+            "example `images.poll.call`: unknown key `jbo` in `with` (did you mean `job`?)",
+        ),
         ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
         ("result: {status: $.status}", "result: {$match: x}", "acme.yaml:9:"),
         (
@@ -185,6 +190,7 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         "host with a path",
         "an id before the job",
         "a step without its call",
+        "an unknown name in an example",
         "unknown name",
         "half a choice",
         "unknown key",

@@ -332,6 +332,7 @@ def test_an_example_that_holds_is_silent(example):
         ("{of: reqest, given: {}, expect: {}}", "did you mean `request`"),
         ("{of: request, expect: {}}", "an example has `given`"),
         ("{of: request, given: {}, expect: {}, wiht: {}}", "unknown key `wiht`"),
+        ("{of: request, given: {b: 1}, expect: {b: 1}, with: {vars: {x: 1}}}", "unknown key `vars` (one of model, "),
         ("{of: request, given: {}, expect: {}, with: {model: acme/lrage}}", "no model `acme/lrage`"),
         ("{of: request, given: {}, expect: {}, with: {protocol: messages}}", "does not speak `messages`"),
         ("{of: errors, given: {status: 500, body: {}}, expect: {verdict: stop}}", '- "verdict": "stop"'),

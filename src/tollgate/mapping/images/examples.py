@@ -16,8 +16,9 @@ from tollgate.errors import TollgateError
 from tollgate.mapping.images.offer import ImageOffer
 from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import show
-from tollgate.wording import clipped
+from tollgate.wording import clipped, nearest
 
+_WITH = ("input", "job", "http", "vars", "model")
 PARTS = ("call", "body", "headers", "result")
 
 
@@ -42,6 +43,11 @@ def _run(provider: Provider, node: Map, of: str, by_model: dict[str, ImageOffer]
     document = provider.document
     example: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
     name = str(example.get("name") or of)
+    more = node.get("with")
+    for key, mark in more.keys.items() if isinstance(more, Map) else ():
+        if key not in _WITH:
+            hint = nearest(key, _WITH) or f"one of {', '.join(_WITH)}"
+            return document.problem(mark, f"example `{name}`: unknown key `{key}` in `with`", hint=hint)
     offer = by_model.get(example["model"]) if "model" in example else next(iter(by_model.values()), None)
     if offer is None:
         return document.problem(

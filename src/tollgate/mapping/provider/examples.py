@@ -32,6 +32,7 @@ from tollgate.wording import clipped, nearest
 
 KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
+_WITH = ("model", "protocol", "can", "request", "headers", "http", "secret")
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
 
@@ -56,6 +57,11 @@ def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
     of = plain(of_node) if of_node is not None else None
     if is_image_example(of):
         return problems
+    more = node.get("with")
+    for key, mark in more.keys.items() if isinstance(more, Map) else ():
+        if key not in _WITH:
+            hint = nearest(key, _WITH) or f"one of {', '.join(_WITH)}"
+            problems.append(document.problem(mark, f"unknown key `{key}`", path=f"{path}.with", hint=hint))
     if of not in KINDS_OF_EXAMPLE:
         known = ", ".join((*KINDS_OF_EXAMPLE, "images.submit.body, ..."))
         return [
