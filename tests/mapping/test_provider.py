@@ -277,6 +277,21 @@ def test_an_address_that_misses_a_value_names_it():
         compiled(text)
 
 
+@pytest.mark.parametrize(
+    ("value", "raw", "said"),
+    [
+        ("sk-canary/12345678", "", "found \"[secret]/chat\", wanted an address like https://api.example/v1"),
+        ("sk-canary/12345678", " | raw", "found \"[secret]/chat\", wanted an address like https://api.example/v1"),
+        ("http://127.0.0.1:9000", "", "https://api.example/v1 (what stands in braces is escaped: {{ $vars.x | raw }})"),
+    ],
+)
+def test_an_address_that_is_none_shows_no_secret_and_says_what_escapes(value, raw, said):
+    text = SMALL.replace("https://api.acme.example/v1", f'"{{{{ $vars.base{raw} }}}}"') + "vars: {base: $secret.BASE}\n"
+    with pytest.raises(ConfigErrors) as errors:
+        compiled(text, secrets={"ACME_KEY": "k", "BASE": value})
+    assert said in str(errors.value).replace("/chat/completions", "/chat") and "canary" not in str(errors.value)
+
+
 def test_no_secret_is_part_of_a_message_about_a_mistake():
     with pytest.raises(ConfigErrors) as errors:
         compiled(SMALL + "request: [{dorp: [x]}]\n", secrets={"ACME_KEY": "sk-canary"})

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tollgate.addresses import with_query
 from tollgate.config.load import Node
+from tollgate.config.secrets import Secrets
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
 
 if TYPE_CHECKING:
     from tollgate.mapping.provider.compile import Spoken
+
+_ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
+"""An address out of a variable, as a part of a path is written."""
 
 
 def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
@@ -33,7 +38,9 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
             pieces.mistake(node, f"the address is incomplete for {facts['id']}: {why}", where)
             return None
         if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            pieces.mistake(node, f'found "{str(address)[:80]}", wanted an address like https://api.example/v1', where)
+            found = Secrets({name: text for name, text in pieces.secrets.items() if text}).redact(str(address))[:80]
+            hint = "what stands in braces is escaped: {{ $vars.x | raw }}" if _ESCAPED.match(str(address)) else ""
+            pieces.mistake(node, f'found "{found}", wanted an address like https://api.example/v1', where, hint)
             return None
         return with_query(address, query)
 
