@@ -1,6 +1,8 @@
 """Native streams: bytes pass, usage joins the finishing chunk, every end is told."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage
 from tollgate.completions.native_stream import ChatStream, PlainStream, last_sequence
+from tollgate.completions.route_events import Reframed
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder
 
@@ -230,3 +233,17 @@ def test_any_way_to_write_json_is_understood(space):
 )
 def test_the_last_sequence_number_is_read_of_what_was_sent(sent, last):
     assert last_sequence(sent) == last
+
+
+@pytest.mark.parametrize("ascii", [True, False])
+def test_events_written_anew_are_lines_for_every_reader(ascii: bool) -> None:
+    """Their own upstream's escapes are gone once they were read; a reader of lines would cut them in two."""
+    offer: Any = SimpleNamespace(
+        framing="ndjson", inner=None, unwrap=None, stream_edits=None, model_facts={}, can={},
+        errors=SimpleNamespace(may_match=lambda _: False),
+    )
+    events = [chunk({"content": text}) for text in ("a", "one\u2028two\u2029three\x85four", "b")]
+    stream = Reframed(offer, "chat")
+    raw = b"".join(stream.feed(json.dumps(event, ensure_ascii=ascii).encode() + b"\n") for event in events)
+    raw += stream.finish()
+    assert [json.loads(line[6:]) for line in raw.decode().splitlines() if line] == events

@@ -152,4 +152,4 @@ class Reframed:
         if self._events.done and not self._ended:
             self._ended = True
             out.append(sse.encode(b"[DONE]"))
-        return b"".join(out)
+        return sse.in_lines(b"".join(out))
