@@ -6,6 +6,7 @@ import json
 import pytest
 
 from support.inprocess import SSE, inprocess
+from support.usage_files import rows_by_id
 
 PROVIDER = """
 provider: {name}
@@ -26,6 +27,7 @@ class Service:
 
     def __init__(self, name: str) -> None:
         self.name, self.seen, self.down, self.kind = name, [], False, "reasoning"
+        self.down_without = False
 
     async def __call__(self, method, path, headers, body):
         asked = json.loads(body)
@@ -33,7 +35,7 @@ class Service:
         answer = {"id": "resp_1", "object": "response", "status": "completed", "store": False, "usage": USAGE}
         carried = [each["encrypted_content"] for each in asked["input"] if "encrypted_content" in each]
         foreign = [each for each in carried if not each.startswith(self.name)]
-        status = 500 if self.down else 400 if foreign else 200
+        status = 500 if self.down or self.down_without and not carried else 400 if foreign else 200
         said = self._events(answer) if asked.get("stream") and status == 200 else [json.dumps(
             {"error": {"code": "invalid_encrypted_content", "message": "could not be verified"}} if status != 200
             else {**answer, "output": [self._item("whole")]}).encode()]
@@ -111,7 +113,7 @@ async def test_those_who_share_their_keys_are_sent_it(tmp_path):
         await here.post("/v1/responses", {**ASK, "input": history()})
         a.down = True
         await here.post("/v1/responses", {**ASK, "input": history("a whole")})
-        assert b.seen[-1]["input"] == history("a whole")
+        assert b.seen[0]["input"] == history("a whole")
 
 
 async def test_a_compacted_past_goes_to_who_can_read_it_and_is_refused_where_nobody_can(tmp_path):
@@ -129,3 +131,33 @@ async def test_a_compacted_past_goes_to_who_can_read_it_and_is_refused_where_nob
         refused = await here.post("/v1/responses", {**ASK, "model": "acme/two", "input": past})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input") and not b.seen
         assert "compaction item that no provider of acme/two can read" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("alone", [False, True], ids=["two services", "one service"])
+async def test_what_a_client_had_elsewhere_is_left_out_once_it_cannot_be_read(tmp_path, stream, alone):
+    a, b, gateway = two(tmp_path, can="" if alone else "signatures_of: b")
+    async with gateway as here:
+        ask = {**ASK, "stream": stream, "input": history("z before", "a before")}
+        answered = await here.post("/v1/responses", ask)
+        assert (answered.status_code, answered.headers["x-tollgate-dropped"]) == (200, LOST)
+        assert [each["input"] for each in a.seen] == [ask["input"], history()] and not b.seen
+        assert (answered.headers["x-tollgate-attempts"], answered.headers["x-tollgate-provider"]) == ("2", "a")
+        [row] = (await rows_by_id(here, tmp_path)).values()
+        [earlier] = json.loads(row["earlier_attempts"])
+        assert (row["outcome"], earlier["provider"], earlier["error"]) == ("ok", "a", "upstream_rejected")
+
+
+async def test_a_route_that_still_cannot_read_it_is_asked_twice_at_most_and_the_next_ones_get_their_turn(tmp_path):
+    a, b, gateway = two(tmp_path)
+    async with gateway as here:
+        past = history("z before", kind="compaction")
+        refused = await here.post("/v1/responses", {**ASK, "input": past})
+        assert refused.status_code == 400 and len(a.seen) == 1, "a past cannot be left out"
+        both = [*history("z thought"), *past]
+        refused = await here.post("/v1/responses", {**ASK, "input": both})
+        assert refused.status_code == 400 and [each["input"] for each in a.seen[1:]] == [both, [*history(), *past]]
+        a.down_without = True
+        answered = await here.post("/v1/responses", {**ASK, "input": history("z before")})
+        assert answered.status_code == 200 and [each["input"] for each in b.seen] == [history()]
+        assert answered.headers["x-tollgate-attempts"] == "3"

@@ -4,24 +4,32 @@ Only the service that encrypted an item can read it; any other of the same forma
 passes as it came, so nothing marks whose it is. The register of minted ids therefore remembers it (where providers of
 more than one such service are configured): when a conversation goes on elsewhere, after a failover or because its
 client chose another model, reasoning that cannot be read there is left out, as in a converted request. A compacted past
-cannot be left out: it goes to those who can read it.
+cannot be left out: it goes to those who can read it. What a client was handed elsewhere nobody here knows; it is sent
+as it is, and left out once a provider has said that it cannot read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest
+from tollgate.errors import BadRequest, UpstreamError, UpstreamRejected
 from tollgate.mapping.seal import unseal
 from tollgate.routing import Offer
 from tollgate.services import Inbound, Services
+
+if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
 
 DIALECT = "responses"
 FIELD = "encrypted_content"
 _MARK = f'"{FIELD}"'
 COMPACTION = "compaction"
 NOBODY: Mapping[str, str] = {}
+_UNREADABLE = "invalid_encrypted_content"
+"""The format's code for what its service did not encrypt, or can no longer read."""
+_ELSEWHERE = "\0"
+"""Stands for who encrypted that; nobody's `Offer.minter`."""
 
 
 def encrypted_in(items: Any) -> dict[str, str]:
@@ -65,3 +73,18 @@ def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any
             param="input",
         )
     return able
+
+
+def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
+    """Whether a native request that ended in `error` may be sent once more, without the encrypted reasoning that its
+    provider could not read; the exchange then knows what to leave out. A client would send it for ever."""
+    if not isinstance(error, UpstreamRejected) or error.upstream_code != _UNREADABLE:
+        return False
+    if not exchange.native or exchange.inbound.dialect != DIALECT:
+        return False
+    found = encrypted_in(exchange.body.get("input"))
+    unread = {text: _ELSEWHERE for text, kind in found.items() if kind == "reasoning"}
+    if not unread or all(exchange.minters.get(text) == _ELSEWHERE for text in unread):
+        return False
+    exchange.minters = {**exchange.minters, **unread}
+    return True

@@ -6,6 +6,7 @@ What an upstream's failure means for the next route is `mapping/provider/errors.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.minters import goes_without_unreadable
 from tollgate.errors import (
     BadRequest,
     InternalError,
@@ -35,15 +37,21 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     A route that cannot carry the request (`once` raises `BadRequest` and has not called it) is passed over: another
     format may have a place for what it has none for, and it says nothing about a request that failed elsewhere.
 
+    A route that could not read the encrypted reasoning of a conversation that began elsewhere is asked once more,
+    without it.
+
     Raises the error to tell when none did: at once when the provider finds the request itself at fault, since no other
     route can help; else the worst failure of those that were called; the refusal where none was.
     """
     metrics = exchange.services.metrics
+    most = exchange.services.runtime.current.gateway.retry.attempts
+    waiting = deque(offers)
     errors: list[UpstreamError] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
     called = offers[0]
-    for offer in offers:
+    while waiting:
+        offer = waiting.popleft()
         exchange.attempts += 1
         began = exchange.inbound.elapsed_ms()
         try:
@@ -61,15 +69,23 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
             return answered
         called = offer
         metrics.attempts[offer.provider, error.code] += 1
+        again = final and exchange.attempts < most and goes_without_unreadable(exchange, error)
         if final:
             exchange.services.health.rejected(offer.route, offer.provider)
-            errors = [error]
-            break
-        exchange.route_failed(error)
+            if not again:
+                errors = [error]
+                break
+        else:
+            exchange.route_failed(error)
+            errors.append(error)
         exchange.failed.append(
             failed_attempt(offer.provider, offer.model.upstream, error, exchange.inbound.elapsed_ms() - began)
         )
-        errors.append(error)
+        if again:
+            waiting.appendleft(offer)
+            while len(waiting) > most - exchange.attempts:
+                waiting.pop()
+            exchange.last_attempt = exchange.attempts + len(waiting)
     if exchange.offer is not called:
         exchange.attempt(called)  # the row is about the route whose error is told
     try:
