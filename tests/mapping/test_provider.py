@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from mapping.provider_files import SMALL, compiled, config, offer
+from mapping.support import document
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import Context
+from tollgate.mapping import Context, compile_mapping
 from tollgate.mapping.provider import compile_provider, run_provider_examples
 
 RICH = """
@@ -275,6 +276,24 @@ def test_an_address_that_misses_a_value_names_it():
     )
     with pytest.raises(ConfigErrors, match=r"the address is incomplete for acme/large: `\$vars.host` has no value"):
         compiled(text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "warned"),
+    [
+        ("{status: 200, when: $.code != 0}", True),
+        ("{when: not $.choices}", True),
+        ("{status: 200, when: $.code is present and $.code != 0}", False),
+        ("{status: 400, when: $.code != 0}", False),
+        ("{status: 200, when: $.code > 0}", False),
+    ],
+)
+def test_an_error_rule_that_events_would_fall_under_is_warned_of(rule, warned):
+    """`!=` with what is absent is true, and a stream's events say less than a whole answer."""
+    chat = compile_mapping(document("mapping: chat\nstream: {to_hub: {always: []}}\n", "mappings/chat.yaml"))
+    text = SMALL + f"errors: {{rules: [{rule.replace('}', ', verdict: next}')}]}}\n"
+    found = [warning.message for warning in compiled(text, mappings={"chat": chat}).warnings]
+    assert [message.startswith("this holds where what it looks at is absent") for message in found] == [True] * warned
 
 
 @pytest.mark.parametrize(

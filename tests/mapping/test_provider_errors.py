@@ -306,6 +306,9 @@ def test_an_error_is_read_in_any_shape(body, said):
 def test_an_error_that_says_nothing_is_told_by_its_status():
     assert PLAIN.judge(503, {}, {}).message == "HTTP 503 (Service Unavailable)"
     assert PLAIN.judge(599, {}, "").message == "HTTP 599"
+    ruled = "errors: {rules: [{when: $.bad, verdict: next}]}\n"
+    assert judged(ruled, 200, {"bad": 1}).message == "HTTP 200 with a body that a rule of its file calls an error"
+    assert judged(ruled, 503, {"bad": 1}).message == "HTTP 503 (Service Unavailable)"
 
 
 def test_a_long_text_is_clipped():

@@ -188,8 +188,8 @@ class _Compiling:
             raise ConfigErrors(
                 sorted(dict.fromkeys(pieces.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
             )
-        warnings = tuple(dict.fromkeys(pieces.functions.warnings)) if pieces.functions is not None else ()
-        return replace(compiled, offers=offers, images=tuple(images), warnings=warnings)
+        noted = [*(pieces.functions.warnings if pieces.functions is not None else ()), *pieces.warnings]
+        return replace(compiled, offers=offers, images=tuple(images), warnings=tuple(dict.fromkeys(noted)))
 
     # -- scopes
 

@@ -44,6 +44,8 @@ def compile_errors(
         for place, node in enumerate(listed.items if isinstance(listed, List) else ()):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
+                if spoken is not None and spoken.stream_in is not None:
+                    _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
     if spoken is None:
         return ErrorRules(tuple(rules), by_status, reads, redact)
     return ErrorRules(tuple(rules), by_status, reads, redact, spoken.too_long, spoken.spent)
@@ -68,6 +70,19 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
         _reads(pieces, node),
         marks,
     )
+
+
+def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
+    """Warn of a rule for successes that holds where nothing is said at all: the events of a stream are asked, too, and
+    most hold nothing of what whole answers tell (`!=` with what is absent is true)."""
+    asked = rule.statuses is None or any(status < 400 for status in rule.statuses)
+    if asked and rule.when is not None and rule.when({}, **{HEADERS: {}}):
+        pieces.warn(
+            node.get("when") or node,
+            "this holds where what it looks at is absent, so an event of a stream without it is an error",
+            f"{path}.when",
+            "`$.code is present and $.code != 0`",
+        )
 
 
 def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:

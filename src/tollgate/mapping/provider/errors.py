@@ -150,6 +150,8 @@ class ErrorRules:
 
     def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
         details = self._details_of(headers, body, rule.reads)
+        if status < 400 and rule.verdict != "stop" and not details.message:  # its status says nothing of what was wrong
+            details = replace(details, message=f"HTTP {status} with a body that a rule of its file calls an error")
         counts_as = rule.counts_as or (
             status if status >= 400 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
         )

@@ -30,6 +30,7 @@ class Pieces:
         self.provider = provider
         self.document = provider.document
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
         self._made: dict[tuple[Any, ...], tuple[Node, Any]] = {}
         """What was compiled before, with its node (whose identity is the key):
@@ -67,6 +68,10 @@ class Pieces:
     def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
+
+    def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
+        """Note what loads and is probably not meant."""
+        self.warnings.append(self.document.problem(at, message, path=path, hint=hint, level="warning"))
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
         """The names that a template may read, each with its known fields."""
