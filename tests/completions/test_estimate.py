@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.completions.estimate import completed, missing_sides, own_tokens
+from tollgate.completions.estimate import choices_apart, completed, missing_sides, own_tokens
 
 BOTH = ["input", "output"]
 
@@ -59,3 +59,10 @@ async def test_what_is_missing_is_counted_and_the_rest_stays(lacking, counted, u
 )
 def test_tokens_are_those_of_the_model_s_own_tokenizer_rounded_up(counted, can, own):
     assert own_tokens(counted, can) == own
+
+
+@pytest.mark.parametrize("odd", [{}, [1], None, "1", True], ids=repr)
+def test_choices_whose_index_is_no_number_stay_together(odd):
+    answer = {"choices": [{"index": 0}, {"index": odd}]}
+    assert choices_apart([answer]) == [[answer]]
+    assert len(choices_apart([{"choices": [{"index": 0}, {"index": 1}]}])) == 2

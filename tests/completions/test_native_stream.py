@@ -123,6 +123,13 @@ def test_every_choice_keeps_its_finish():
     assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {**second, "usage": USAGE}
 
 
+@pytest.mark.parametrize("odd", [{}, [0], None, "0"], ids=["an object", "a list", "null", "a text"])
+def test_a_choice_of_an_odd_index_passes(odd):
+    raw = sse(chunk({"content": "a"}, index=odd), chunk(finish="stop", index=odd), chunk({"content": "b"}), USAGE_CHUNK)
+    stream, out = through(raw + b"data: [DONE]\n\n", len(raw))
+    assert stream.usage == USAGE and out.count(b'"index":' + orjson.dumps(odd)) == 2
+
+
 def test_an_end_without_a_finish_is_an_error():
     stream, out = through(sse(chunk({"content": "x"})) + b'data: {"choi', 9999)
     assert stream.error is not None and "ended before" in stream.error.message

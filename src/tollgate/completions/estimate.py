@@ -111,9 +111,7 @@ def choices_apart(events: list[Any]) -> list[list[Any]]:
         for event in events
         if isinstance(event, dict) and isinstance(choices := event.get("choices"), list)
     ]
-    places = dict.fromkeys(
-        choice.get("index") for _, choices in listed for choice in choices if isinstance(choice, dict)
-    )
+    places = dict.fromkeys(index_of(choice) for _, choices in listed for choice in choices if isinstance(choice, dict))
     if len(places) < 2 or not all(type(place) is int for place in places):
         return [events]
     return [
@@ -124,6 +122,12 @@ def choices_apart(events: list[Any]) -> list[list[Any]]:
         ]
         for place in places
     ]
+
+
+def index_of(choice: dict[str, Any]) -> int | str | None:
+    """Which choice of an answer this is; None where its `index` says none."""
+    index = choice.get("index")
+    return index if isinstance(index, int | str) else None
 
 
 def texts_of_parts(parts: list[dict[str, Any]]) -> list[str]:

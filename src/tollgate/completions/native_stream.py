@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.completions.estimate import index_of
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
@@ -379,5 +380,5 @@ def _is_empty(choices: list[Any]) -> bool:
 
 def _are_of_others(choices: list[Any], finish: dict[str, Any]) -> bool:
     """Whether a chunk's `choices` belong to other choices (by `index`) than those that the `finish` chunk ended."""
-    ended = {choice.get("index") for choice in finish["choices"] if isinstance(choice, dict)}
-    return bool(choices) and not any(isinstance(choice, dict) and choice.get("index") in ended for choice in choices)
+    ended = {index_of(choice) for choice in finish["choices"] if isinstance(choice, dict)}
+    return bool(choices) and not any(isinstance(choice, dict) and index_of(choice) in ended for choice in choices)
