@@ -198,6 +198,7 @@ def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
         "tier": "x",
     }
     assert usage.in_hub({"output": 7}) == {"output": 192}
+    assert Usage(searches=3).in_hub({"searches": -(10.0**30)}) == {"searches": 3}
 
 
 def test_passes_of_other_models_are_told_by_name():
@@ -229,6 +230,7 @@ def test_counts_written_as_texts_become_integers():
     assert whole == {"input": 5, "output": 2, "cache_read": "many", "reasoning": None, "tier": "7"}
     assert [type(count) for count in whole.values()] == [int, int, str, type(None), str]
     assert told["input"] == "5"
+    assert type(with_whole_counts({"searches": -1e30})["searches"]) is float, "no integer that JSON writers take"
 
 
 def test_a_cost_told_by_the_provider_keeps_its_figure():

@@ -103,6 +103,7 @@ class Usage:
             "cache_write": self.cache_write + self.cache_write_1h,
             "cache_write_1h": self.cache_write_1h,
             "reasoning": self.reasoning,
+            "searches": self.searches,
         }
         return {name: counts.get(name, value) for name, value in reported.items()}
 
@@ -257,7 +258,7 @@ def with_whole_counts(hub_usage: dict[str, Any]) -> dict[str, Any]:
         flags: list[str] = []
         if type(told := hub_usage[name]) in (str, float):
             number = _whole(name, told, flags)
-            whole[name] = told if flags else number
+            whole[name] = told if flags or abs(number) > MAX_TOKENS else number
     return whole
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.values import NUMBERS, joined, text_of
+from tollgate.mapping.values import NUMBERS, in_json, joined, text_of
 from tollgate.nesting import MOST_WRITTEN, too_deep, too_many
 from tollgate.wording import clipped
 
@@ -129,8 +129,8 @@ def number(value: Any) -> int | float | None:
     if type(value) is str and _NUMBER.match(value.strip()):
         text = value.strip()
         try:
-            return int(text)
-        except ValueError:
+            return in_json(int(text))
+        except (ValueError, OverflowError):
             return float(text)
     return None
 
@@ -140,13 +140,13 @@ def rounded(value: Any, places: Any = 0) -> int | float | None:
     if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
         return None
     result: int | float = round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
-    return result
+    return in_json(result)
 
 
 def total(value: Any) -> int | float | None:
     """The sum of the numbers in a list; absent when it has none."""
     numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
-    return sum(numbers) if numbers else None
+    return in_json(sum(numbers)) if numbers else None
 
 
 def clip(value: Any, low: Any, high: Any) -> Any:

@@ -88,12 +88,19 @@ def within(needle: object, hay: Any) -> bool:
     return False
 
 
+def in_json(number: float) -> float:
+    """The number (an integer, too) as JSON writers take it: one of more than 64 bits becomes a float."""
+    return number if -(2**63) <= number < 2**64 or type(number) is float else float(number)
+
+
 def add(left: Any, right: Any) -> Any:
     """Numbers are added, texts and lists are joined; absent gives absent."""
     if left is None or right is None:
         return None
     one, two = type(left), type(right)
-    if one in NUMBERS and two in NUMBERS or one is two is list:
+    if one in NUMBERS and two in NUMBERS:
+        return in_json(left + right)
+    if one is two is list:
         return left + right
     if one is two is str:
         return joined(left, right)
@@ -102,12 +109,12 @@ def add(left: Any, right: Any) -> Any:
 
 def subtract(left: Any, right: Any) -> Any:
     """left - right for numbers; absent gives absent."""
-    return left - right if _numbers(left, right, "subtract") else None
+    return in_json(left - right) if _numbers(left, right, "subtract") else None
 
 
 def multiply(left: Any, right: Any) -> Any:
     """left * right for numbers; absent gives absent."""
-    return left * right if _numbers(left, right, "multiply") else None
+    return in_json(left * right) if _numbers(left, right, "multiply") else None
 
 
 def divide(left: Any, right: Any) -> Any:
