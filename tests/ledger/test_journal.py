@@ -369,7 +369,9 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
         async with new_ledger(other) as replayed:
             assert replayed.spent("alice") == 4
             assert await replayed.get_account("alice")
+            assert not segments(other / "var" / "journal"), "what is stored is read by no start again"
     await abandoned.close()
+    assert not segments(tmp_path / "var" / "journal"), "nor what an orderly end has stored"
 
 
 async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(
