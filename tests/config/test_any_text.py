@@ -1,4 +1,5 @@
-"""Whatever stands in a file, it loads or its problems are told: never a crash, and never half a word."""
+"""Whatever stands in a file, it loads or its problems are told: never a crash, and never half a word. What there is of
+a file with mistakes is compiled all the same, as `tollgate check` does it."""
 
 import tempfile
 from pathlib import Path
@@ -8,10 +9,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.build import examine_gateway
 from tollgate.config.gateway_schema import gateway_schema
+from tollgate.config.load import Problem
 from tollgate.config.provider_schema import provider_schema
-from tollgate.errors import ConfigErrors
+from tollgate.runtime import compile_files
 
 PATIENT = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -47,19 +49,16 @@ VALUES = st.recursive(
 )
 
 
-def load(gateway: str, provider: str) -> Loaded | ConfigErrors:
+def problems_of(gateway: str, provider: str) -> list[Problem]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "providers").mkdir()
         (folder / "providers" / "acme.yaml").write_text(provider, "utf-8", newline="")
         (folder / "gateway.yaml").write_text(gateway, "utf-8", newline="")
-        try:
-            return load_gateway(folder / "gateway.yaml", environ={"X": "value"})
-        except ConfigErrors as errors:
-            assert errors.problems
-            assert all(p.mark.line >= 1 and p.mark.column >= 1 and p.message for p in errors.problems)
-            assert str(errors)
-            return errors
+        loaded, found = examine_gateway(folder / "gateway.yaml", environ={"X": "value"})
+        problems = [*found, *(compile_files(loaded, everything=True).problems if loaded is not None else ())]
+        assert all(p.mark.line >= 1 and p.mark.column >= 1 and p.message for p in problems)
+        return problems
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +73,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 @PATIENT
 @given(TEXT, TEXT)
 def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -> None:
-    load(gateway, provider)
+    problems_of(gateway, provider)
 
 
 @PATIENT
@@ -83,7 +82,7 @@ def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
 )
 def test_any_values_under_known_keys_are_read_or_refused(gateway: dict, provider: dict) -> None:
-    load(
+    problems_of(
         yaml.safe_dump(gateway, allow_unicode=True),
         yaml.safe_dump({**provider, "provider": "acme"}, allow_unicode=True),
     )
@@ -95,7 +94,14 @@ def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObje
     good = {
         "provider": "acme",
         "url": "https://a.example/v1",
-        "speaks": {"chat": "/c", "messages": {"path": "/m", "headers": {"h": "$secret.X"}}},
+        "speaks": {
+            "chat": "/c",
+            "messages": {"path": "/m", "headers": {"h": "$secret.X"}, "framing": "sse"},
+            "responses": {
+                "path": "/r",
+                "poll": {"while": "$.a", "call": "GET /r/{{ $.id }}", "hosts": ["a.example"], "every": [1, 2]},
+            },
+        },
         "headers": {"a": "$secret.X"},
         "auth": {"kind": "sigv4", "region": "eu"},
         "policies": [{"match": "*", "request": [{"drop": ["a"]}]}],
@@ -123,4 +129,11 @@ def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObje
             continue
         node[key] = data.draw(VALUES)
         break
-    load("", yaml.safe_dump(good, allow_unicode=True))
+    problems_of("", yaml.safe_dump(good, allow_unicode=True))
+
+
+@pytest.mark.parametrize("pause", ["soon", "-1", "null", "{a: 1}", "[1]", "true"])
+def test_a_pause_that_is_no_number_of_seconds_is_told(pause: str) -> None:
+    poll = "{while: $.a, call: GET /r, every: [1, " + pause + "]}"
+    provider = f"provider: acme\nurl: https://a.example\nspeaks: {{chat: {{path: /c, poll: {poll}}}}}\n"
+    assert "speaks.chat.poll.every[1]" in [problem.path for problem in problems_of("", provider)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from tollgate.config.load import List, Map, Node, Scalar
@@ -100,5 +101,6 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
 
 
 def _pauses(node: Node | None) -> tuple[float, ...]:
-    items = node.items if isinstance(node, List) else ()
-    return tuple(float(item.text) for item in items if isinstance(item, Scalar))
+    """Those that are numbers: what else stands there is refused where the file's shape is checked."""
+    values = [item.value for item in node.items if isinstance(item, Scalar)] if isinstance(node, List) else []
+    return tuple(float(value) for value in values if isinstance(value, (int, Decimal)))
