@@ -109,7 +109,9 @@ class Offer:
 
     def words_of(self, request: Any) -> tuple[str, ...]:
         """The words of a request, as it is sent, that its prices may ask for."""
-        said = self.words(request) if self.words is not None else None
+        if self.words is None:
+            return ()
+        said = self.words(request)
         return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
 
     @property
