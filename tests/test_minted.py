@@ -1,9 +1,11 @@
 """Ids of provider-side state are known for the account that got them, also after a restart, and for nobody else."""
 
+import threading
+
 import pytest
 
 from tollgate.errors import Unavailable
-from tollgate.minted import Minted
+from tollgate.minted import Minted, digest
 
 
 async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_path):
@@ -32,6 +34,22 @@ async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restar
     assert await again.minters_of("alice", texts) == {first: "elsewhere", second: ""}
     assert await again.minters_of("bob", texts) == {} and await again.provider_of("alice", first) is None
     again.close()
+
+
+@pytest.mark.parametrize(("size", "beside"), [(1_000, False), (1_000_000, True)], ids=["short", "long"])
+async def test_digests_of_long_texts_are_made_beside_the_event_loop(monkeypatch, size, beside):
+    made_by = []
+
+    def of_text(account_id, text):
+        made_by.append(threading.get_ident())
+        return digest(account_id, text)
+
+    monkeypatch.setattr("tollgate.minted._of_text", of_text)
+    register = Minted(None)
+    await register.remember_minter("alice", "elsewhere", ["A" * size])
+    assert await register.minters_of("alice", ["A" * size]) == {"A" * size: "elsewhere"}
+    assert [thread != threading.get_ident() for thread in made_by] == [beside, beside]
+    register.close()
 
 
 async def test_its_files_are_its_owners_alone_whatever_folder_they_are_in(tmp_path):

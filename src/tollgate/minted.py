@@ -60,15 +60,12 @@ class Minted:
 
     async def remember_minter(self, account_id: str, minter: str, texts: Iterable[str]) -> None:
         """These texts, which only their minter can read, were handed to this account."""
-        if digests := [_of_text(account_id, each) for each in texts]:
+        if digests := [*await _by_digest(account_id, list(texts))]:
             await self._keep(digests, minter)
 
     async def minters_of(self, account_id: str, texts: Collection[str]) -> dict[str, str]:
         """Who minted which of these texts; what this account was never handed here is not among them."""
-        if sum(map(len, texts)) > _MOST_AT_ONCE:
-            sought = await asyncio.to_thread(_by_digest, account_id, texts)
-        else:
-            sought = _by_digest(account_id, texts)
+        sought = await _by_digest(account_id, texts)
         found = {known: self._recent[known] for known in sought if known in self._recent}
         if older := [known for known in sought if known not in found]:
             found |= await self._look_up(older)
@@ -218,7 +215,14 @@ def _of_text(account_id: str, text: str) -> bytes:
     return digest(account_id, f"\0{text}")
 
 
-def _by_digest(account_id: str, texts: Iterable[str]) -> dict[bytes, str]:
+async def _by_digest(account_id: str, texts: Collection[str]) -> dict[bytes, str]:
+    """These texts by their digests. Of long ones they are made beside the event loop."""
+    if sum(map(len, texts)) > _MOST_AT_ONCE:
+        return await asyncio.to_thread(_digested, account_id, texts)
+    return _digested(account_id, texts)
+
+
+def _digested(account_id: str, texts: Iterable[str]) -> dict[bytes, str]:
     return {_of_text(account_id, each): each for each in texts}
 
 
