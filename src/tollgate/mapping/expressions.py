@@ -174,16 +174,16 @@ class _Lowering:
     def _getitem(self, node: nodes.Getitem) -> Lowered:
         base = self.value(node.node)
         if isinstance(node.arg, nodes.Slice):
-            self.used(base)
             if node.arg.step is not None:
                 self._wrong(node, "a slice has no step here")
-            bounds = [
-                self.taken(bound).py if bound is not None else "None" for bound in (node.arg.start, node.arg.stop)
-            ]
-            return Lowered(f"part_of({base.py}, {bounds[0]}, {bounds[1]})")
+            bounds = [self.taken(bound).py if bound else "None" for bound in (node.arg.start, node.arg.stop)]
+            return Lowered(f"part_of({base.py}, {bounds[0]}, {bounds[1]})", places=base.places)
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             return self._member(base, node.arg.value)
-        return Lowered(f"at({self.used(base).py}, {self.taken(node.arg).py})")
+        key = self.taken(node.arg)
+        if key.kind == "number":  # of a list; any other key may be that of any field
+            return Lowered(f"at({base.py}, {key.py})", places=tuple(place.each(one=True) for place in base.places))
+        return Lowered(f"at({self.used(base).py}, {key.py})")
 
     # -- calls
 
@@ -364,7 +364,7 @@ class _Lowering:
         return Lowered(
             f"{call}({left.py}, {right.py})",
             left.present and right.present and call in ("add", "subtract", "multiply"),
-            "any" if call == "add" else "number",
+            "any" if call == "add" and not left.kind == right.kind == "number" else "number",
         )
 
     def _negative(self, node: nodes.Neg) -> Lowered:
