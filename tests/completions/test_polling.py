@@ -362,6 +362,9 @@ EXAMPLES = {
     ),
     "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
     "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
+    "of a model and of words that are not set": (
+        "{of: poll, given: {id: x, status: queued}, expect: {call: 'GET app://acme/jobs/x'}, with: {vars: {a: b}}}", "",
+    ),
     "no address": (
         "{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}", "does not say where",
     ),

@@ -4,8 +4,8 @@ and documentation that cannot be out of date.
 `of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
 hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what
 `adds` makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`), a
-`protocol` (an endpoint), `can`, `request`, `headers` and, for auth, `secret`. A request example whose `given.model` is
-an upstream name is run as that model.
+`protocol` (an endpoint), `can`, `request`, `headers`, for auth `secret`, for poll `http` and `vars`. A request example
+whose `given.model` is an upstream name is run as that model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from tollgate.wording import clipped, nearest
 
 KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
-_WITH = ("model", "protocol", "can", "request", "headers", "http", "secret")
+_WITH = ("model", "protocol", "can", "request", "headers")
+_WITH_OF = {"poll": (*_WITH, "http", "vars"), "auth": (*_WITH, "secret")}
+"""What examples of these kinds may bring; the others, `_WITH`."""
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
 
@@ -57,18 +59,18 @@ def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
     of = plain(of_node) if of_node is not None else None
     if is_image_example(of):
         return problems
-    more = node.get("with")
+    more, known = node.get("with"), _WITH_OF.get(str(of), _WITH)
     for key, mark in more.keys.items() if isinstance(more, Map) else ():
-        if key not in _WITH:
-            hint = nearest(key, _WITH) or f"one of {', '.join(_WITH)}"
+        if key not in known:
+            hint = nearest(key, known) or f"one of {', '.join(known)}"
             problems.append(document.problem(mark, f"unknown key `{key}`", path=f"{path}.with", hint=hint))
     if of not in KINDS_OF_EXAMPLE:
-        known = ", ".join((*KINDS_OF_EXAMPLE, "images.submit.body, ..."))
+        kinds = ", ".join((*KINDS_OF_EXAMPLE, "images.submit.body, ..."))
         return [
             *problems,
             document.problem(
                 of_node or node,
-                f"an example is `of` one of {known}",
+                f"an example is `of` one of {kinds}",
                 path=path,
                 hint=nearest(str(of), KINDS_OF_EXAMPLE),
             ),
@@ -119,7 +121,9 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         if spoken is None or spoken.polling is None:
             raise LookupError("this endpoint has no `poll`")
         http = more.get("http") or {"status": 200, "headers": {}}
-        return spoken.polling.describe(Told(given, http))
+        model = _model(compiled, more.get("model", example.get("model")), given, of)
+        named = facts_of(model, compiled.name, spoken.endpoint.mapping) if model is not None else more.get("model")
+        return spoken.polling.describe(Told(given, http), named or {}, more.get("vars"))
     if of == "auth":
         if compiled.signing is None:
             raise LookupError("this provider has no `auth: {kind: signed}`")

@@ -68,15 +68,20 @@ class Polling:
         """Whether the latest answer is unfinished."""
         return bool(self.unfinished(latest.body, http=latest.http))
 
-    def describe(self, first: Told) -> dict[str, Any]:
-        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow."""
+    def describe(
+        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow. An
+        example brings `variables` of its own where those of the file are secrets that are not set."""
+        known = {**self.variables, **(variables or {})}
+        unset = [f"`$vars.{name}` has no value" for name, value in known.items() if value is None]
         description: dict[str, Any] = {"waits": self.waits(first)}
         for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
             if place is not None and description["waits"]:
                 try:
-                    description[name] = f"{place.method} {place.address(first, {}, self.variables)}"
+                    description[name] = f"{place.method} {place.address(first, model, known)}"
                 except NoAddress as error:
-                    description[name] = str(error)
+                    description[name] = "; ".join([str(error), *unset])
         return description
 
 
