@@ -26,6 +26,8 @@ from tollgate.ledger.segments import Entry, read_all, read_line, segments, write
 
 from .conftest import Alice, new_ledger, row
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")  # its thread lives on
+
 
 class Disk:
     """A disk that can be filled: writes half of what it is given, then refuses."""
