@@ -20,6 +20,7 @@ or below one in the module that alone raises it.
     │   │   └── OutOfSockets      503  no connection, for want of descriptors, ports or memory: our fault
     │   └── UpstreamTimeout       one of the four budgets ran out
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
+    │   ├── Unwritten             503  what was done is not durable yet
     │   ├── Crowded               503  the request bodies it holds leave no room for another
     │   └── ShuttingDown          503  nor will it again
     └── InternalError             500  a mistake of ours
@@ -256,6 +257,10 @@ class Unavailable(TollgateError):
 
     status = 503
     code = "unavailable"
+
+
+class Unwritten(Unavailable):
+    """What is asked for was done, and could not be made durable yet."""
 
 
 class Crowded(Unavailable):

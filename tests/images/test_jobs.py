@@ -29,6 +29,7 @@ from tollgate.errors import (
     QuotaExhausted,
     RateLimited,
     Unavailable,
+    Unwritten,
     UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
@@ -1011,6 +1012,42 @@ async def test_what_cannot_be_stored_is_told_so_and_not_repeated(gateway):
         await create(services, key)
     assert (raised.value.status, raised.value.billed) == (500, True)
     assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_look_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(gateway):
+    """As for the list and every other request: a 503, of which no client is told not to repeat it."""
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    made = await create(services, key)
+
+    async def away(*_):
+        raise Unavailable("the database is gone")
+
+    services.ledger.get_generation = away
+    with pytest.raises(Unavailable):
+        await look(services, key, made["id"])
+
+
+async def test_an_end_that_cannot_be_written_is_told_so_and_may_be_looked_at_again(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    made = await create(services, key)
+
+    async def refuse(*_):
+        raise Unavailable("disk full")
+
+    services.ledger.update_generation = refuse
+    with pytest.raises(Unsaved) as raised:
+        await look(services, key, made["id"])
+    assert (raised.value.status, raised.value.billed) == (500, False)
+
+    async def unwritten(*_):
+        raise Unwritten("disk full")
+
+    services.ledger.get_generation = unwritten
+    with pytest.raises(Unsaved) as raised:
+        await look(services, key, made["id"])
+    assert (raised.value.status, raised.value.billed) == (500, False)
 
 
 async def test_a_key_s_rate_limit_holds_for_jobs(gateway):

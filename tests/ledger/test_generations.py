@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tollgate.errors import Unavailable, Unwritten
 from tollgate.ledger import Generation, records
 from tollgate.wire import PENDING
 
@@ -46,6 +47,20 @@ async def test_a_finished_job_is_read_back_before_and_after_it_is_stored(anywher
     assert stored is not None
     assert (stored.status, stored.cost, stored.answer) == ("succeeded", Decimal("0.04"), {"raw": "provider's words"})
     assert await anywhere.ledger.pending() == []
+
+
+async def test_an_end_that_is_not_durable_yet_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job()
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_generation(made)
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failed.set_exception(Unavailable("disk full"))
+        monkeypatch.setattr(ledger._backend, "append", lambda kind, event: failed)
+        with pytest.raises(Unavailable):
+            await ledger.update_generation(made.id, PENDING, DONE)
+        with pytest.raises(Unwritten, match="disk full"):
+            await ledger.get_generation("alice", made.id)
+        assert await ledger.get_generation("bob", made.id) is None
 
 
 async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anywhere: Alice) -> None:

@@ -15,7 +15,7 @@ import orjson
 
 from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.catalog import catalog_bytes
-from tollgate.images.order import Order
+from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs
 from tollgate.nesting import MOST_SMALL, too_many
@@ -71,7 +71,11 @@ async def list_generations(services: Services, key: KeyRecord) -> Reply:
 
 async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Reply:
     """`GET /v1/images/generations/{id}`: a pending job is asked about and stored first."""
-    generation = await jobs_of(services).refreshed(key.account_id, job_id)
+    try:
+        generation = await jobs_of(services).refreshed(key.account_id, job_id)
+    except Unsaved as error:
+        error.billed = False  # another look costs nothing
+        raise
     reply = _envelope(show(generation))
     reply.headers = _headers(generation)
     return reply

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import NotFound, Unavailable
+from tollgate.errors import NotFound, Unavailable, Unwritten
 from tollgate.images.billing import Terms, usage_row
 from tollgate.images.order import Unsaved
 from tollgate.images.state import Watch, changes, is_job_id, job_facts, with_state
@@ -54,12 +54,12 @@ class TrackedJobs:
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
         """A job of this account as it is stored. Raises `NotFound` for a malformed, unknown or foreign id, and
-        `Unsaved` for one that ended and could not be stored yet."""
+        `Unsaved` for one that ended and could not be stored yet; `Unavailable` where none can be read."""
         if not is_job_id(job_id):
             raise NotFound("generation not found")
         try:
             generation = await self._services.ledger.get_generation(account_id, job_id.lower())
-        except Unavailable as error:
+        except Unwritten as error:
             raise Unsaved(error.message) from error
         if generation is None:
             raise NotFound("generation not found")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tollgate.errors import Unavailable, Unwritten
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode, encode_row, fitting
@@ -66,12 +67,15 @@ class Generations:
 
     async def get(self, account_id: str, id: str) -> Generation | None:
         """One job of this account; None when there is none, or it is somebody else's. An end is told when it is durable
-        (acknowledged means recorded); raises `Unavailable` while it cannot be written."""
+        (acknowledged means recorded); raises `Unwritten` while it cannot be written."""
         found = self._pending.get(id)
         if found is None and (ended := self._unstored.get(id)) is not None:
             found = ended.generation
             if found.account_id == account_id:
-                await asyncio.shield(ended.durable)
+                try:
+                    await asyncio.shield(ended.durable)
+                except Unavailable as error:
+                    raise Unwritten(error.message) from None
         if found is None:
             return await self._backend.generation(account_id, id)
         return found if found.account_id == account_id else None
