@@ -42,11 +42,13 @@ async def test_a_new_model_is_served_after_a_reload_and_unchanged_files_are_not_
 async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         before = here.services.runtime.current
-        (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("url: app", "urll: app"))
+        bad = ACME.replace("url: app", "urll: app") + "request: [{renmae: {a: b}}]\n"
+        (tmp_path / "providers" / "acme.yaml").write_text(bad)
         state = await here.opened.reloader.reload()
         assert not state.ok and here.services.runtime.current is before
         said = "\n".join(problem.render() for problem in state.problems)
         assert "acme.yaml:4:1" in said and "did you mean `url`?" in said
+        assert "unknown edit `renmae`" in said, "what does not compile, beside what does not load"
         assert "\ntollgate_config_current 0.0\n" in (await here.get("/metrics")).text
         (tmp_path / "providers" / "acme.yaml").write_text(ACME)
         assert (await here.opened.reloader.reload()).ok
@@ -57,7 +59,7 @@ async def test_files_that_cannot_be_read_leave_the_running_configuration(monkeyp
     def load_gateway(*given, **named):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("tollgate.reload.load_gateway", load_gateway)
+    monkeypatch.setattr("tollgate.reload.load_or_tell_all", load_gateway)
     running = SimpleNamespace(loaded=SimpleNamespace(reusable=None))
     holder = SimpleNamespace(current=running, stale=False, swapping=asyncio.Lock())
     reloader = Reloader(holder, None)

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 
-from tollgate.config.build import load_gateway
 from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
 from tollgate.config.load import Document, List, Map, Mark, Problem, read_text
 from tollgate.config.model import Gateway
@@ -24,7 +23,7 @@ from tollgate.config.retirement import retirement_warnings
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
-from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
+from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_tell_all
 
 log = logging.getLogger("tollgate.reload")
 
@@ -118,7 +117,7 @@ class Reloader:
 
     def _build(self) -> Runtime:
         before = self._holder.current
-        loaded = load_gateway(self._path, environ=self._environ, previous=before.loaded.reusable)
+        loaded = load_or_tell_all(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         _check_own_files(before.gateway, loaded.gateway)
         changed = [

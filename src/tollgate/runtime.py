@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
 from tollgate.collecting import collector_resting
-from tollgate.config.build import Loaded, in_order
+from tollgate.config.build import Loaded, examine_gateway, in_order, load_gateway
 from tollgate.config.file_reader import needed_mappings
 from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
+from tollgate.config.reusable import Reusable
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
@@ -109,6 +111,21 @@ def compile_files(
     mappings = build.mappings()
     providers, fingerprints = build.providers(mappings, discovered or {})
     return CompiledFiles(mappings, providers, fingerprints, tuple(in_order(build.problems)))
+
+
+def load_or_tell_all(
+    path: Path | None = None, *, environ: Mapping[str, str], previous: Reusable | None = None
+) -> Loaded:
+    """`load_gateway`, for who is about to compile. Raises `ConfigErrors` with what does not compile beside what does
+    not load: all that is wrong is told at once."""
+    try:
+        return load_gateway(path, environ=environ, previous=previous)
+    except ConfigErrors:
+        loaded, problems = examine_gateway(path, environ=environ)
+        if not any(problem.level == "error" for problem in problems):
+            raise  # the files have changed since
+        more = compile_files(loaded).problems if loaded is not None else ()
+        raise ConfigErrors(in_order([*problems, *more])) from None
 
 
 def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:

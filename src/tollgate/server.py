@@ -18,7 +18,7 @@ import uvloop
 from tollgate import descriptors, memory, resident
 from tollgate.accounts import starter
 from tollgate.app import App
-from tollgate.config.build import load_gateway, load_settings
+from tollgate.config.build import load_settings
 from tollgate.config.model import Gateway, Server
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
@@ -34,7 +34,7 @@ from tollgate.minted import Minted
 from tollgate.reload import Reloader
 from tollgate.room import Room
 from tollgate.routing import Health, Sticky
-from tollgate.runtime import Runtime, RuntimeHolder, build_runtime
+from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_tell_all
 from tollgate.sandbox import app as sandbox_app
 from tollgate.services import Services
 from tollgate.start_cache import StartCache
@@ -85,7 +85,7 @@ def load(
     adjust: Adjust = as_read,
 ) -> Runtime:
     """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
-    loaded = load_gateway(
+    loaded = load_or_tell_all(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
     providers = loaded.gateway.providers.values()

@@ -92,7 +92,7 @@ def _checked(path: Path | None, options: Options) -> Report:
 
     report = Report()
     try:
-        report.loaded, problems = examine_gateway(path, environ=os.environ)
+        report.loaded, problems = examine_gateway(path, environ=os.environ, everything=True)
         report.problems += problems
         report.loads = not report.errors
         if report.loaded is not None:

@@ -77,15 +77,15 @@ def load_gateway(
 
 
 def examine_gateway(
-    path: Path | None = None, *, environ: Mapping[str, str]
+    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False
 ) -> tuple[Loaded | None, tuple[Problem, ...]]:
-    """As `load_gateway` with `everything`, for a check that goes on where something is wrong: every problem, and what
-    there is of the configuration without what they name.
+    """As `load_gateway`, for who goes on where something is wrong: every problem, and what there is of the
+    configuration without what they name.
 
     The configuration is None where nothing more can be said of it: the gateway file cannot be read, or its `plugins`,
     without which the words of a mapping are not known. Raises `ConfigErrors` where there is no such file.
     """
-    loading = _Loading(environ, everything=True)
+    loading = _Loading(environ, everything=everything)
     with collector_resting():
         loaded = loading.run(path)
     problems = tuple(in_order(loading.problems))
