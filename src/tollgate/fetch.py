@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote_to_bytes, urljoin
 
 from tollgate.config.model import Fetch, Timeouts
-from tollgate.errors import BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import AnswerLost, BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.media_types import type_by_bytes
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -78,6 +78,8 @@ async def _follow(transport: HttpTransport, url: str, settings: Fetch) -> tuple[
                 raise _refused(first, f"it answered {answer.status}")
             try:
                 data = await answer.read(settings.max_bytes)
+            except AnswerLost:
+                raise _refused(first, "the connection broke") from None
             except UpstreamFailed:
                 raise _refused(first, f"it is larger than {settings.max_bytes} bytes, or not readable") from None
             except UpstreamTimeout:
