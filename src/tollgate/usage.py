@@ -27,6 +27,11 @@ _COUNTS = frozenset({
 })
 _USUAL = frozenset({"input", "output", "total"})
 """Where nothing else was counted, nothing is to be taken apart."""
+_PARTS = {
+    "input": ("cache_read", "cache_write", "audio_input"),
+    "output": ("reasoning", "audio_output", "image_output"),
+}
+"""What a prompt and an answer hold, where the provider does not say that it counts it beside them."""
 _INTEGERS = frozenset({int})
 
 
@@ -115,7 +120,8 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     generated (reasoning, audio and pictures too); `cache_write` holds `cache_write_1h`, `cache_read` holds
     `audio_cache_read`. `excludes` names the counts that this provider reports beside their parent instead: cache_read,
     cache_write, reasoning. Where `total` is told it decides about reasoning, because one provider answers in both ways.
-    Negative, non-numeric and absurd counts are clamped and flagged, so a bad number never becomes a bad bill.
+    A prompt or an answer of which only parts are told is as large as those. Negative, non-numeric and absurd counts are
+    clamped and flagged, so a bad number never becomes a bad bill.
 
     {"input": 100, "cache_read": 40, "output": 30, "reasoning": 10}
     -> Usage(input=60, cache_read=40, output=20, reasoning=10)
@@ -140,6 +146,9 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     ):
         return Usage(input=count("input", 0), output=count("output", 0))
 
+    for whole, parts in _PARTS.items():
+        if hub_usage.get(whole) is None:
+            counts[whole] = sum(count(part, 0) for part in parts if part not in excludes)
     prompt = _prompt_buckets(counts, excludes, flags)
     spare = counts["total"] - sum(prompt.values()) - counts.get("output", 0) if "total" in counts else None
     output = _output_buckets(counts, spare, "reasoning" in excludes, flags)
