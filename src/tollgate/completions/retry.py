@@ -44,7 +44,6 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     route can help; else the worst failure of those that were called; the refusal where none was.
     """
     metrics = exchange.services.metrics
-    most = exchange.services.runtime.current.gateway.retry.attempts
     waiting = deque(offers)
     errors: list[UpstreamError] = []
     error: UpstreamError | None = None
@@ -69,6 +68,7 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
             return answered
         called = offer
         metrics.attempts[offer.provider, error.code] += 1
+        most = exchange.services.runtime.current.gateway.retry.attempts
         again = final and exchange.attempts < most and goes_without_unreadable(exchange, error)
         if final:
             exchange.services.health.rejected(offer.route, offer.provider)
