@@ -99,6 +99,7 @@ def test_the_settings_of_the_readme_exist_with_these_defaults():
         "0": 0,
         "`var`": "var",
         "`usage`": "usage",
+        "`hypercorn`": "hypercorn",
         "0.01": "0.01",
         "5": "5",
         "none": [],
