@@ -56,6 +56,12 @@ USUAL_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call", "co
 """Why a choice may have ended, by the published chat format. What any other word means, a mapping says."""
 
 
+def index_of(choice: dict[str, Any]) -> int | str | None:
+    """Which choice of an answer this is; None where its `index` says none."""
+    index = choice.get("index")
+    return index if isinstance(index, int | str) else None
+
+
 def ends_unusually(body: dict[str, Any]) -> bool:
     """Whether a chat answer, or a chunk of one, has a choice that ended for a reason which the format does not know:
     it may tell that the answer failed."""

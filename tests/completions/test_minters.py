@@ -60,13 +60,13 @@ class Service:
         return [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in events]
 
 
-def two(tmp_path, model="acme/one", can="signatures_of: b"):
+def two(tmp_path, model="acme/one", can="signatures_of: b", settings=""):
     a, b = Service("a"), Service("b")
     providers = {
         "a": PROVIDER.format(name="a", priority=0, can="", model="acme/one"),
         "b": PROVIDER.format(name="b", priority=1, can=can, model=model),
     }
-    return a, b, inprocess(tmp_path, providers=providers, apps={"a": a, "b": b})
+    return a, b, inprocess(tmp_path, providers=providers, apps={"a": a, "b": b}, settings=settings)
 
 
 def history(*encrypted, kind="reasoning"):
@@ -161,3 +161,11 @@ async def test_a_route_that_still_cannot_read_it_is_asked_twice_at_most_and_the_
         answered = await here.post("/v1/responses", {**ASK, "input": history("z before")})
         assert answered.status_code == 200 and [each["input"] for each in b.seen] == [history()]
         assert answered.headers["x-tollgate-attempts"] == "3"
+
+
+async def test_a_second_sending_counts_as_one_of_the_attempts_there_may_be(tmp_path):
+    a, b, gateway = two(tmp_path, settings="retry: {attempts: 2}\n")
+    async with gateway as here:
+        a.down_without = True
+        answered = await here.post("/v1/responses", {**ASK, "input": history("z before")})
+        assert (answered.status_code, len(a.seen), len(b.seen)) == (500, 2, 0)

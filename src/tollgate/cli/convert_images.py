@@ -52,6 +52,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     job = {"uuid": "00000000-0000-4000-8000-000000000000"}
     values = offer.values(answer={"input": filled, "model": offer.model.upstream}, input=filled, job=job)
     step = offer.submit
+    before = [each.name for each in offer.before if each.when is None or each.when(values)]
     try:
         price = show(offer.price.expected(values))
     except PriceMissing as missing:
@@ -59,8 +60,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     return {
         "provider": offer.provider,
         "input": filled,
-        **({"before": asked} if (asked := [each.name for each in offer.before if not each.when or each.when(values)])
-           else {}),
+        **({"before": before} if before else {}),
         "call": f"{step.method} {step.url(values)}",
         "encoding": step.encoding,
         "body": step.body(values) if step.body else None,

@@ -11,6 +11,7 @@ from tollgate import tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
 from tollgate.usage import beyond_belief, with_whole_counts
+from tollgate.wire import index_of
 
 log = logging.getLogger("tollgate.completions")
 
@@ -122,12 +123,6 @@ def choices_apart(events: list[Any]) -> list[list[Any]]:
         ]
         for place in places
     ]
-
-
-def index_of(choice: dict[str, Any]) -> int | str | None:
-    """Which choice of an answer this is; None where its `index` says none."""
-    index = choice.get("index")
-    return index if isinstance(index, int | str) else None
 
 
 def texts_of_parts(parts: list[dict[str, Any]]) -> list[str]:

@@ -57,18 +57,12 @@ async def run_step(
     Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
     is: another route or another time may do better.
     """
-    content, answer = await _ask(services, offer, step, job, job_input)
-    http = {"status": answer.status, "headers": dict(answer.headers)}
-    try:
-        result = step.result(offer.values(answer=content, input=job_input, job=job, http=http))
-    except MappingFailure as failure:
-        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-        raise _failed("the answer does not fit its file", answer, offer) from None
+    result, content, http = await _told(services, offer, step, job, job_input)
     outcome = offer.outcome(step, result)
     if outcome.status == "failed" and outcome.error == NO_IMAGE:
         # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may
         # do better.
-        verdict = offer.errors.judge(answer.status, answer.headers, content)
+        verdict = offer.errors.judge(http["status"], http["headers"], content)
         if verdict is not None:
             raise verdict.error(offer.provider, content)
         found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
@@ -110,19 +104,24 @@ async def bring(
     told: dict[str, Any] = {}
     for step in offer.before:
         facts = {**job, **told}
-        asked = offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=facts)
-        if step.when is not None and not step.when(asked):
-            continue
-        content, answer = await _ask(services, offer, step, facts, job_input)
-        http = {"status": answer.status, "headers": dict(answer.headers)}
-        try:
-            result = step.result(offer.values(answer=content, input=job_input, job=facts, http=http))
-        except MappingFailure as failure:
-            log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-            raise _failed("the answer does not fit its file", answer, offer) from None
-        if isinstance(result, dict):
-            told |= result
+        if step.when is None or step.when(_asked(offer, facts, job_input)):
+            result, _, _ = await _told(services, offer, step, facts, job_input)
+            told |= result if isinstance(result, dict) else {}
     return told
+
+
+async def _told(
+    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Make the call of a step: its `result`, the JSON that was read for it, and the status and headers of the answer as
+    templates have them (`$http`). Raises what `run_step` does."""
+    content, answer = await _ask(services, offer, step, job, job_input)
+    http = {"status": answer.status, "headers": dict(answer.headers)}
+    try:
+        return step.result(offer.values(answer=content, input=job_input, job=job, http=http)), content, http
+    except MappingFailure as failure:
+        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
+        raise _failed("the answer does not fit its file", answer, offer) from None
 
 
 async def _ask(
@@ -171,8 +170,13 @@ def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
     return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
 
 
+def _asked(offer: ImageOffer, job: dict[str, Any], job_input: dict[str, Any]) -> Any:
+    """What the templates of a call read before there is an answer: `$` is {input, model}."""
+    return offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=job)
+
+
 def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]) -> Call:
-    values = offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=job)
+    values = _asked(offer, job, job_input)
     url = _address(offer, step, values)
     headers = offer.headers()
     for name, read in step.headers.items():

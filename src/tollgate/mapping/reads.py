@@ -104,7 +104,6 @@ class Reads:
                 switch.other.links.append(place)
         return place
 
-
     def outline(self) -> Reads:
         """What is read here by who only looks: the same fields and items, none of them whole. For when compiling is
         over; made once."""

@@ -133,10 +133,10 @@ def _facts(compiler: Compiler, node: Map, path: str) -> Read:
     """The `result` of a call before `submit`, which may have none: what later steps read as `$job.<name>`. What it
     cannot tell yet is a mistake."""
     result = node.get("result")
-    for key in result.entries if isinstance(result, Map) else ():
+    for key, mark in result.keys.items() if isinstance(result, Map) else ():
         if key in _OF_THE_JOB:
             compiler.mistake(
-                result.keys[key], f"`{key}` is told by `submit` and later steps: there is no job yet", path,  # type: ignore[union-attr]
+                mark, f"`{key}` is told by `submit` and later steps: there is no job yet", path,
                 "another name, such as `picture`, read as $job.picture",
             )
     return compiler.template(result) or (lambda values: None)
