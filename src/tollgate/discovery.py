@@ -163,7 +163,7 @@ class Discoverer:
     async def _body(self, name: str, discovery: Discovery, url: str) -> object:
         provider = discovery.provider
         call = Call(
-            "GET", url, {"accept": "application/json", **discovery.headers}, b"", _BUDGETS, name,
+            "GET", url, {"accept": "application/json", **discovery.headers()}, b"", _BUDGETS, name,
             auth=discovery.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
         )
         async with await self._client.open(call) as answer:

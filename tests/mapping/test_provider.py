@@ -2,6 +2,7 @@
 and what is wrong with them."""
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -103,6 +104,21 @@ def test_headers_are_made_once_and_an_absent_one_is_left_out():
     assert chat.headers() is chat.headers()
     with pytest.raises(TypeError):
         chat.headers()["authorization"] = "Bearer another"
+
+
+def test_what_must_be_new_each_time_is_made_for_every_call():
+    listed = "discover: {url: https://x.example/, list: $.data, model: {id: $.id}, headers: {x-list: $nonce}}\n"
+    named = 'request: [{set: {request_id: "{{ $nonce | uuid }}"}}]\n'
+    made = compiled(SMALL.replace("headers: {", "headers: {x-once: $nonce, x-at: $now, ") + listed + named)
+    chat, discovery = made.offers["acme/large"][0], made.discovery
+    first, second = chat.headers(), chat.headers()
+    assert len(first["x-once"]) == 32 and first["x-once"] != second["x-once"]
+    assert first["x-at"].isdecimal() and first["authorization"] == "Bearer sk-canary"
+    asked = [discovery.headers() for _ in range(2)]
+    assert {"x-list", "x-once"} <= asked[0].keys() and asked[0]["x-list"] != asked[1]["x-list"]
+    contexts = Context(), Context()
+    ids = [chat.request_edits({}, context)["request_id"] for context in (*contexts, *contexts)]
+    assert UUID(ids[0]).version == 4 and ids[:2] == ids[2:] and ids[0] != ids[1]
 
 
 def test_an_endpoints_header_wins_and_may_read_the_callers():

@@ -103,7 +103,7 @@ def test_an_entry_that_does_not_fit_is_left_out_and_told():
 def test_the_list_is_asked_for_with_the_providers_headers():
     discovery = compiled(LIST).discovery
     assert (discovery.url, discovery.every) == ("https://eu.acme.example/models", 600)
-    assert discovery.headers == {"authorization": "Bearer sk-canary", "x-list": "sk-canary!"}
+    assert discovery.headers() == {"authorization": "Bearer sk-canary", "x-list": "sk-canary!"}
 
 
 @pytest.mark.parametrize("body", [{}, {"data": None}, {"data": "x"}, [], None, "<html>"], ids=repr)

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from uuid import UUID
 
 import jwt
 import pytest
@@ -131,6 +132,36 @@ def test_an_example_shows_a_signature_without_the_real_secret() -> None:
     assert "differs" in str(run_provider_examples(compiled(text.replace('"now": 5', '"now": 6')))[0])
     [problem] = run_provider_examples(compiled(text.replace(f"auth: {{kind: signed, adds: {adds}}}\n", "")))
     assert "this provider has no `auth: {kind: signed}`" in str(problem)
+
+
+BOUGHT = """{kind: oauth_client, token_url: "https://t.example/t", headers: {RqUID: "{{ $nonce | uuid }}"},
+  form: {scope: all, proof: "{{ $now | text | hmac('md5', $secret.KEY) }}"}}"""
+
+
+def test_a_token_request_may_tell_the_time_and_what_is_said_only_once() -> None:
+    """GigaChat's wants a `RqUID` that is new each time; a client's assertion has its own time."""
+    auth = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "k"}).offers["acme/one"][0].auth
+    assert auth is not None and auth.anew is not None
+    first, second = auth.anew(), auth.anew()
+    assert first.headers != second.headers and UUID(first.headers["RqUID"]).version == 4
+    assert first.form is not None and first.form["scope"] == "all" and len(first.form["proof"]) == 32
+    again = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "k"}).offers["acme/one"][0].auth
+    assert again is not None and again.key == auth.key, "a reload goes on with the token that was bought"
+    other = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "l"}).offers["acme/one"][0].auth
+    assert other is not None and other.key != auth.key
+
+
+def test_an_example_shows_what_a_token_is_asked_for_with() -> None:
+    given = {
+        "of": "auth", "with": {"secret": {"KEY": "k"}}, "given": {"now": 5},
+        "expect": {
+            "headers": {"RqUID": "01234567-89ab-4def-8123-456789abcdef"},
+            "form": {"scope": "all", "proof": "53b4bc89c9e0045e587d05e6093d3c27"},
+        },
+    }
+    text = PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT) + f"examples:\n  - {json.dumps(given)}\n"
+    assert run_provider_examples(compiled(text)) == []
+    assert "differs" in str(run_provider_examples(compiled(text.replace('"now": 5', '"now": 6')))[0])
 
 
 MISTAKES = {

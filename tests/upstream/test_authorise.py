@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -274,6 +275,18 @@ async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client:
         assert (tokens.seen[0].headers["authorization"], tokens.seen[0].headers["x-id"]) == ("Basic canary", "1")
     assert issuer.forms == [{"grant_type": "urn:example:apikey", "apikey": "canary"}]
     assert "canary" not in repr(auth)
+
+
+async def test_each_token_request_is_made_anew_and_their_token_is_one(client: Client) -> None:
+    issuer, once = Issuer(), iter("abc")
+    async with upstream(issuer) as tokens, upstream(ok()) as server:
+        asked = Authorisation("oauth_client", {"token_url": tokens.url("/token")}, form={"a": "b"})
+        auth = replace(asked, anew=lambda: replace(asked, headers={"X-Once": next(once)}))
+        for _ in range(2):
+            await (await client.open(Call("POST", server.url("/"), auth=auth))).read()
+        client.refused(auth)
+        await (await client.open(Call("POST", server.url("/"), auth=auth))).read()
+    assert [seen.headers["x-once"] for seen in tokens.seen] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

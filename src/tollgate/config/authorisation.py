@@ -31,6 +31,9 @@ class Authorisation:
     """The token request as JSON, in the place of a form."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the token request."""
+    anew: Callable[[], Authorisation] | None = field(default=None, repr=False, compare=False)
+    """The same for one request, where its form, body or headers tell the time or something that may be said only once.
+    It raises a `TollgateError` where they cannot be computed."""
     reads: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False, compare=False)
     """Where an answer to it holds its `token` and how many seconds that lives (`expires_in`), where not as RFC 6749
     says: each reads the body and `answer_headers`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Mapping
+from secrets import token_hex
 from typing import NoReturn
 
 from tollgate.mapping.failures import Fault, Refused
@@ -26,9 +27,11 @@ class Context:
     """
 
     __slots__ = (
-        "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model", "now",
-        "request", "run_id", "strict", "wanted",
+        "_nonce", "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model",
+        "now", "request", "run_id", "strict", "wanted",
     )
+
+    _nonce: str
 
     def __init__(
         self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
@@ -56,6 +59,19 @@ class Context:
         self.lost: list[str] = []
         self.lenient = False
         self.calls = 0
+
+    @property
+    def nonce(self) -> str:
+        """What `$nonce` reads: made when it is first asked for, because few do and randomness has its price."""
+        try:
+            return self._nonce
+        except AttributeError:
+            self._nonce = new_nonce()
+            return self._nonce
+
+    @nonce.setter
+    def nonce(self, value: str) -> None:
+        self._nonce = value
 
     def answer_id(self) -> str:
         """An id for an answer that has none."""
@@ -103,6 +119,11 @@ class Context:
         self.calls += 1
         if self.calls > _MAX_CALLS:
             raise Fault("too many nested parts")
+
+
+def new_nonce() -> str:
+    """32 hexadecimal digits that nobody can foresee."""
+    return token_hex(16)
 
 
 def place_of(wanted: object, document: object) -> str | None:

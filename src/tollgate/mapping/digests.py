@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 from tollgate.mapping.values import NUMBERS
 
@@ -24,6 +25,7 @@ ALGORITHMS = ("sha256", "sha512", "sha384", "sha1", "md5")
 NOTATIONS = ("hex", "base64", "base64url")
 """How bytes are written; `base64url` is without padding, as in a JWT."""
 ALPHABETS = ("url",)
+_32_DIGITS = re.compile(r"[0-9A-Fa-f]{32}\Z")
 _LAST_MOMENT = 253_402_300_800
 """Seconds until the year 10000."""
 _DATE_CODES = re.compile(r"(?:[^%]|%[YmdHMSjabfyp%])*\Z", re.DOTALL)
@@ -87,6 +89,13 @@ def to_base64(value: Any, alphabet: Any = None) -> str | None:
     if type(value) is not str or alphabet not in (None, *ALPHABETS):
         return None
     return _written(_bytes(value), "base64url" if alphabet else "base64")
+
+
+def uuid(value: Any) -> str | None:
+    """32 hexadecimal digits as a UUID (RFC 9562, version 4: six of its bits are fixed); absent for anything else."""
+    if type(value) is not str or not _32_DIGITS.match(value):
+        return None
+    return str(UUID(hex=value, version=4))
 
 
 def percent(value: Any, safe: Any = "") -> str | None:

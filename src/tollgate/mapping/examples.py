@@ -40,6 +40,7 @@ MODEL = {"upstream": "up"}
 NOW = 1_700_000_000
 """Examples run at this moment, with this answer id, so that their results are the same every time."""
 RUN_ID = "run_1"
+NONCE = "0123456789abcdef" * 2
 
 
 class Difference(Exception):
@@ -122,6 +123,7 @@ class Example:
             run_id=RUN_ID,
             now=NOW,
         )
+        self.context.nonce = NONCE
         self.context.asked = with_.get("asked")
         self.context.headers = with_.get("headers") or {}
         self.context.inlined = with_.get("inlined") or {}

@@ -21,6 +21,7 @@ from tollgate.mapping.digests import (
     rsa_signature,
     seconds,
     to_base64,
+    uuid,
 )
 from tollgate.mapping.filters import (
     beyond,
@@ -127,6 +128,11 @@ FILTERS: dict[str, Filter] = {
             "the RSA signature of a text (PKCS #1 v1.5, in base64 unless said otherwise) by a private key in PEM; "
             "absent where the key is none",
             kind="text", fits={0: _one_of(ALGORITHMS), 2: _one_of(NOTATIONS)},
+        ),
+        Filter(
+            "uuid", uuid, about="32 hexadecimal digits, such as `$nonce`, as a UUID",
+            example="'0123456789abcdef0123456789abcdef' | uuid → \"01234567-89ab-4def-8123-456789abcdef\"",
+            kind="text",
         ),
         Filter(
             "percent", percent, "safe?", 0, 1,

@@ -13,6 +13,7 @@ ENGINE: dict[str, Var] = {
     "request": Var("request", "C.request", known=hub.REQUEST_FIELDS),
     "asked": Var("asked", "C.asked"),
     "now": Var("now", "C.now", present=True),
+    "nonce": Var("nonce", "C.nonce", present=True, kind="text"),
 }
 """Readable everywhere, functions included."""
 
@@ -97,6 +98,7 @@ ABOUT: dict[str, str] = {
     "request": "the hub request, while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
     "now": "the current time in Unix seconds",
+    "nonce": "32 hexadecimal digits, new for each request; `$nonce | uuid` writes them as a UUID",
     "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`, "
                "`request.asked_model`; "
     "headers and `request:` edits of a provider file)",

@@ -55,7 +55,7 @@ class Authoriser:
         grant = _GRANTS.get(auth.kind)
         if grant is None:
             raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
-        token = await self.tokens.get(auth.key, lambda: grant(auth, call))
+        token = await self.tokens.get(auth.key, lambda: grant(auth.anew() if auth.anew is not None else auth, call))
         if auth.options.get("query"):
             return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
         header, scheme = auth.options.get("header") or "authorization", auth.options.get("scheme") or "Bearer"

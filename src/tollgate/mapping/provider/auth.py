@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
 from tollgate.config.load import Scalar, find, plain
 from tollgate.config.model import Provider
+from tollgate.mapping.context import new_nonce
 from tollgate.mapping.provider.error_reading import HEADERS
 from tollgate.mapping.provider.pieces import Pieces, total
 from tollgate.mapping.provider.signing import Signing
+from tollgate.mapping.provider.token_request import PARTS, TokenRequest
+from tollgate.mapping.values import text_of
 from tollgate.wording import nearest
 
 
-def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) -> Authorisation | None:
+def compile_auth(
+    pieces: Pieces, provider: Provider, signing: Signing | None, token_request: TokenRequest | None
+) -> Authorisation | None:
     """The authorisation with its values filled in; None where there is none, or while the provider is off. `signing` is
-    what a provider of kind `signed` words itself.
+    what a provider of kind `signed` words itself, `token_request` what another says of the request for its token.
 
     Mistakes in its options are noted in `pieces`.
     """
@@ -27,6 +35,7 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
     templates = {
         name: pieces.template(node, ("$", HEADERS) if name in TOKEN_READS else pieces.names("vars", "secret"))
         for name, node in auth.options.items()
+        if name not in PARTS
     }
     reads = {name: total(template) for name in TOKEN_READS if (template := templates.pop(name, None)) is not None}
     if auth.kind == "none" or provider.off:
@@ -37,14 +46,29 @@ def compile_auth(pieces: Pieces, provider: Provider, signing: Signing | None) ->
         if template is not None
     }
     for name, value in values.items():
-        if isinstance(value, (list, dict)) and name not in ("form", "body", "headers"):
+        if isinstance(value, (list, dict)):
             found = "a list" if isinstance(value, list) else "a map"
             pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
-    form, headers = (_texts(values.pop(name, None)) for name in ("form", "headers"))
-    body = json.dumps(values.pop("body", None)) if "body" in auth.options else None
     # as written: who reads the answer otherwise gets a token of its own
     values |= {name: str(plain(auth.options[name])) for name in reads}
-    return Authorisation(auth.kind, _texts(values), form if "form" in auth.options else None, body, headers, reads)
+    made = Authorisation(auth.kind, _texts(values), reads=reads)
+    if token_request is None:
+        return made
+    # what the time and a nonce come to is no part of the key: the same token serves whatever they are
+    fixed = _with_parts(made, token_request(0, ""))
+    if not token_request.fresh:
+        return fixed
+    return replace(fixed, anew=lambda: _with_parts(made, token_request(int(time.time()), new_nonce())))
+
+
+def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
+    """`auth` with what its token is asked for."""
+    return replace(
+        auth,
+        form=_texts(parts["form"]) if "form" in parts else None,
+        body=json.dumps(parts["body"]) if "body" in parts else None,
+        headers=_texts(parts.get("headers")),
+    )
 
 
 def _check_options(pieces: Pieces, provider: Provider) -> None:
@@ -77,6 +101,6 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
 
 
 def _texts(values: object) -> dict[str, str]:
-    return (
-        {name: str(value) for name, value in values.items() if value is not None} if isinstance(values, Mapping) else {}
-    )
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: text_of(value) for name, value in values.items() if value is not None}

@@ -22,17 +22,19 @@ from tollgate.mapping.edits import EditList, chain, compile_scope
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
 from tollgate.mapping.in_text import InText, compile_in_text
-from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.address import address_of
 from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
+from tollgate.mapping.provider.headers import Headers, compile_headers, split_headers, unasked_headers
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
 from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.signing import Signing, compile_signing
+from tollgate.mapping.provider.token_request import TokenRequest, compile_token_request
 from tollgate.tariff import Tariff
 from tollgate.wire import CLIENT_FORMATS
 
@@ -62,7 +64,7 @@ class Spoken:
     url: Template | None
     stream_url: Template | None
     count_url: Template | None
-    headers: Mapping[str, tuple[Node, Template]]
+    headers: Headers
     query: Mapping[str, Template]
     excludes: frozenset[str]
     read_usage: Template | None
@@ -90,6 +92,7 @@ class CompiledProvider:
     marks: Mapping[int, InText | None]
     """Every `in_text:` of the file, by its node's identity."""
     signing: Signing | None = None
+    token_request: TokenRequest | None = None
     warnings: tuple[Problem, ...] = ()
     """What its templates, edits and functions are warned of."""
 
@@ -165,18 +168,19 @@ class _Compiling:
         provider, pieces = self.provider, self.pieces
         errors = compile_errors(pieces, [provider.errors], self.secrets.redact)
         scope = self._scope(provider.edits)
-        headers = self._headers(provider.headers)
+        headers = compile_headers(pieces, provider.headers)
         query = self._query(provider.query)
         spoken = {name: self._endpoint(endpoint, headers, query) for name, endpoint in provider.endpoints.items()}
         policies = tuple(self._scope(policy.edits) for policy in provider.policies)
         model_scopes = {model.id: self._scope(model.edits) for model in provider.models if model.edits != EditSet()}
         signing = compile_signing(pieces, provider)
-        auth = compile_auth(pieces, provider, signing)
+        token_request = compile_token_request(pieces)
+        auth = compile_auth(pieces, provider, signing, token_request)
         self._read_marks()
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
         compiled = CompiledProvider(
             provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks,
-            signing,
+            signing, token_request,
         )
         images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
         offers: dict[str, tuple[Offer, ...]] = {}
@@ -202,14 +206,6 @@ class _Compiling:
             lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables)
         )
 
-    def _headers(self, nodes: Mapping[str, Node]) -> dict[str, tuple[Node, Template]]:
-        names = self.pieces.names("model", "vars", "secret", "headers", "stream", "native", "can")
-        return {
-            name.lower(): (node, template)
-            for name, node in nodes.items()
-            if (template := self.pieces.template(node, names)) is not None
-        }
-
     def _query(self, nodes: Mapping[str, Node]) -> dict[str, Template]:
         names = self.pieces.names("model", "vars", "secret")
         return {
@@ -219,7 +215,7 @@ class _Compiling:
         }
 
     def _endpoint(
-        self, endpoint: Endpoint, headers: Mapping[str, tuple[Node, Template]], query: Mapping[str, Template]
+        self, endpoint: Endpoint, headers: Headers, query: Mapping[str, Template]
     ) -> Spoken:
         pieces = self.pieces
         excludes, read, words = self._usage(endpoint)
@@ -243,7 +239,7 @@ class _Compiling:
             url=pieces.url(endpoint.url),
             stream_url=pieces.url(endpoint.stream_url),
             count_url=pieces.url(endpoint.count_tokens_url),
-            headers={**headers, **self._headers(endpoint.headers)},
+            headers={**headers, **compile_headers(pieces, endpoint.headers)},
             query={**query, **self._query(endpoint.query)},
             excludes=excludes,
             read_usage=read,
@@ -274,15 +270,13 @@ class _Compiling:
         return excludes, read, words
 
     def _images(
-        self, errors: ErrorRules, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
+        self, errors: ErrorRules, headers: Headers, auth: Authorisation | None
     ) -> list[ImageOffer]:
         known: dict[str, Any] = {"vars": self.pieces.variables, "secret": self.pieces.secrets}
-        unsaid: dict[str, Any] = {"headers": {}, "stream": False, "native": False, "model": {}, "can": {}}
-        made = {name: template(**unsaid, **known) for name, (_, template) in headers.items()}
-        fixed = {name: str(value) for name, value in made.items() if value is not None}
         secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
         around = Surroundings(
-            errors, self.pieces.functions, lambda: dict(fixed), self.pieces.variables, secrets, self.timeouts, auth
+            errors, self.pieces.functions, lambda: unasked_headers(headers, known), self.pieces.variables, secrets,
+            self.timeouts, auth,
         )
         return compile_images(self.provider, around)
 
@@ -335,18 +329,14 @@ class _Compiling:
         values: dict[str, Any] = {
             "model": facts, "can": can, "vars": self.pieces.variables, "secret": self.pieces.secrets,
         }
-        fixed = {"content-type": "application/json" if endpoint.encoding == "json" else FORM}
-        made = []
-        for name, (node, template) in spoken.headers.items():
-            if any(mentions(node, said) for said in ("headers", "stream", "native")):
-                made.append((name, _Bound(template, values)))
-            elif (value := template(headers={}, stream=False, native=False, **values)) is not None:
-                fixed[name] = str(value)
+        fixed, made = split_headers(spoken.headers, values)
+        kind = "application/json" if endpoint.encoding == "json" else FORM
         return Offer(
             provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping,
             endpoint=endpoint.protocol, mapping=cast("ProtocolMapping", spoken.mapping), address=address,
-            errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts), fixed_headers=self._shared(fixed),
-            made_headers=tuple(made), request_edits=self._chained(compiled, "request", endpoint, model),
+            errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts),
+            fixed_headers=self._shared({"content-type": kind, **fixed}),
+            made_headers=made, request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
             usage_excludes=spoken.excludes, usage_read=spoken.read_usage, usage_apart=spoken.usage_apart,
@@ -378,19 +368,6 @@ def _missing(mapping: ProtocolMapping) -> list[str]:
         else ["request.from_hub", "response.to_hub"]
     )
     return [name for name in wanted if name not in mapping.sections]
-
-
-class _Bound:
-    """A header template with what is known at start filled in; only what the request says is missing."""
-
-    __slots__ = ("_template", "_values")
-
-    def __init__(self, template: Template, values: Mapping[str, Any]) -> None:
-        self._template = template
-        self._values = values
-
-    def __call__(self, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
-        return self._template(headers=headers, stream=stream, native=native, **self._values)
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:

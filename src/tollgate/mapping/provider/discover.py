@@ -6,7 +6,7 @@ code as a written one, so a discovered model obeys the same rules. An entry that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -22,6 +22,7 @@ from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
+from tollgate.mapping.provider.headers import Headers, compile_headers, unasked_headers
 from tollgate.money import decimal_of, show
 from tollgate.wording import nearest
 
@@ -42,7 +43,8 @@ class Discovery:
 
     provider: Provider
     url: str
-    headers: Mapping[str, str]
+    headers: Callable[[], Mapping[str, str]]
+    """Made anew for every call."""
     every: float
     auth: Authorisation | None
     _list: Read
@@ -159,16 +161,14 @@ def _fields(entry: Any) -> str:
     return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
 
 
-def compile_discovery(
-    pieces: Pieces, headers: Mapping[str, tuple[Node, Template]], auth: Authorisation | None
-) -> Discovery | None:
+def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | None) -> Discovery | None:
     """The `discover:` block of a provider, or None; its list is asked for with the provider's own authorisation.
     Mistakes go to `pieces`."""
     node = pieces.provider.discover
     if node is None:
         return None
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
-    fixed = _fixed_headers(pieces, node, headers, values)
+    headers = {**headers, **_own_headers(pieces, node)}
     url = pieces.url(node.get("url"))
     listed = node.get("list")
     entries = pieces.reader(listed) if listed is not None else None
@@ -192,7 +192,7 @@ def compile_discovery(
     every = node.get("every")
     seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(
-        pieces.provider, address, fixed, seconds, auth, entries, model, test,
+        pieces.provider, address, partial(unasked_headers, headers, values), seconds, auth, entries, model, test,
         partial(following, vars=pieces.variables) if following is not None else None, pieces.variables,
     )
 
@@ -206,20 +206,7 @@ def _check_fields(pieces: Pieces, shape: Node | None) -> None:
                        nearest(key, known) or f"one of {', '.join(known)}")
 
 
-def _fixed_headers(
-    pieces: Pieces, node: Map, headers: Mapping[str, tuple[Node, Template]], values: Mapping[str, Any]
-) -> dict[str, str]:
-    """The headers to ask for the list with: those of the provider, and over them those of `discover.headers`. What has
-    no value is left out."""
-    found = {
-        name: template(headers={}, stream=False, native=False, model={}, can={}, **values)
-        for name, (_, template) in headers.items()
-    }
+def _own_headers(pieces: Pieces, node: Map) -> Headers:
+    """Those of `discover.headers`: what the provider's are laid under."""
     own = node.get("headers")
-    if isinstance(own, Map):
-        for name, child in own.entries.items():
-            template = pieces.template(child, pieces.names("vars", "secret"))
-            value = template(**values) if template is not None else None
-            if value is not None:
-                found[name.lower()] = value
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return compile_headers(pieces, own.entries, ()) if isinstance(own, Map) else {}

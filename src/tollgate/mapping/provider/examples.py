@@ -21,7 +21,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.edits import EditList
-from tollgate.mapping.examples import NOW, RUN_ID
+from tollgate.mapping.examples import NONCE, NOW, RUN_ID
 from tollgate.mapping.failures import Refused, clean
 from tollgate.mapping.images import is_image_example, run_examples
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
@@ -79,7 +79,8 @@ def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
         return [*problems, document.problem(node, "an example has `given`, and `expect` or `refused`", path=path)]
     example: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
     name = f"example `{example.get('name') or of}`"
-    context = Context()
+    context = Context(run_id=RUN_ID, now=NOW)
+    context.nonce = NONCE
     at: Node = node.get("expect") or node.get("refused") or node
     try:
         got = _got(compiled, str(of), example, context)
@@ -125,10 +126,7 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         named = facts_of(model, compiled.name, spoken.endpoint.mapping) if model is not None else more.get("model")
         return spoken.polling.describe(Told(given, http), named or {}, more.get("vars"))
     if of == "auth":
-        if compiled.signing is None:
-            raise LookupError("this provider has no `auth: {kind: signed}`")
-        signed = given if isinstance(given, dict) else {}
-        return compiled.signing.adds(signed.get("call") or {}, signed.get("now") or NOW, more.get("secret"))
+        return _authorised(compiled, given if isinstance(given, dict) else {}, more.get("secret"))
     if of == "discover":
         if compiled.discovery is None:
             raise LookupError("this provider has no `discover`, or its address is incomplete")
@@ -154,13 +152,23 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
     return given if edits is None else edits(given, context)
 
 
+def _authorised(compiled: CompiledProvider, given: Mapping[str, Any], secrets: Mapping[str, str] | None) -> Any:
+    """What a signature adds to the given call, or what a token is asked for with."""
+    now = given.get("now") or NOW
+    if compiled.signing is not None:
+        return compiled.signing.adds(given.get("call") or {}, now, secrets)
+    if compiled.token_request is None:
+        raise LookupError("this provider has no `auth: {kind: signed}`, and no words of its own for a token's request")
+    asked = compiled.token_request(now, given.get("nonce") or NONCE, secrets)
+    return {name: value for name, value in asked.items() if value}
+
+
 def _answer(
     compiled: CompiledProvider, spoken: Spoken | None, model: Model | None, given: Any, context: Context
 ) -> dict[str, Any]:
     """What an upstream's answer comes to in the hub, before a client's format is made of it."""
     if spoken is None or spoken.mapping is None:
         raise LookupError("this provider speaks no format with a mapping")
-    context.run_id, context.now = RUN_ID, NOW
     endpoint, mapping = spoken.endpoint, spoken.mapping
     marks = compiled.in_text(endpoint, model)
     edits = compiled.edits("stream" if isinstance(given, list) else "response", endpoint.protocol, model)

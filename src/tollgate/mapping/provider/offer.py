@@ -62,8 +62,8 @@ class Offer:
     timeouts: Timeouts
     fixed_headers: Mapping[str, str]
     made_headers: tuple[tuple[str, Callable[..., Any]], ...] = ()
-    """Headers that read the caller's own (`$headers`) or whether the answer streams (`$stream`);
-    left out where that is absent."""
+    """Headers made for each call: those that read the caller's own (`$headers`), whether the answer streams
+    (`$stream`), the time or a nonce; left out where that is absent."""
     request_edits: EditList | None = None
     response_edits: EditList | None = None
     stream_edits: EditList | None = None

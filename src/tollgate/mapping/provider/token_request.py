@@ -1,0 +1,53 @@
+"""What a token is asked for with: `form`, `body` and `headers` of a file's `auth:`, computed for every request anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.errors import UpstreamFailed
+from tollgate.mapping.failures import MappingFailure
+from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.provider.pieces import Pieces
+
+PARTS = ("form", "body", "headers")
+"""Options of `auth:` that are parts of the request for a token."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRequest:
+    """The compiled parts with what they read beside the moment."""
+
+    _parts: Mapping[str, Template]
+    _provider: str
+    _variables: Mapping[str, Any]
+    _secrets: Mapping[str, str | None]
+    fresh: bool
+    """Whether any of them reads the time or a nonce, so that no two requests are alike."""
+
+    def __call__(self, now: int, nonce: str, secrets: Mapping[str, str | None] | None = None) -> dict[str, Any]:
+        """The parts, by name, of a request made at this time with this nonce; an absent one is None.
+
+        An example brings `secrets` of its own. Raises `UpstreamFailed` where a part cannot be computed.
+        """
+        said: dict[str, Any] = {"vars": self._variables, "secret": secrets or self._secrets, "now": now, "nonce": nonce}
+        made = {}
+        for name, template in self._parts.items():
+            try:
+                made[name] = template(**said)
+            except MappingFailure as failure:
+                raise UpstreamFailed(f"auth.{name}: {failure}", provider=self._provider) from None
+        return made
+
+
+def compile_token_request(pieces: Pieces) -> TokenRequest | None:
+    """What the provider's file says of its token requests; None where it says nothing. Mistakes are noted in
+    `pieces`."""
+    nodes = {name: node for name in PARTS if (node := pieces.provider.auth.options.get(name)) is not None}
+    names = pieces.names("vars", "secret", "now", "nonce")
+    parts = {name: template for name, node in nodes.items() if (template := pieces.template(node, names)) is not None}
+    fresh = any(mentions(node, said) for node in nodes.values() for said in ("now", "nonce"))
+    if not parts:
+        return None
+    return TokenRequest(parts, pieces.provider.name, pieces.variables, pieces.secrets, fresh)
