@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import subprocess
@@ -154,6 +155,19 @@ async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
             assert isinstance(books, RemoteLedger)
             await books.create_account("alice")
         assert (await ledger.get_account("alice")).id == "alice"
+
+
+async def test_a_folder_that_can_hold_no_socket_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bind(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("tollgate.ledger.admin.socket.socket.bind", bind)
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.serve_admin()
+        assert ledger.ready
+    assert "admin.sock: no socket can be made here (Operation not supported)" in caplog.text
 
 
 def test_every_remote_method_is_one_of_the_ledger() -> None:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -136,16 +136,23 @@ async def test_the_name_of_a_new_segment_is_on_disk_before_its_first_row_is_told
     assert synced == [(True, ["00000000000000000001.jsonl"])]
 
 
+def _refuse(*_: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("link", [os.link, _refuse], ids=["linked", "copied where there are no hard links"])
 async def test_damage_in_the_middle_is_reported_and_the_file_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, link: Callable[..., None]
 ) -> None:
+    monkeypatch.setattr("tollgate.ledger.segments.os.link", link)
     lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
     lines[1][12] ^= 0x20
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))
     with caplog.at_level(logging.ERROR):
         assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 3]
     assert "1 damaged line(s)" in caplog.text
-    assert (tmp_path / "00000000000000000001.damaged").exists()
+    assert (tmp_path / "00000000000000000001.damaged").read_bytes() == b"".join(lines)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path) -> None:

@@ -72,22 +72,43 @@ class AdminServer:
     def __init__(self, ledger: Ledger, path: Path) -> None:
         self._ledger = ledger
         self._path = path
+        self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listen; a socket file left by a killed process is replaced (the store's lock says that it is dead)."""
+        """Listen; a socket file left by a killed process is replaced (the store's lock says that it is dead). Where
+        none can be made (FAT, some network shares and folders of containers, a full disk), that is a warning:
+        everything else goes on without one."""
+        try:
+            listening = self._bound()
+        except OSError as error:
+            log.warning(
+                "%s: no socket can be made here (%s): while this gateway runs, accounts, keys and credits are changed "
+                "on its dashboard only, not by commands",
+                self._path,
+                error.strerror,
+            )
+            return
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_LIMIT)
+
+    def _bound(self) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
+            self._path.unlink(missing_ok=True)
             with _short(self._path) as address:
                 listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
         finally:
             os.umask(before)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_LIMIT)
+        return listening
 
     async def close(self) -> None:
         """Stop answering."""
+        if self._server is None:
+            return
         self._server.close()
         for writer in tuple(self._writers):
             writer.close()

@@ -21,6 +21,7 @@ from typing import Self
 import duckdb
 
 from tollgate.ledger.schema import add_usage_columns
+from tollgate.ledger.segments import keep_aside
 from tollgate.ledger.usage_row import comments, create_table
 from tollgate.ledger.usage_source import HOUR, UsageSource
 
@@ -164,7 +165,7 @@ class Publisher:
         """Keep a damaged file whose rows the store no longer has all."""
         kept = path.with_suffix(".damaged")
         if not self._source.is_whole(hour) and not kept.exists():
-            os.link(path, kept)
+            keep_aside(path, kept)
             log.error("%s is kept as %s: it had rows that the store no longer has", path, kept.name)
 
     def highest_seq(self) -> int:

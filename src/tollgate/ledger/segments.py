@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,7 +80,7 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
     if damaged:
         kept = path.with_suffix(".damaged")
         if not kept.exists():
-            os.link(path, kept)
+            keep_aside(path, kept)
         log.error(
             "journal %s: %d damaged line(s) before intact ones; the file is kept as %s", path.name, damaged, kept.name
         )
@@ -91,6 +92,17 @@ def read_all(directory: Path, after: int) -> Iterator[Entry]:
         for entry in read_segment(path, after):
             after = entry.seq
             yield entry
+
+
+def keep_aside(path: Path, kept: Path) -> None:
+    """Keep what is in a file under a second name, whatever becomes of the first: a hard link, or a copy where the file
+    system has none (FAT, some network shares and folders of containers). Raises `OSError` when the disk refuses."""
+    try:
+        os.link(path, kept)
+    except OSError:
+        half = kept.with_name(f".{kept.name}.tmp")
+        shutil.copyfile(path, half)
+        os.replace(half, kept)
 
 
 def sync_directory(directory: Path) -> None:
