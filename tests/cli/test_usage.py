@@ -142,6 +142,25 @@ def test_csv_and_parquet_keep_exact_amounts(used: Tollgate, tmp_path: Path) -> N
     assert len(json.loads((tmp_path / "out.json").read_text())) == 2
 
 
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("SELECT 1 AS one -- what an editor leaves", {"one": "1"}),
+        ("SELECT '日本; --' AS one; /* a note; */ -- and one more", {"one": "日本; --"}),
+        ("SET TimeZone = 'Asia/Tokyo'; SELECT count(*) AS n FROM usage -- all", {"n": "6"}),
+        ("SELECT now() IS NULL AS t, 1 AS a, 2 AS a;", {"t": "False", "a": "1", "a_1": "2"}),
+        ("SELECT 2::HUGEINT ** 70 > 0 AS t, 1180591620717411303424 AS n", {"t": "True", "n": "1180591620717411303424"}),
+        ("SELECT MAP {1: 0.5} AS prices", {"prices": "{'1': '0.5'}"}),
+    ],
+    ids=["comment", "semicolons", "two-statements", "one-name-twice", "large-number", "map-of-numbers"],
+)
+def test_any_query_that_duckdb_runs_can_be_shown(used: Tollgate, query: str, row: dict[str, str]) -> None:
+    [found] = json.loads(used("usage", "--sql", query, "--json").out)
+    assert {name: str(value) for name, value in found.items()} == row
+    [header, *_] = used("usage", "--sql", query, "--format", "csv").out.splitlines()
+    assert header.split(",") == list(row)
+
+
 def test_sql_may_come_from_stdin(used: Tollgate) -> None:
     assert json.loads(used("usage", "--sql", "-", "--format", "json", stdin="SELECT 1 AS one").out) == [{"one": 1}]
 

@@ -32,7 +32,7 @@ hold for free SQL too. Other programs read the same files with
 FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
 )
 @click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
-@click.option("--sql", default=None, help="A query of your own over `usage`; - reads it from stdin.")
+@click.option("--sql", default=None, help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.")
 @click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
 @click.option("--until", default=None, help="Up to here, exclusive: the same notations.")
 @click.option("--account", default=None, help="Only this account.")
@@ -81,9 +81,7 @@ def command(
     filters = Filters(since=begin, until=end, **names)
     if columns:
         sql = "FROM columns"
-    query = (sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]).strip().rstrip(";")
-    if not query:
-        fail("the query is empty")
+    query = sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]
     if not columns and not any(folder.glob("*/*.duckdb")):
         from tollgate.config.files import shown
 
@@ -93,7 +91,7 @@ def command(
         )
     try:
         connection = _columns() if columns else open_usage(folder, filters)
-        _write(connection, query, form, output)
+        _write(connection, _answering(connection, query), form, output)
     except duckdb.Error as error:
         at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
         damaged = damaged_files(folder, filters) if at_fault else []
@@ -137,22 +135,42 @@ def _moment(text: str | None, option: str) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
+def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """The statement whose rows are shown, the last one, fit to stand in brackets: without the `;` at its end. Those
+    before it (`SET`, `CREATE TEMP TABLE`) are run."""
+    import duckdb
+
+    statements = connection.extract_statements(text)
+    if not statements:
+        fail("the query is empty")
+    for statement in statements[:-1]:
+        connection.execute(statement)
+    query: bytes = statements[-1].query.strip().encode()
+    for offset, kind in reversed(duckdb.tokenize(query.decode())):
+        if kind != duckdb.token_type.comment:
+            return (query[:offset] if query[offset:].startswith(b";") else query).decode()
+    return query.decode()
+
+
 def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None) -> None:
     if form in ("csv", "parquet"):
         with tempfile.TemporaryDirectory() as folder:
             target = output or Path(folder) / "usage"
             name = str(target).replace("'", "''")
-            connection.execute(f"COPY ({query}) TO '{name}' (FORMAT {form})")
+            connection.execute(f"COPY (\n{query}\n) TO '{name}' (FORMAT {form})")
             if output is None:
                 sys.stdout.buffer.write(target.read_bytes())
         return
     result = connection.execute(query)
     zoned = [each[0] for each in result.description or () if str(each[1]) == "TIMESTAMP WITH TIME ZONE"]
+    columns = [each[0] for each in result.description or ()]
     if zoned:  # DuckDB gives these to Python by way of a package we do not have
         as_text = ", ".join(
             f'CAST("{name}" AS VARCHAR) AS "{name}"' for name in (name.replace('"', '""') for name in zoned)
         )
-        result = connection.execute(f"SELECT * REPLACE ({as_text}) FROM ({query})")
+        result = connection.execute(f"SELECT * REPLACE ({as_text}) FROM (\n{query}\n)")
+    elif len(set(columns)) < len(columns):  # of columns of one name JSON would have the last alone
+        result = connection.execute(f"FROM (\n{query}\n)")
     columns = [each[0] for each in result.description or ()]
     rows = result.fetchall()
     if output is None:
@@ -162,9 +180,19 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
         _say(columns, rows, form)
 
 
+def _for_json(value: Any) -> Any:
+    """A value of a query in what JSON can say: a whole number that most readers would round, and the name of a field,
+    as text."""
+    if isinstance(value, dict):
+        return {str(key): _for_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_for_json(each) for each in value]
+    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
+
+
 def _say(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
     if form == "json":
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_json([dict(zip(columns, map(_for_json, row), strict=True)) for row in rows])
         return
     numbers = frozenset(
         name
