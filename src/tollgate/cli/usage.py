@@ -32,7 +32,10 @@ hold for free SQL too. Other programs read the same files with
 FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
 )
 @click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
-@click.option("--sql", default=None, help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.")
+@click.option(
+    "--sql", default=None,
+    help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.",
+)
 @click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
 @click.option("--until", default=None, help="Up to here, exclusive: the same notations.")
 @click.option("--account", default=None, help="Only this account.")
