@@ -665,3 +665,74 @@ async def test_a_figure_that_is_none_costs_no_answer_and_no_event(tmp_path, figu
         said = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
         deltas = [event["delta"] for event in events_of(said) if event["type"] == "content_block_delta"]
         assert "".join(delta["text"] for delta in deltas) == text and "message_stop" in said.text
+
+
+MINUS = ("input: $.heard,", 'input: "{{ $.heard - 1 }}",')
+LESS = "[{set: {heard: '{{ $.heard - 1 }}'}}]"
+ONLY_STREAMED = OWN[: OWN.index("response:")] + OWN[OWN.index("error:") :] + STREAM
+UNFIT = {
+    "an edit of an answer": (OWN, f"response: {LESS}", False),
+    "an edit of an answer, for a client that streams": (OWN, f"response: {LESS}", True),
+    "an edit of an event": (OWN + STREAM, f"stream: {LESS}", True),
+    "an edit of an event, for a whole answer": (ONLY_STREAMED, f"stream: {LESS}", False),
+    "a mapping": (OWN.replace(*MINUS), "", False),
+    "a mapping of events": (
+        OWN + STREAM.replace("always:", "always:\n      - {start: {created: '{{ $.heard - 1 }}'}}"), "", True,
+    ),
+}
+
+
+@pytest.mark.parametrize("mapping, edits, stream", UNFIT.values(), ids=UNFIT)
+async def test_an_answer_that_its_file_cannot_work_with_is_no_answer(tmp_path, caplog, mapping, edits, stream):
+    """A text where the file counts on a number: nobody foresaw it, and another route may tell the number."""
+    write_mapping(tmp_path, "own", mapping)
+    odd, good = ({**ANSWER, "bit": "hi", "heard": heard} for heard in ("ten", 11))
+    blocks = [[b"data: " + json.dumps(answer).encode() + b"\n\n"] for answer in (odd, good)]
+    streams = "stream:" in mapping
+    apps = [
+        replying(blocks=told, headers=SSE) if streams else replying(body=json.dumps(answer).encode())
+        for told, answer in zip(blocks, (odd, good), strict=True)
+    ]
+    async with inprocess(
+        tmp_path,
+        providers={
+            "first": provider("first", "own", more=edits), "second": provider("second", "own", priority=1, more=edits)
+        },
+        apps=dict(zip(("first", "second"), apps, strict=True)),
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert reply.status_code == 200 and reply.headers["x-tollgate-attempts"] == "2"
+        heard = 11 if "created" in mapping else 10
+        paid = heard * Decimal("0.001") + 5 * Decimal("0.002")
+        assert here.balance() == 100 - paid, "the first one's tokens are not the caller's"
+    assert "does not fit its mapping: " in caplog.text and ".yaml:" in caplog.text
+
+
+@pytest.mark.parametrize("format_", ["bits", "chat"])
+async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_what_came_before(tmp_path, format_):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    told = [{"choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}, {"bit": " there", "heard": "ten"}]
+    blocks = [b"".join(b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in told)]
+    async with inprocess(tmp_path, providers={"acme": provider("acme", format_, more=f"stream: {LESS}")},
+                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert '"hi"' in reply.text and reply.text.count('"error"') == 1 and "[DONE]" not in reply.text
+        (row,) = await rows(here, tmp_path)
+    assert row["outcome"] == "upstream_error" and row["estimated"] and row["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept(tmp_path, stream):
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    answer = {**ANSWER, "bit": "hi there", "heard": "ten"}
+    answers = {
+        True: replying(blocks=[b"data: " + json.dumps(answer).encode() + b"\n\n"], headers=SSE),
+        False: replying(body=json.dumps(answer).encode()),
+    }
+    more = "usage: {read: {input: '{{ $.heard - 1 }}', output: $.spoken}}"
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
+                         apps={"acme": answers[stream]}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert reply.status_code == 200 and "hi there" in reply.text and "error" not in reply.text
+        (row,) = await rows(here, tmp_path)
+    assert row["estimated"] and row["input_tokens"] > 0 and row["cost"] > 0

@@ -317,6 +317,17 @@ async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
         assert here.balance() == Decimal(100)
 
 
+async def test_an_answer_that_an_edit_cannot_work_with_is_no_answer_and_unreadable_usage_is_counted_here(tmp_path):
+    edited = ACME + "response: [{set: {n: '{{ $.data[0].index - 1 }}'}}]\nusage: {read: {input: '{{ $.model - 1 }}'}}\n"
+    odd, good = ({"model": "m", "data": [{"index": at, "embedding": [0.5]}]} for at in ("first", 0))
+    answers = {"ab": odd, "c": good}
+    providers = {"acme": edited}
+    async with gateway(tmp_path, acme=lambda _, __, body: (200, answers[body["input"]]), providers=providers) as here:
+        assert (await here.post("/v1/embeddings", {**ONE, "input": "ab"})).status_code == 500
+        assert here.balance() == Decimal(100)
+        assert (await here.post("/v1/embeddings", {**ONE, "input": "c"})).json()["usage"]["total_tokens"] == 1
+
+
 async def test_a_native_answer_with_fewer_vectors_than_inputs_is_the_providers_failure(tmp_path):
     """SPEC: one embedding per entry. Whoever pairs texts with vectors would pair the wrong ones."""
     few = {"object": "list", "data": [{"index": 0, "embedding": [0.25]}], "usage": {"prompt_tokens": 1}}

@@ -25,7 +25,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.mapping import Context, Refused, request_to_hub
+from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub
 from tollgate.nesting import too_many
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
@@ -237,6 +237,13 @@ def reported_failure(offer: Offer, hub_error: dict[str, Any]) -> UpstreamFailed:
     message = offer.errors.redact(str(hub_error.get("message") or "the upstream reported an error"))
     overloaded = "overloaded_error" in (hub_error.get("type"), hub_error.get("code"))
     return UpstreamFailed(message, overloaded=overloaded, provider=offer.provider)
+
+
+def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:
+    """The error for an answer of a form that the route's mapping or edits cannot work with: no answer of this route, so
+    another may be tried while nothing was sent (DESIGN section 4). The log has the line that could not."""
+    message = offer.errors.redact(f"the answer does not fit its mapping: {failure}")
+    return UpstreamFailed(message, upstream_status=200, provider=offer.provider)
 
 
 def without_frames(error: Failure) -> Failure:

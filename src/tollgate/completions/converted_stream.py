@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure
+from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
@@ -212,8 +212,13 @@ class ConvertedStream:
                 self._rule_usage = usage_read(event) or self._rule_usage
             if not convert(out, event, name):
                 assert converter.error is not None
-                self.error = reported_failure(self._offer, converter.error)
+                unfit = converter.failure
+                self.error = (
+                    unfit_answer(self._offer, unfit) if unfit else reported_failure(self._offer, converter.error)
+                )
                 break
+        if self._events.unfit is not None and self.error is None:
+            self.error = unfit_answer(self._offer, self._events.unfit)
         if not self.begun:
             self.begun = self._answers(events, bool(out))
         encoded = encode_events(out)

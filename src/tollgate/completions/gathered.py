@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from tollgate.completions.attempt import AttemptFailed, context_of
+from tollgate.completions.attempt import AttemptFailed, context_of, unfit_answer
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stream import count_usage, rest_of
@@ -37,14 +37,16 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
                 break
         if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
             await rest_of(blocks, stage)
+        if stage.error is None:
+            stage.close()
+        if stage.error is not None:
+            raise AttemptFailed(stage.error)
+        estimated = await count_usage(exchange, stage)
+        out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.reported_usage()}, context))
     except UpstreamError as error:
         raise AttemptFailed(error) from None
-    if stage.error is None:
-        stage.close()
-    if stage.error is not None:
-        raise AttemptFailed(stage.error)
-    estimated = await count_usage(exchange, stage)
-    out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.reported_usage()}, context))
+    except MappingFailure as failure:
+        raise AttemptFailed(unfit_answer(offer, failure)) from None
     await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
 

@@ -3,11 +3,11 @@ format tells them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, without_secrets
+from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer, without_secrets
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.minters import encrypted_in
@@ -23,9 +23,6 @@ from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.sse import BLANK
 from tollgate.wire import ends_unusually, is_last
-
-if TYPE_CHECKING:
-    from tollgate.mapping.pieces import Template
 
 _WATCHED = {
     "messages": (b'"message_', b'"web_search_tool_result"'),
@@ -73,7 +70,11 @@ class _Native:
         return self._inner.ended
 
     def feed(self, block: bytes) -> bytes:
-        out = self._inner.feed(self._reframed.feed(block) if self._reframed is not None else block)
+        if self._reframed is None:
+            out = self._inner.feed(block)
+        else:
+            out = self._inner.feed(self._reframed.feed(block))
+            self._note_unfit()
         if out and (self._dialect != "responses" or b'"sequence_number"' in out):
             self._sent = out
         if not self.begun and out:
@@ -82,11 +83,18 @@ class _Native:
 
     def close(self) -> bytes:
         out = self._inner.feed(rest) if self._reframed is not None and (rest := self._reframed.finish()) else b""
+        self._note_unfit()
         out += self._inner.close()
         if out:
             self._sent = out
             self.begun = self.begun or answers(out, self._opening)
         return out
+
+    def _note_unfit(self) -> None:
+        """An event that its file's edits could not work with is the end of what can be read of the answer."""
+        unfit = self._reframed.unfit if self._reframed is not None else None
+        if unfit is not None and self.error is None:
+            self.error = unfit_answer(self._offer, unfit)
 
     async def estimate(self) -> dict[str, Any]:
         inner = self._inner
@@ -246,7 +254,7 @@ class _Watch:
 
     __slots__ = ("encrypted", "message", "minted", "read", "response", "tap", "usage")
 
-    def __init__(self, tap: Tap, read: Template | None) -> None:
+    def __init__(self, tap: Tap, read: Callable[..., Any] | None) -> None:
         self.tap = tap
         self.read = read
         self.usage: dict[str, Any] | None = None

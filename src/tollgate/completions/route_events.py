@@ -8,7 +8,7 @@ import orjson
 
 from tollgate import sse
 from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
-from tollgate.mapping import Context
+from tollgate.mapping import Context, MappingFailure
 from tollgate.upstream.framing import Frame, decoder
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class RouteEvents:
         """Every event is read as it was written."""
         self.done = False
         """True once the upstream has said [DONE]."""
+        self.unfit: MappingFailure | None = None
+        """Why an event could not be unwrapped or edited: those before it were given, nothing of it or after it is."""
         self.written: list[tuple[str | None, bytes]] = []
         """The events read last, by name and data, as they were written."""
 
@@ -106,8 +108,8 @@ class RouteEvents:
                 found.append((name, event, False))
             elif as_sent:
                 found.append((name, event, may_match(data)))
-            else:
-                found.append((name, self._edited(event), True))
+            elif not self._add_edited(found, name, event):
+                break
         return found
 
     def _read_texts(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
@@ -115,16 +117,24 @@ class RouteEvents:
         for name, data in pairs:
             if data == b"[DONE]":
                 self.done = True
-            elif data:
-                found.append((name, self._edited(data.decode("utf-8", "replace")), True))
+            elif data and not self._add_edited(found, name, data.decode("utf-8", "replace")):
+                break
         return found
 
-    def _edited(self, event: Any) -> Any:
-        if self._offer.unwrap is not None:
-            event = self._offer.unwrap(event)
-        if self._offer.stream_edits is not None and isinstance(event, dict):
-            event = self._offer.stream_edits(event, self._context)
-        return event
+    def _add_edited(self, found: list[Received], name: str | None, event: Any) -> bool:
+        """Add an event, unwrapped and edited, to those found; False where it does not fit the file."""
+        if self.unfit is not None:
+            return False
+        try:
+            if self._offer.unwrap is not None:
+                event = self._offer.unwrap(event)
+            if self._offer.stream_edits is not None and isinstance(event, dict):
+                event = self._offer.stream_edits(event, self._context)
+        except MappingFailure as failure:
+            self.unfit = failure
+            return False
+        found.append((name, event, True))
+        return True
 
 
 class Reframed:
@@ -134,6 +144,11 @@ class Reframed:
         self._events = RouteEvents(offer)
         self._named = dialect != "chat"
         self._ended = False
+
+    @property
+    def unfit(self) -> MappingFailure | None:
+        """`RouteEvents.unfit`."""
+        return self._events.unfit
 
     def feed(self, block: bytes) -> bytes:
         """SSE bytes for the frames this block completes."""

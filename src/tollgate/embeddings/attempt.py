@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, unfit_answer
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
@@ -228,7 +228,10 @@ async def _parsed(
     del raw
     reported = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
     if offer.response_edits is not None:
-        body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
+        try:
+            body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
+        except MappingFailure as failure:
+            raise AttemptFailed(unfit_answer(offer, failure)) from None
     data = body.get("data") if isinstance(body, dict) else None
     if isinstance(data, list) and all(isinstance(item, dict) and isinstance(item.get("index"), int) for item in data):
         data.sort(key=lambda item: item["index"])
@@ -284,7 +287,7 @@ def _read(offer: Offer, body: object) -> dict[str, Any]:
                 offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
             )
     except MappingFailure as failure:
-        raise _broken(offer, f"the answer does not fit its mapping: {failure}") from None
+        raise AttemptFailed(unfit_answer(offer, failure)) from None
 
 
 def _broken(offer: Offer, message: str) -> AttemptFailed:

@@ -31,7 +31,7 @@ from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import Headers, compile_headers, split_headers, unasked_headers
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
-from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage
+from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage, total
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.signing import Signing, compile_signing
 from tollgate.mapping.provider.token_request import TokenRequest, compile_token_request
@@ -339,7 +339,8 @@ class _Compiling:
             made_headers=made, request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
-            usage_excludes=spoken.excludes, usage_read=spoken.read_usage, usage_apart=spoken.usage_apart,
+            usage_excludes=spoken.excludes, usage_apart=spoken.usage_apart,
+            usage_read=total(spoken.read_usage) if spoken.read_usage is not None else None,
             words=spoken.words, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
             encoding=endpoint.encoding, polling=spoken.polling,

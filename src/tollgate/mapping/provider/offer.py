@@ -71,8 +71,9 @@ class Offer:
     model_facts: Mapping[str, Any] = field(default_factory=dict)
     """What `$model` reads in templates, edits and mappings."""
     usage_excludes: frozenset[str] = frozenset()
-    usage_read: Template | None = None
-    """Hub usage read from an answer or event by the provider's own template, instead of the mapping's."""
+    usage_read: Callable[..., Any] | None = None
+    """Hub usage read from an answer or event by the provider's own template, instead of the mapping's. It tells none
+    where that cannot be computed: the answer is good, and its tokens are estimated."""
     usage_apart: bool = False
     """Whether that template looks at more of an event than its `usage`."""
     words: Template | None = None
