@@ -77,3 +77,38 @@ def test_a_header_whose_name_no_client_sends_is_told(folder: Path, text: str, wo
 def test_an_endpoints_headers_are_looked_at_too(folder: Path) -> None:
     told = said({"providers/acme.yaml": ACME.replace("/c}", '{path: /c, headers: {"é": a}}}')}, folder)
     assert 'speaks.chat.headers: found "é"' in told
+
+
+LEFT_OUT = """priority: 5
+policies:
+  - {match: "acme/*", priority: 3}
+  - {match: "acme/large", can: {logprobs: true}}
+  - {match: "small-*", priority: 4}
+  - {match: "other/*", priority: 9}
+models:
+  acme/large: {}
+  acme/small: {upstream: small-2, name: Small, priority: 1}
+  acme/mini: {upstream: small-3}
+  acme/embed: {protocols: [embeddings], dimensions: [8, 16]}
+  beta/one: {canonical_slug: beta/one-2026}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("acme/large", {"upstream": "large", "name": "large", "canonical_slug": "acme/large", "priority": 3}),
+        ("acme/small", {"upstream": "small-2", "name": "Small", "priority": 1, "type": "chat"}),
+        ("acme/mini", {"priority": 4, "output_modalities": ("text",)}),
+        ("acme/embed", {"type": "embedding", "output_modalities": ("embeddings",), "max_dimension": 16}),
+        ("beta/one", {"priority": 5, "canonical_slug": "beta/one-2026", "name": "one", "max_dimension": None}),
+    ],
+)
+def test_what_a_model_leaves_out_comes_from_its_id_its_protocols_and_the_last_policy_that_says_it(
+    folder: Path, model: str, said: dict[str, object]
+) -> None:
+    (folder / "providers").mkdir(exist_ok=True)
+    (folder / "providers" / "acme.yaml").write_text(ACME.replace("{chat: /c}", "{chat: /c, embeddings: /e}") + LEFT_OUT)
+    models = load_gateway(folder, environ={}).gateway.providers["acme"].models
+    [found] = [each for each in models if each.id == model]
+    assert {name: getattr(found, name) for name in said} == said

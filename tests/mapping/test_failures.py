@@ -189,7 +189,13 @@ def test_a_sealed_token_opens_again() -> None:
     assert sealed and sealed.startswith("tg1.")
     assert unseal(sealed) == {"token": "T" * 5000, "origin": "openai", "id": "rs_1"}
     assert unseal(seal({"token": "t"})) == {"token": "t"}
-    assert seal({"origin": "x"}) is None and seal("x") is None and seal({"token": 3}) is None
+    signed = {"token": "t", "origin": "openai", "id": "rs_1", "text": "what it thought, 日本"}
+    assert unseal(seal(signed, signed["text"])) == signed
+    for odd in (3, [], "x" * 257):
+        for text in (3, ""):
+            assert unseal(seal({"token": "t", "origin": odd, "id": odd}, text)) == {"token": "t"}
+    for nothing in ({"origin": "x"}, "x", {"token": 3}, {"token": ""}, {"token": "\ud800"}):
+        assert seal(nothing) is None
 
 
 @pytest.mark.parametrize(
@@ -204,6 +210,9 @@ def test_a_sealed_token_opens_again() -> None:
         "tg1.e30",
         "tg1.WzEsMiwzXQ",
         "tg1.WyJhIiwiIixudWxsXQ",
+        "tg1.ImFiYyI",
+        "tg1.W251bGwsInQiXQ",
+        "tg1.WyJhIiwidCIsbnVsbCwieCIsInkiXQ",
         "tg2.WyJ4IiwieSIsbnVsbF0",
         "tg1.é",
     ],

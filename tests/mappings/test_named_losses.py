@@ -3,13 +3,16 @@ also beside a loss that is named in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import orjson
 import pytest
 
-from mappings.support import context, mapping
-from tollgate.mapping import convert_request, convert_response
+from mappings.support import FILES, context, mapping
+from tollgate.mapping import convert_request, convert_response, loss
+from tollgate.mapping.examples import SECTIONS, Example, each_example
 
 UPSTREAMS = ("gemini", "cohere", "ollama")
 PLACES: dict[str, tuple[tuple[str | int, ...], str]] = {
@@ -254,3 +257,40 @@ def test_what_an_upstream_has_no_place_for_is_named_in_the_words_of_the_client(c
     asked = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **body}
     asked = orjson.loads(orjson.dumps(asked))  # equal texts are objects of their own, as in a body that was read
     assert named in convert_request(mapping(client), mapping(upstream), asked, context()).lost
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """A document as it is, and with one place in it changed: a field nobody knows in each object, each field taken
+    out, each value replaced by one of another shape."""
+    yield value
+    if isinstance(value, dict):
+        yield {**value, "unread": [{"a": 1}]}
+        for key, below in value.items():
+            yield {other: each for other, each in value.items() if other != key}
+            for changed in (None, "other", [], {}, [[below]]):
+                yield {**value, key: changed}
+            for changed in variants(below):
+                yield {**value, key: changed}
+    elif isinstance(value, list):
+        yield [*value, {"unread": 1}, "other", None]
+        for place, item in enumerate(value[:3]):
+            for changed in variants(item):
+                yield [*value[:place], changed, *value[place + 1:]]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_seen_at_a_glance_is_what_a_walk_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = mapping(name)
+    given: list[Example] = []
+    each_example(file.document, file.examples, given.append, SECTIONS)
+    for example in given:
+        glancing = file.walkers.get(example.of)
+        if glancing is None:
+            continue
+        documents = list(islice(variants(example.given), 300))
+        seen = [(glancing.lost(document), glancing.lost(document)) for document in documents]
+        with monkeypatch.context() as slow:
+            slow.setattr(loss, "_all_read", lambda *_: False)
+            walked = [glancing.lost(document) for document in documents]
+        for document, (first, again), found in zip(documents, seen, walked, strict=True):
+            assert first == again == found, document
