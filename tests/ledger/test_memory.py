@@ -24,6 +24,8 @@ def test_what_a_key_spent_is_not_forgotten_when_the_clock_jumps_and_days_stay_bo
     memory = Memory(Credits())
     now = datetime.now(UTC)
     memory.charge("req_now", "alice", "key_1", Decimal(1), now)
+    memory.charge("req_old_job", "alice", "key_1", Decimal(0), now - timedelta(minutes=5))
+    assert memory.last_used["key_1"] == now
     for days in (400, -90):
         memory.charge(f"req_{days}", "alice", "key_1", Decimal(0), now + timedelta(days=days))
     assert memory.spent_in_window("key_1", "month") == 1

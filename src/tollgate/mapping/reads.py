@@ -1,7 +1,9 @@
 """Which parts of a document a mapping reads: collected while it compiles, walked by `loss.py` while it runs.
 
 A `Reads` stands for one place in a document ("the items of messages"). A place inside a `$match` case has its own
-node, valid only for documents of that case, so that a field read for images does not count as read for text.
+node, valid only for documents of that case, so that a field read for images does not count as read for text. Who only
+looks, as a condition does, links an outline of places: it takes no object whole (`hand_over`, `Reads.outline`).
+"How a loss is found" in docs/building.md tells the whole way.
 """
 
 from __future__ import annotations
