@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
+
+from yaml.parser import Parser as _Parser
+from yaml.reader import Reader as _Reader
+from yaml.scanner import Scanner as _Scanner
 
 try:
     from yaml._yaml import CParser
+except ImportError:  # PyYAML was built without libyaml, as on a Python that is newer than its wheels
+    CParser = None
 
-    class Parser(CParser):
-        """libyaml's."""
 
-except ImportError:  # PyYAML built without libyaml: the same events, slower
-    from yaml.parser import Parser as _PurePython
-    from yaml.reader import Reader as _Stream
-    from yaml.scanner import Scanner as _Scanner
+class PlainParser(_Reader, _Scanner, _Parser):
+    """PyYAML's own, ten times slower than libyaml. By itself it ends a value between brackets at a question mark
+    (`{key: $secret.NAME?}`); YAML (1.2, section 7.3.3) and libyaml do not."""
 
-    class Parser(_Stream, _Scanner, _PurePython):  # type: ignore[no-redef]
-        """PyYAML's own."""
+    def __init__(self, text: str) -> None:
+        self._in_plain = False
+        _Reader.__init__(self, text)
+        _Scanner.__init__(self)
+        _Parser.__init__(self)
 
-        def __init__(self, text: str) -> None:
-            _Stream.__init__(self, text)
-            _Scanner.__init__(self)
-            _PurePython.__init__(self)
+    def scan_plain(self) -> Any:
+        """The next value without quotation marks, a token."""
+        self._in_plain = True
+        try:
+            return super().scan_plain()
+        finally:
+            self._in_plain = False
+
+    def peek(self, index: int = 0) -> str:
+        """The character `index` places ahead; in a value without quotation marks a question mark is like a letter."""
+        character: str = super().peek(index)
+        return "x" if self._in_plain and character == "?" else character
+
+
+Parser: Any = CParser or PlainParser
+"""What reads our files: made with a text, it gives YAML's events."""
 
 
 def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
