@@ -51,6 +51,22 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
 
 
+async def test_a_store_that_is_moved_away_is_told_and_gone_on_with_when_it_is_back(
+    alice: Alice, tmp_path: Path
+) -> None:
+    ledger: Ledger = alice.ledger
+    path, away = tmp_path / "var", tmp_path / "away"
+    path.rename(away)
+    await _until(lambda: not ledger.ready)
+    assert f"{path / 'tollgate.duckdb'} was removed or moved away" in ledger.not_ready_reason
+    await ledger.record(row("req_1", cost="1"))  # of a request that ran
+    await ledger.settle()
+    away.rename(path)
+    await _until(lambda: ledger.ready)
+    [[stored]] = ledger._backend.store.read("SELECT count(*) FROM usage")  # type: ignore[attr-defined]
+    assert stored == 1
+
+
 async def test_a_journal_file_that_cannot_be_removed_stays(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

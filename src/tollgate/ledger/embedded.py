@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import stat
 import threading
 import time
@@ -62,6 +63,8 @@ class EmbeddedBackend:
         """The writer thread takes no more requests; changed under the lock."""
         self._store_problem = ""
         self._publish_problem = ""
+        self._gone = ""
+        """Why the next start would not find what is stored; empty when it will."""
         self._next_publish = 0.0
         self._unpublished = False
         """Rows were stored since the last publication."""
@@ -74,7 +77,7 @@ class EmbeddedBackend:
 
     @property
     def problem(self) -> str:
-        return self.journal.problem or self._store_problem
+        return self.journal.problem or self._store_problem or self._gone
 
     @property
     def publish_problem(self) -> str:
@@ -243,6 +246,7 @@ class EmbeddedBackend:
                 self._wake.wait(max(0.0, min(self._settings.apply_seconds, due)))
             requests, self._settle_requests = self._settle_requests, []
             hurry = bool(requests) or self._stopping
+        self._look_for_store()
         self._store_waiting()
         if not self._store_problem:  # else the store may be closed
             self._publish(now=hurry)
@@ -265,6 +269,20 @@ class EmbeddedBackend:
         if not self._waiting and not self._store_problem and not self.journal.problem:
             self.journal.remove_all()
 
+    def _look_for_store(self) -> None:
+        """No new work while the file is not where the next start looks for it; what is durable still goes into it."""
+        if self.store.is_gone == bool(self._gone):
+            return
+        if self._gone:
+            log.warning("%s is back", self._directory / FILE_NAME)
+            self._gone = ""
+            return
+        self._gone = (
+            f"{self._directory / FILE_NAME} was removed or moved away under the running gateway; put it back, or copy "
+            f"it from /proc/{os.getpid()}/fd before this process ends"
+        )
+        log.critical("%s", self._gone)
+
     def _store_waiting(self) -> None:
         """Store what is durable; what cannot be stored is kept for the next turn."""
         entries: list[Entry] = []
@@ -276,7 +294,7 @@ class EmbeddedBackend:
                 self.store.let_go()
             return
         try:
-            if self._store_problem:
+            if self._store_problem and not self._gone:  # an empty file would take its place
                 # A failed commit may have happened all the same, and DuckDB may refuse to go on with this connection.
                 self.store.reopen()
                 stored = self.store.progress("applied")

@@ -113,6 +113,15 @@ class Store:
         with self._giving_back:
             self._keeping = True
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the open file was removed or moved away: what is stored would not be found by the next start."""
+        try:
+            self._path.stat()
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
+        return False
+
     def reopen(self) -> None:
         """Begin anew after a failure; what was committed is still there."""
         self.close()
