@@ -416,6 +416,32 @@ READ = {
     ),
     "a name for a choice that is sent": ("{$let: {c: {$when: $.a, $value: $.items, $else: $.one}}, a: $c}", []),
     "a name for an object that is made": ("{$let: {c: {$when: $.one, x: $.one, y: $.items}}, a: $c.x}", []),
+    "a computed name in a condition": (
+        "{$let: {c: \"{{ $.one | without('x') }}\"}, a: {$when: $c, $value: 1}, b: $.one.x}", ["one.odd"],
+    ),
+    "a computed name that is sent": ("{$let: {c: \"{{ $.one | without('x') }}\"}, a: {$when: $c, b: $c}}", []),
+    "a part of a computed name that is sent": ("{$let: {c: '{{ $.one | entries }}'}, a: '$c[0].value'}", []),
+    "a computed text that is sent": (
+        "{$let: {c: '{{ $.one | json }}'}, a: {$when: $c is string, $value: $c}, b: \"{{ $c if $c is string }}\"}", [],
+    ),
+    "a name computed of a computed name": (
+        "{$let: {c: '{{ $.one | entries }}', d: '{{ $c | length }}'}, a: {$when: $d, b: 1}}", ["one"],
+    ),
+    "a name computed of one, and sent": ("{$let: {c: '{{ $.one | json }}', d: '{{ $c | lower }}'}, a: $d}", []),
+    "a computed list in a condition": (
+        "{$let: {c: \"{{ $.items[*] | lookup('x', 'odd') }}\"}, a: {$when: $c, $value: 1}}", [],
+    ),
+    "a function's name in a condition": (
+        "{$let: {c: '{{ part($.one) }}'}, a: {$when: $c, $value: $.one.x}}", ["one.odd"],
+    ),
+    "a function's name that is sent": ("{$let: {c: '{{ part($.one) }}'}, a: {$when: $.x, $value: $c.b}}", []),
+    "what a computed name asks first": (
+        "{$let: {c: \"{{ $.items if $.one.odd == 1 }}\"}, a: [{$each: $i in $c, b: $i.x}]}",
+        ["items[].odd", "one.x"],
+    ),
+    "an item of a computed list": (
+        "{$let: {c: \"{{ $.items | chunks(1) }}\"}, a: [{$each: $i in $c, $when: $i, b: 1}]}", ["items"],
+    ),
 }
 
 

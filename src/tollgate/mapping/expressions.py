@@ -16,7 +16,7 @@ from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.reads import Places, hand_over
+from tollgate.mapping.reads import Places, Reads, hand_over, leave_to, take
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
@@ -24,11 +24,15 @@ _TOO_LONG = "the expression is too long to compile"
 _RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
-def lower(site: Site, text: str, spot: Spot) -> Lowered:
-    """Expression text -> Python. Mistakes are noted in the unit and give an absent value."""
+def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
+    """Expression text -> Python. Mistakes are noted in the unit and give an absent value. A value that is `named` by
+    `$let` counts what it is computed from as read only where the name is carried anywhere."""
     parsed = parse(text, spot)
+    if not parsed:
+        return NOTHING
+    lowering = _Lowering(site, parsed, spot)
     try:
-        return _Lowering(site, parsed, spot).value(parsed.tree) if parsed else NOTHING
+        return lowering.named(parsed.tree) if named else lowering.value(parsed.tree)
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
         return NOTHING
@@ -66,6 +70,8 @@ class _Lowering:
         """What its tests and comparisons have looked at."""
         self.deciding = False
         """Whether the value only decides something, so that nothing of it is carried."""
+        self.left: list[tuple[Places, Reads | None]] | None = None
+        """What is left to those who read the name of the value: places, and the function's parameter they go to."""
 
     # -- entry points
 
@@ -85,7 +91,26 @@ class _Lowering:
 
     def used(self, value: Lowered) -> Lowered:
         """The same value; what it holds counts as read, unless all of this only decides something."""
-        return value if self.deciding else value.take()
+        self._take(value.places)
+        return value
+
+    def _take(self, places: Places) -> None:
+        if not self.deciding:
+            take(places)
+        elif self.left is not None:
+            self.left.append((places, None))
+
+    def named(self, node: nodes.Node) -> Lowered:
+        """The value of a node that gets a name: whatever it is computed from counts as read where the name is used for
+        more than looking at it."""
+        self.deciding, self.left = True, []
+        value = self.value(node)
+        if not any(places for places, _ in self.left):
+            return value
+        made = Reads(computed=True)
+        for places, parameter in self.left:
+            leave_to(made, places, parameter)
+        return replace(value, places=(*value.places, made))
 
     def test(self, node: nodes.Node) -> str:
         """Whether a node is true, as a Python condition."""
@@ -108,9 +133,10 @@ class _Lowering:
     def looked_at(self, node: nodes.Node) -> Lowered:
         """The value of a node that is only tested: what it holds does not count as read, also where a filter or a
         function looks into it first."""
-        before, self.deciding = self.deciding, True
+        before = self.deciding, self.left
+        self.deciding, self.left = True, None
         value = self.value(node)
-        self.deciding = before
+        self.deciding, self.left = before
         self.looked += value.places
         return value
 
@@ -217,6 +243,8 @@ class _Lowering:
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
             hand_over(value.places, reads, deciding=self.deciding)
+            if self.left is not None:
+                self.left.append((value.places, reads))
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -230,7 +258,7 @@ class _Lowering:
         if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
-        places = read_by_filter(entry, value, node.args, deciding=self.deciding)
+        places = read_by_filter(entry, value, node.args, self._take)
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
@@ -311,7 +339,7 @@ class _Lowering:
         narrowing = narrowing_of(node.test, self.paths, self.site.scope)
         scope = self.site.scope
         one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
-        if chooses_plain(node.test, node.expr1, self.paths):
+        if chooses_plain(node.test, node.expr1, self.paths) and not any(place.computed for place in one.places):
             one = replace(one, places=())
         two = (
             self._under(narrowing.outside(scope) if narrowing else scope, node.expr2)

@@ -258,7 +258,8 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
             waiting.append((place.items, one))
     if section == "request.from_hub":
         turns = [place for place, shapes in places.items() if of.fields.get("turns") in shapes]
-        if any(place.items for place in turns) and not any(place.walked or place.whole for place in turns):
+        all_seen = any(place.walked or place.whole or place.made for place in turns)
+        if any(place.items for place in turns) and not all_seen:
             unit.mistake(
                 _where(root, node, "turns"),
                 "one of the `turns` is read and never all of them: what the others say would be lost without a word",

@@ -251,7 +251,7 @@ class _State:
         self._walker = walker
         self._places = places
         self._done = done
-        self.whole = any(place.whole for place in places)
+        self.whole = any(place.taken() for place in places)
         self._pending: list[Switch] = [] if self.whole else [
             switch for place in places for switch in place.switches if id(switch) not in done
         ]
@@ -352,4 +352,5 @@ def _closure(places: Any) -> frozenset[Reads]:
             closed.add(place)
             waiting.extend(place.links)
             waiting.extend(look.outline() for look in place.looks)
+            waiting.extend(parameter for made, parameter in place.made if parameter is not None and made.carried())
     return frozenset(closed)

@@ -141,4 +141,6 @@ def _plain(node: nodes.Test, paths: Mapping[str, str], scope: Scope) -> Plain | 
         return None
     name = paths[node.node.name][1:]
     var = scope.names.get(name)
-    return Plain(name) if var is not None and var.places else None
+    if var is None or not var.places or any(place.computed for place in var.places):
+        return None  # a text that was made of an object carries the object
+    return Plain(name)

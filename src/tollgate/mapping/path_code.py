@@ -7,6 +7,8 @@ plain `.get`; the local is shared by all reads in the same block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tollgate.mapping.emit import Code
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.grammar import nodes
@@ -267,20 +269,21 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 
-def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], *, deciding: bool = False) -> Places:
-    """Count as read what a filter reads of its value, unless it is `deciding` only; the places that its result still
-    stands for (`Filter.uses`)."""
+def read_by_filter(
+    entry: Filter, value: Lowered, arguments: list[nodes.Expr], use: Callable[[Places], None]
+) -> Places:
+    """Have what a filter reads of its value counted as read by `use`; the places that its result still stands for
+    (`Filter.uses`)."""
     places: Places = ()
     if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
         for argument in arguments:
             items = tuple(place.each() for place in value.places)
             fields = reads_of(items, (str(argument.as_const()),))
-            if not deciding:
-                take(fields)
+            use(fields)
         if entry.uses == "items":
             places = value.places
     elif entry.uses == "item":
         places = tuple(place.each(one=True) for place in value.places)
-    elif entry.uses != "outline" and not deciding:
-        value.take()
+    elif entry.uses != "outline":
+        use(value.places)
     return places

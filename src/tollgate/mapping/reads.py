@@ -47,6 +47,11 @@ class Reads:
     looks: list[Reads] = field(default_factory=list)
     """The same, of functions that a condition calls: they only look (`outline`)."""
     switches: list[Switch] = field(default_factory=list)
+    made: list[tuple[Reads, Reads | None]] = field(default_factory=list)
+    """Named values computed from this one, each with the function's parameter it went through, if it did. Where the
+    named value is carried, what the parameter reads is read here; without one, the whole."""
+    computed: bool = False
+    """Not a place in the document either, but a named value that is computed from some of them, or a part of it."""
     gathered: bool = False
     """Not a place in the document: a list of what a path with [*] or a filter found, whose items are `items`."""
     _outline: Reads | None = None
@@ -55,14 +60,14 @@ class Reads:
         """The place of a field."""
         found = self.fields.get(key)
         if found is None:
-            found = self.fields[key] = Reads()
+            found = self.fields[key] = Reads(computed=self.computed)
         return found
 
     def each(self, *, one: bool = False) -> Reads:
         """The place of every item; `one` where only one of them, by its place, is looked at."""
         self.walked = self.walked or not one
         if self.items is None:
-            self.items = Reads()
+            self.items = Reads(computed=self.computed)
         return self.items
 
     def switch(self, path: tuple[str, ...]) -> Switch:
@@ -80,7 +85,7 @@ class Reads:
     def case(self, path: tuple[str, ...], labels: tuple[str, ...]) -> Reads:
         """One place valid where the field at `path` has any of `labels`."""
         switch = self.switch(path)
-        place = Reads()
+        place = Reads(computed=self.computed)
         for label in labels:
             switch.labels.add(label)
             before = switch.cases.get(label)
@@ -93,7 +98,7 @@ class Reads:
     def otherwise(self, path: tuple[str, ...], *, absent: bool, present: bool) -> Reads:
         """One place valid where the field is absent, or where it has none of the labels that have a case."""
         switch = self.switch(path)
-        place = Reads()
+        place = Reads(computed=self.computed)
         if absent:
             if switch.absent is None:
                 switch.absent = place
@@ -105,6 +110,28 @@ class Reads:
             else:
                 switch.other.links.append(place)
         return place
+
+    def carried(self) -> bool:
+        """Whether any of this value goes anywhere, instead of only being looked at. For when compiling is over."""
+        seen: set[Reads] = set()
+        waiting = [self]
+        while waiting:
+            place = waiting.pop()
+            if place in seen:
+                continue
+            seen.add(place)
+            if place.whole or any(made.carried() for made, _ in place.made):
+                return True
+            waiting += (*place.fields.values(), *place.links)
+            for switch in place.switches:
+                waiting += (case for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None)
+            if place.items is not None:
+                waiting.append(place.items)
+        return False
+
+    def taken(self) -> bool:
+        """Whether the value here is taken with everything in it, by itself or in a named value that is carried."""
+        return self.whole or any(parameter is None and made.carried() for made, parameter in self.made)
 
     def outline(self) -> Reads:
         """What is read here by who only looks: the same fields and items, none of them whole. For when compiling is
@@ -144,3 +171,13 @@ def hand_over(places: Places, parameter: Reads, *, deciding: bool = False) -> No
         if place.gathered and place.items is not None:
             inner = place.items.looks if deciding else place.items.links
             inner += [parameter.each(one=True), parameter]
+
+
+def leave_to(made: Reads, places: Places, parameter: Reads | None) -> None:
+    """As `take`, or with a `parameter` as `hand_over`, but only if the named value that is `made` of these places is
+    carried. What it only looks at is read by then."""
+    for place in places:
+        place.made.append((made, parameter))
+        if place.gathered and place.items is not None:
+            through = (None,) if parameter is None else (parameter.each(one=True), parameter)
+            place.items.made += ((made, each) for each in through)

@@ -120,7 +120,8 @@ any item: what a condition, a place in a list or `last` leaves aside there is no
 
 A condition only asks. A text, a number or a boolean that it looks at counts as read, since it had its effect; of an
 object or a list nothing does, whatever filters and functions look into it. A name of `$let` for a part of the data, for
-a list of parts or for a choice between them reads as much of it as those who read the name. `$x[$n]` reads an item
+a list of parts or for a choice between them reads as much of it as those who read the name; one for a computed value
+reads what that was computed from, if the name is used for more than to look at it. `$x[$n]` reads an item
 where `$n` is certainly a number (the second name of `$each`, `$i + 1`); any other computed key takes all of `$x`.
 
 What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that

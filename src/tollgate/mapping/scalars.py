@@ -51,8 +51,9 @@ def path_of(node: object) -> Path | None:
         return None
 
 
-def lower_scalar(site: Site, node: Scalar) -> Lowered:
-    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Lowered.take`."""
+def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
+    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Lowered.take`; of
+    one that is `named` by `$let`, nor does what it is computed from."""
     text = node.value
     if text is None:
         return Lowered("None", True, "null", atom=True)
@@ -64,10 +65,10 @@ def lower_scalar(site: Site, node: Scalar) -> Lowered:
         return lower_text(site, text[1:], spot.moved(1))
     if text.startswith("$"):
         return _path(site, text, spot)
-    return lower_text(site, text, spot)
+    return lower_text(site, text, spot, named=named)
 
 
-def lower_text(site: Site, text: str, spot: Spot) -> Lowered:
+def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
     """Text with holes; a single hole alone keeps its type."""
     if "{{" not in text:
         if "{%" in text:
@@ -79,7 +80,7 @@ def lower_text(site: Site, text: str, spot: Spot) -> Lowered:
         return NOTHING
     _warn_of_loose_name(site, text, spot)
     if len(pieces) == 1 and not pieces[0][0]:
-        return lower(site, pieces[0][1], spot.moved(pieces[0][2]))
+        return lower(site, pieces[0][1], spot.moved(pieces[0][2]), named=named)
     lowered = [
         lower(site, body, spot.moved(offset)).take() if not plain else Lowered(repr(body), True, "text", atom=True)
         for plain, body, offset in pieces

@@ -84,5 +84,5 @@ def _lowered(site: Site, value: Node) -> Lowered | None:
     """A value that is a path (or a `$first` of paths) keeps its places: what is read through the name counts as read
     there."""
     if isinstance(value, Scalar) and value.value != NOTHING_WORD:
-        return lower_scalar(site, value)
+        return lower_scalar(site, value, named=True)
     return first.lowered(site, value)
