@@ -114,6 +114,28 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", None), ("all", None), (" * ", None),
+        ("192.0.2.1", ("192.0.2.1",)), ("192.0.2.1/32, 2001:DB8::1/128", ("192.0.2.1", "2001:db8::1")),
+        ("10.0.0.0/8 10.0.0.0/255.0.0.0", ("10.0.0.0/8",)), ("2001:db8::/32,", ("2001:db8::/32",)),
+        ("::ffff:192.0.2.1 ::ffff:10.0.0.0/104", ("192.0.2.1", "10.0.0.0/8")),
+        ("::/0, 0.0.0.0/0", ("::/0", "0.0.0.0/0")),
+    ],
+)
+def test_addresses_are_kept_in_one_notation(text: str, kept: tuple[str, ...] | None) -> None:
+    assert accounts.read_addresses(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("", None), ("all", None), ("chat", ("chat",)), ("MCP, chat  chat", ("chat", "mcp"))],
+)
+def test_endpoints_are_kept_in_one_order(text: str, kept: tuple[str, ...] | None) -> None:
+    assert accounts.read_endpoints(text) == kept
+
+
+@pytest.mark.parametrize(
     ("form", "message"),
     [
         (KeyForm(cap="x"), "cap: "), (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
@@ -123,6 +145,13 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
         (KeyForm(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
         (KeyForm(models="a" * 201), "of at most 200 characters"), (KeyForm(rpm="0"), 'rpm is "0"'),
         (KeyForm(tpm="1.5"), 'tpm is "1.5"'), (KeyForm(rpm="²"), "rpm"), (KeyForm(name="x" * 101), "101 characters"),
+        (KeyForm(concurrent="0"), 'concurrent is "0", wanted a whole number from 1'),
+        (KeyForm(endpoints="chat, completions"), 'endpoints has "completions", wanted all, or some of chat, responses'),
+        (KeyForm(endpoints=" , "), 'endpoints is ",", wanted a list, or all'),
+        (KeyForm(addresses="home"), 'addresses has "home", wanted addresses and networks like 192.0.2.1'),
+        (KeyForm(addresses="192.0.2.256"), 'addresses has "192.0.2.256"'),
+        (KeyForm(addresses="10.1.2.3/8"), "that network is 10.0.0.0/8"),
+        (KeyForm(addresses=" ".join(f"10.0.{i // 256}.{i % 256}" for i in range(501))), "501 entries, wanted at most"),
     ],
 )
 async def test_a_wrong_value_names_the_field_and_makes_no_key(books: Ledger, form: KeyForm, message: str) -> None:
@@ -132,13 +161,16 @@ async def test_a_wrong_value_names_the_field_and_makes_no_key(books: Ledger, for
 
 
 async def test_a_key_has_what_was_wished(books: Ledger) -> None:
-    key, secret = await accounts.create_key(
-        books, "alice", KeyForm("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True)
-    )
+    wished = KeyForm("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True, "3", "mcp,chat", "10.0.0.0/8")
+    key, secret = await accounts.create_key(books, "alice", wished)
     assert books.find_key(secret) == key
     assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
         "lap top", ("acme/*",), Decimal(5), "month", 60, 1000, True)
+    assert (key.max_concurrent, key.endpoints, key.allowed_addresses) == (3, ("chat", "mcp"), ("10.0.0.0/8",))
+    only = await accounts.change_key(books, key.id, KeyForm(addresses="192.0.2.1"), only=["addresses"])
+    assert (only.max_concurrent, only.allowed_addresses) == (3, ("192.0.2.1",))
     changed = await accounts.change_key(books, key.id, KeyForm("new"))
+    assert not changed.restricted
     assert (changed.name, changed.allowed_models, changed.expires_at, changed.spend_cap) == ("new", None, None, None)
     assert books.find_key(secret) == changed
 

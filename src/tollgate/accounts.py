@@ -13,10 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from ipaddress import ip_network
 from typing import Any, Literal
 
 from tollgate.errors import BadRequest
-from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, Account, AccountSums, Grant, KeyRecord
+from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, KEY_ENDPOINTS, Account, AccountSums, Grant, KeyRecord
 from tollgate.ledger.administration import Administration
 from tollgate.money import PLACES, decimal_of, round_cost, show
 from tollgate.passwords import hash_password
@@ -35,6 +36,9 @@ _MOST_GLOBS, _LONGEST_GLOB = 500, 200
 """Every request of a key is held against its list: 140,000 entries, which a form can carry,
 hold the event loop up for five seconds."""
 _MOST_PER_MINUTE = 1_000_000_000
+_MOST_ADDRESSES = 500
+_MAPPED_BITS = 96
+"""What of an address in v6 form comes before the v4 one (RFC 4291, 2.5.5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,15 @@ class KeyForm:
     rpm: str = ""
     tpm: str = ""
     strict: bool = False
+    concurrent: str = ""
+    endpoints: str = ""
+    addresses: str = ""
 
 
-_FIELDS = {"models": "allowed_models", "expires": "expires_at", "cap": "spend_cap", "window": "cap_window"}
+_FIELDS = {
+    "models": "allowed_models", "expires": "expires_at", "cap": "spend_cap", "window": "cap_window",
+    "concurrent": "max_concurrent", "addresses": "allowed_addresses",
+}
 """Fields of a `KeyForm` that have another name in the key."""
 
 
@@ -135,6 +145,55 @@ def read_models(text: str) -> tuple[str, ...] | None:
     return parts
 
 
+def read_endpoints(text: str) -> tuple[str, ...] | None:
+    """Which endpoints a key may be used for, such as "chat, embeddings"; "" or "all" is every one."""
+    entered = _listed(text, "endpoints")
+    if unknown := [each for each in entered if each not in KEY_ENDPOINTS]:
+        raise BadRequest(
+            f'endpoints has "{unknown[0][:100]}", wanted all, or some of {", ".join(KEY_ENDPOINTS)}', "endpoints"
+        )
+    return tuple(name for name in KEY_ENDPOINTS if name in entered) or None
+
+
+def read_addresses(text: str) -> tuple[str, ...] | None:
+    """From which addresses a key may be used: "203.0.113.7, 10.0.0.0/8, 2001:db8::/32"; "" or "all" is from any.
+
+    A v4 address or network in v6 form is the v4 one.
+    """
+    entered = _listed(text, "addresses")
+    if len(entered) > _MOST_ADDRESSES:
+        raise BadRequest(f"addresses has {len(entered)} entries, wanted at most {_MOST_ADDRESSES}", "addresses")
+    return tuple(dict.fromkeys(_network(each) for each in entered)) or None
+
+
+def _network(entered: str) -> str:
+    """An address or network as it is kept: "::ffff:10.0.0.0/104" -> "10.0.0.0/8", "192.0.2.1/32" -> "192.0.2.1"."""
+    try:
+        network = ip_network(entered)
+    except ValueError as error:
+        of = f"; that network is {ip_network(entered, strict=False)}" if "host bits" in str(error) else ""
+        raise BadRequest(
+            f'addresses has "{entered[:100]}", wanted addresses and networks like 192.0.2.1 or 10.0.0.0/8{of}',
+            "addresses",
+        ) from None
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is not None and network.prefixlen >= _MAPPED_BITS:
+        network = ip_network((mapped, network.prefixlen - _MAPPED_BITS))
+    return str(network.network_address if network.prefixlen == network.max_prefixlen else network)
+
+
+def _listed(text: str, what: str) -> list[str]:
+    """What stands between commas or blanks; nothing of "all" and of no text. Refuses commas alone: a list of nothing is
+    no wish for everything."""
+    entered = text.strip().lower()
+    if entered in ("", "all", "*"):
+        return []
+    listed = [each for each in re.split(r"[,\s]+", entered) if each]
+    if not listed:
+        raise BadRequest(f'{what} is "{entered[:100]}", wanted a list, or all', what)
+    return listed
+
+
 def read_amount(text: str, what: str = "amount") -> Decimal:
     """An exact amount of credits; a leading $ is forgiven."""
     try:
@@ -155,7 +214,7 @@ def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
 
 
 def read_rate(text: str, what: str) -> int | None:
-    """A whole number a minute, or no limit when empty."""
+    """A whole number (of a minute, or of what runs at once), or no limit when empty."""
     entered = text.strip().replace("_", "")
     if not entered:
         return None
@@ -296,6 +355,9 @@ def _key_fields(form: KeyForm) -> dict[str, Any]:
         "cap_window": form.window,
         "rpm": read_rate(form.rpm, "rpm"),
         "tpm": read_rate(form.tpm, "tpm"),
+        "max_concurrent": read_rate(form.concurrent, "concurrent"),
+        "endpoints": read_endpoints(form.endpoints),
+        "allowed_addresses": read_addresses(form.addresses),
         "strict": form.strict,
     }
 

@@ -1,17 +1,24 @@
-"""Who is calling: the key of a request, from either of the two headers, and its record.
+"""Who is calling: the key of a request, from either of the two headers, and its record; and whether it may be used
+here.
 
 The caller's key never goes past this module; everything below works with a `KeyRecord`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tollgate.errors import Unauthorized
+from tollgate.client_address import address_of, is_among
+from tollgate.errors import PermissionDenied, Unauthorized
 
 if TYPE_CHECKING:
+    from tollgate.config.model import Proxies
+    from tollgate.http import Scope
     from tollgate.ledger import KeyRecord, Ledger
+
+log = logging.getLogger("tollgate.auth")
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
@@ -54,3 +61,19 @@ def _other_key(headers: Mapping[str, str]) -> str | None:
 def authenticate_optional(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord | None:
     """For endpoints that need no key: None without one, but a wrong one is refused so that typos show (CLIENTS 3d)."""
     return authenticate(ledger, headers) if key_of(headers) is not None else None
+
+
+def permit(key: KeyRecord, endpoint: str, scope: Scope, proxies: Proxies) -> None:
+    """Refuse a `restricted` key from an address that is not among its own, and at an endpoint (of `KEY_ENDPOINTS`;
+    empty: the catalogs, which need no key) that is not. Raises `PermissionDenied`.
+
+    The address first: whoever is elsewhere learns nothing of what the key is for. The log has it, for an operator whose
+    proxy is not among `server.trusted_proxies`.
+    """
+    if key.allowed_addresses:
+        address = address_of(scope, proxies)
+        if not is_among(address, key.allowed_addresses):
+            log.debug("key %s may not be used from %s", key.id, address or "an unknown address")
+            raise PermissionDenied("this key may not be used from this address")
+    if endpoint and key.endpoints and endpoint not in key.endpoints:
+        raise PermissionDenied(f"this key may not be used for {endpoint}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tollgate import descriptors, embeddings, images
-from tollgate.auth import authenticate, authenticate_optional
+from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError, Unavailable
@@ -62,9 +62,11 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
 
 async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool = True) -> Inbound:
     """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4). A key's
-    spend cap, and what is held, are in the way only of what `spends`."""
+    spend cap, how many of its requests run, and what is held, are in the way only of what `spends`."""
     services = request.services
     key = authenticate(services.ledger, request.headers)
+    if key.restricted:
+        _restrict(request, key, "messages" if dialect == "count_tokens" else dialect, slot=spends)
     if not services.ledger.ready:
         raise Unavailable(services.ledger.not_ready_reason)
     if spends:
@@ -79,6 +81,16 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
     return Inbound(dialect, key, body, request.headers, request.request_id, query, place)
+
+
+def _restrict(request: Request, key: KeyRecord, endpoint: str = "", *, slot: bool = False) -> None:
+    """What only a restricted key is asked (`auth.permit`); with `slot` the request takes one of those that the key may
+    run at once, until its end. Who has no credits is told that, and not to come again."""
+    services = request.services
+    permit(key, endpoint, request.scope, services.runtime.current.gateway.server.trusted_proxies)
+    if slot and key.max_concurrent is not None:
+        services.ledger.require_credits(key)
+        request.responder.slot = services.ledger.occupy(key)
 
 
 def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
@@ -109,7 +121,10 @@ async def _embeddings(request: Request) -> Reply:
 
 
 def _known_key(request: Request) -> KeyRecord | None:
-    return authenticate_optional(request.services.ledger, request.headers)
+    key = authenticate_optional(request.services.ledger, request.headers)
+    if key is not None and key.restricted:
+        _restrict(request, key)
+    return key
 
 
 async def _models(request: Request) -> Reply:
@@ -160,15 +175,20 @@ async def _images(request: Request) -> Reply:
     if request.scope["method"] == "POST":
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
         return await images.create_generation(services, inbound)
-    key = authenticate(services.ledger, request.headers)
-    services.ledger.require_balance(key.account_id)
-    return await images.list_generations(services, key)
+    return await images.list_generations(services, _looking_key(request))
 
 
 async def _image(request: Request) -> Reply:
+    return await images.get_generation(request.services, _looking_key(request), request.argument)
+
+
+def _looking_key(request: Request) -> KeyRecord:
+    """The key of a request that looks at image jobs, which spends nothing."""
     key = authenticate(request.services.ledger, request.headers)
+    if key.restricted:
+        _restrict(request, key, "images")
     request.services.ledger.require_balance(key.account_id)
-    return await images.get_generation(request.services, key, request.argument)
+    return key
 
 
 async def _alive(request: Request) -> Reply:

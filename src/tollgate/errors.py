@@ -7,11 +7,12 @@ or below one in the module that alone raises it.
     │   ├── BadRequest            400  malformed JSON, a wrong field, a refused conversion
     │   ├── Unauthorized          401  key missing, malformed, unknown, expired, revoked
     │   ├── QuotaExhausted        403  fewer than 0.01 credits, or a spend cap reached
+    │   ├── PermissionDenied      403  the key is held to other endpoints or addresses
     │   ├── ModelNotFound         400/404 by endpoint; unknown and not-permitted look the same
     │   ├── NotFound              404  an id this account does not own
     │   ├── MethodNotAllowed      405
     │   ├── BodyTooLarge          413
-    │   └── RateLimited           429  our own limit
+    │   └── RateLimited           429  our own limit: a rate, or too many at once
     ├── UpstreamError             a provider failed
     │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our shape
     │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
@@ -116,6 +117,14 @@ class QuotaExhausted(RequestError):
         super().__init__(message)
 
 
+class PermissionDenied(RequestError):
+    """The key works, but not at this endpoint or from this address. Where it does is not told: whoever found the key
+    need not know."""
+
+    status = 403
+    code = "permission_denied"
+
+
 class ModelNotFound(RequestError):
     """No such model for this key; a model the key may not use looks exactly the same."""
 
@@ -157,8 +166,8 @@ class BodyTooLarge(RequestError):
 
 
 class RateLimited(RequestError):
-    """The key's own rate limit; `retry_after` in seconds, `kind` is requests or tokens,
-    `limits` how the key's limits stand (`ledger.limits`)."""
+    """The key's own limit; `retry_after` in seconds, `kind` is requests, tokens or concurrent requests, `limits` how
+    the key's rates stand (`ledger.limits`)."""
 
     status = 429
     code = "rate_limit_exceeded"

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.room import SMALL, Place
 from tollgate.services import LastBlock, Reply
+
+if TYPE_CHECKING:
+    from tollgate.ledger import Slot
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -178,7 +181,8 @@ def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 class Responder:
-    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves.
+    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves, and
+    gives back what the request was given: room for its body, a slot of its key.
 
     `bodiless` (HEAD) sends the headers of the whole reply, its length included, and no body.
     """
@@ -201,6 +205,7 @@ class Responder:
         "_watcher",
         "answer_begun",
         "place",
+        "slot",
         "started",
         "stopped",
         "unread",
@@ -229,6 +234,8 @@ class Responder:
         """The gateway ends this request, see `stop`."""
         self.place: Place | None = None
         """What the request's body takes of the room for all of them."""
+        self.slot: Slot | None = None
+        """Its place among the requests that its key may run at once."""
         self.unread = True
         """The request's body has not been read to its end."""
         self.answer_begun = False
@@ -274,6 +281,8 @@ class Responder:
                 return
             if self._timer is not None:
                 self._end_comments(self._timer)
+            if self.slot is not None:
+                self.slot.leave()  # before the client can know that it has ended, and send its next
             about = (
                 []
                 if reply.status == 304
@@ -303,9 +312,11 @@ class Responder:
             await stream.aclose()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Stop watching and give the body's room back; called when the request is over, however it ended."""
+        """Stop watching and give back what the request has; called when the request is over, however it ended."""
         if self.place is not None:
             self.place.leave()
+        if self.slot is not None:
+            self.slot.leave()
         if self._direct is not None:
             self._direct.on_leaving(None)
         if self._watch is not None:
@@ -326,6 +337,8 @@ class Responder:
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
             await asyncio.shield(self._keepalive)
+        if last and self.slot is not None:
+            self.slot.leave()
         self._sending = self.answer_begun = True
         await self._send({"type": "http.response.body", "body": block, "more_body": not last})
         self._sending = False

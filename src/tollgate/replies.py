@@ -17,6 +17,7 @@ from tollgate.errors import (
     MethodNotAllowed,
     ModelNotFound,
     NotFound,
+    PermissionDenied,
     QuotaExhausted,
     RateLimited,
     TollgateError,
@@ -91,6 +92,8 @@ def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     if isinstance(error, QuotaExhausted):
         body = _error_object(error.message, "insufficient_quota", "insufficient_quota")
         return 403, {"message": error.message, **body}
+    if isinstance(error, PermissionDenied):
+        return 403, _error_object(error.message, "invalid_request_error", error.code)
     if isinstance(error, RateLimited):
         return 429, _error_object(error.message, "rate_limit_error", "rate_limit_exceeded")
     return None
@@ -147,6 +150,8 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
         )
     if isinstance(error, QuotaExhausted):
         return say(403, "billing_error", error.message)
+    if isinstance(error, PermissionDenied):
+        return say(403, "permission_error", error.message)
     if isinstance(error, RateLimited):
         return say(429, "rate_limit_error", error.message)
     if isinstance(error, BodyTooLarge):
@@ -176,7 +181,7 @@ def _envelope_common(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
         return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
     if isinstance(error, RateLimited):
         return _envelope(429, "rate limit exceeded")
-    if isinstance(error, (BodyTooLarge, MethodNotAllowed)):
+    if isinstance(error, (BodyTooLarge, MethodNotAllowed, PermissionDenied)):
         return _envelope(error.status, error.message)
     return None
 

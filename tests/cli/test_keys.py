@@ -41,7 +41,8 @@ def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
     made = json.loads(
         alice(
             "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*,other",
-            "--cap", "5", "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--json",
+            "--cap", "5", "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--concurrent", "3",
+            "--endpoints", "messages,chat", "--addresses", "192.0.2.1,10.0.0.0/8", "--json",
         ).out
     )
     assert keys.is_well_formed(made["key"])
@@ -49,18 +50,33 @@ def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
     assert listed["expires_at"] == made["expires_at"]
     assert {
         name: listed[name]
-        for name in ("id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state")
+        for name in (
+            "id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state", "max_concurrent",
+            "endpoints", "allowed_addresses",
+        )
     } == {
         "id": made["id"], "allowed_models": ["acme/*", "other"], "spend_cap": "5", "cap_window": "week", "rpm": 60,
-        "tpm": 1000, "strict": True, "state": "active",
+        "tpm": 1000, "strict": True, "state": "active", "max_concurrent": 3, "endpoints": ["chat", "messages"],
+        "allowed_addresses": ["192.0.2.1", "10.0.0.0/8"],
     }
+
+
+def test_what_few_keys_are_held_to_is_listed_where_one_is(alice: Tollgate) -> None:
+    alice("keys", "create", "--account", "alice", "--name", "plain")
+    assert "at once" not in alice("keys", "list").out
+    alice("keys", "create", "--account", "alice", "--endpoints", "chat,mcp", "--addresses", "2001:db8::/32")
+    listed = alice("keys", "list").out
+    assert "at once" in listed and "chat, mcp" in listed and "2001:db8::/32" in listed
+    alice("keys", "change", "plain", "--concurrent", "7")
+    assert " 7 " in alice("keys", "list").out
 
 
 def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
     made = json.loads(
         alice(
             "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*", "--cap",
-            "5", "--window", "week", "--rpm", "60", "--strict", "--json",
+            "5", "--window", "week", "--rpm", "60", "--strict", "--concurrent", "3", "--endpoints", "chat",
+            "--addresses", "::1", "--json",
         ).out
     )
     before = json.loads(alice("keys", "list", "--json").out)[0]
@@ -68,12 +84,13 @@ def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
     ended = json.loads(
         alice(
             "keys", "change", made["id"], "--name", "y", "--expires", "never", "--models", "all", "--cap", "none",
-            "--rpm", "none", "--tpm", "9", "--no-strict", "--json",
+            "--rpm", "none", "--tpm", "9", "--no-strict", "--concurrent", "none", "--endpoints", "all", "--addresses",
+            "all", "--json",
         ).out
     )
     assert ended == before | {
         "name": "y", "expires_at": None, "allowed_models": None, "spend_cap": None, "rpm": None, "tpm": 9,
-        "strict": False,
+        "strict": False, "max_concurrent": None, "endpoints": None, "allowed_addresses": None,
     }
     assert "all" in alice("keys", "change", "y", "--window", "day").out
     alice("keys", "revoke", "y", "--yes")
@@ -131,6 +148,10 @@ def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
             '"" names no model; leave it out (or say all) to allow every model',
         ),
         (("create", "--account", "alice", "--models", " , "), 2, '" , " names no model'),
+        (("create", "--account", "alice", "--endpoints", "models"), 1, 'endpoints has "models", wanted all, or'),
+        (("create", "--account", "alice", "--addresses", "10.1.0.0/8"), 1, "that network is 10.0.0.0/8"),
+        (("create", "--account", "alice", "--addresses", ""), 2, '"" names none of its addresses'),
+        (("change", "nothing", "--endpoints", " ,"), 2, "--endpoints is empty; say all to end the limit"),
         (("revoke", "nothing", "--yes"), 1, 'no key "nothing"'),
         (("change", "nothing", "--rpm", "5"), 1, 'no key "nothing"'),
         (("change", "nothing"), 2, "nothing to change; name at least one of"),

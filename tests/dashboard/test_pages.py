@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -14,7 +15,7 @@ import pytest
 from support.inprocess import inprocess, replying
 from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages.usage import RANGES
-from tollgate.ledger import UsageRow
+from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.reports import bucket_starts
 
 from .browser import text_of
@@ -63,6 +64,8 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
         ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"),
         ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
         ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"),
+        ("concurrent", "0", "wanted a whole number from 1"), ("endpoints", "models", "wanted all, or some of chat"),
+        ("addresses", "10.1.2.3/8", "that network is 10.0.0.0/8"),
         ("window", "hour", "wanted one of day, week, month, total"), ("name", "x" * 101, "wanted at most 100"),
     ],
 )
@@ -94,13 +97,28 @@ async def test_limits_of_a_key_are_changed_and_kept(here, alice):
     secret = await alice.make_key(name="laptop", expires="30d", cap="2")
     key = here.services.ledger.find_key(secret)
     page = (await alice.get(f"/keys/{key.id}")).text
-    typed = dict(re.findall(r'<input[^>]* name="(name|expires|models|cap|rpm|tpm)" value="([^"]*)"', page))
+    typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
+    typed.pop("strict")
     assert typed["cap"] == "2" and typed["models"] == "all"
     done = await alice.post(f"/keys/{key.id}", **(typed | {"rpm": "5", "window": "day"}))
     assert done.status_code == 303
     changed = here.services.ledger.find_key(secret)
     assert (changed.rpm, changed.cap_window, changed.spend_cap) == (5, "day", Decimal(2))
     assert abs((changed.expires_at - key.expires_at).total_seconds()) < 60
+
+
+async def test_what_a_key_is_held_to_is_shown_as_it_was_typed(here, alice):
+    secret = await alice.make_key(concurrent="2", endpoints="mcp, chat", addresses="192.0.2.1/32 ::ffff:10.0.0.0/104")
+    key = here.services.ledger.find_key(secret)
+    assert (key.max_concurrent, key.endpoints, key.allowed_addresses) == (
+        2, ("chat", "mcp"), ("192.0.2.1", "10.0.0.0/8"))
+    assert "2 at once, chat and mcp only, from 192.0.2.1 and 1 more" in text_of(await alice.get("/keys"))
+    page = await alice.get(f"/keys/{key.id}")
+    for field, typed in (("concurrent", "2"), ("endpoints", "chat, mcp"), ("addresses", "192.0.2.1, 10.0.0.0/8")):
+        assert re.search(rf'<input id="{field}"[^>]* value="{typed}"', page.text), field
+    assert ", ".join(KEY_ENDPOINTS) in text_of(page), "the page names them all"
+    await alice.post(f"/keys/{key.id}", addresses="all", endpoints="", concurrent="")
+    assert not here.services.ledger.find_key(secret).restricted
 
 
 async def test_a_key_that_spent_its_cap_is_marked(here, alice, operator, ask):
@@ -408,6 +426,32 @@ async def test_the_limits_of_a_key_hold_for_a_try(here, alice):
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
     assert (await alice.post("/try", page="/try", **form)).status_code == 200
     assert (await alice.post("/try", page="/try", **form)).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "told"),
+    [
+        ({"endpoints": "embeddings"}, 403, "this key may not be used for "),
+        ({"addresses": "192.0.2.1"}, 403, "this key may not be used from this address"),
+        ({"concurrent": "1"}, 429, "Rate limit reached for concurrent requests"),
+        ({"concurrent": "2", "addresses": "127.0.0.1", "endpoints": "chat, images"}, 200, ""),
+    ],
+    ids=["endpoints", "addresses", "at once", "none in the way"],
+)
+async def test_what_a_key_is_held_to_holds_for_tries_and_pictures(here, alice, limits, status, told):
+    key = here.services.ledger.find_key(await alice.make_key(**limits))
+    asked = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    with here.services.ledger.occupy(key) or contextlib.nullcontext():
+        whole = await alice.post("/try", page="/try", **asked)
+        streamed = await alice.post("/try/stream", page="/try", **asked)
+        once = await alice.field("/images", "once")
+        drawn = await alice.post("/images", once=once, page="/images", **(asked | {"model": "sandbox/draw"}))
+    assert [whole.status_code, streamed.status_code] == [status, status]
+    assert drawn.status_code == (303 if status == 200 else status)
+    if told:
+        assert told in text_of(whole) and told in streamed.json()["error"]["message"] and told in text_of(drawn)
+    if key.max_concurrent is not None:
+        assert not here.services.ledger.concurrency._running
 
 
 async def test_a_picture_is_made_and_hung(here, alice):

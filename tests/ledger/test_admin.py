@@ -30,8 +30,10 @@ async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Al
     async with open_books(settings(tmp_path), Credits()) as books:
         assert isinstance(books, RemoteLedger)
         key, secret = await books.create_key(
-            "alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5")
+            "alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5"),
+            max_concurrent=3, endpoints=("chat",), allowed_addresses=("::1",),
         )
+        assert key.restricted
         assert alice.ledger.find_key(secret) == key
         await books.revoke_key(alice.key.id)
         grant = await books.grant("alice", Decimal("2.50"), "more")
@@ -40,8 +42,9 @@ async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Al
         assert await books.list_keys() == await alice.ledger.list_keys()
         assert await books.list_grants("alice") == await alice.ledger.list_grants("alice")
         assert await books.sums("alice") == await alice.ledger.sums("alice")
-        changed = await books.update_key(key.id, name="renamed", allowed_models=None)
-        assert (changed.name, changed.allowed_models) == ("renamed", None)
+        changed = await books.update_key(key.id, name="renamed", allowed_models=None, allowed_addresses=("::2", "::3"))
+        assert (changed.name, changed.allowed_models, changed.allowed_addresses) == ("renamed", None, ("::2", "::3"))
+        assert alice.ledger.find_key(secret) == changed
         assert (await books.create_account("bob", role="operator")).role == "operator"
         assert (await books.update_account("bob", name="Bob")).name == "Bob"
         await books.settle()

@@ -115,11 +115,15 @@ async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path)
             rpm=60,
             tpm=1000,
             strict=True,
+            max_concurrent=3,
+            endpoints=["chat", "mcp"],
+            allowed_addresses=["192.0.2.1", "10.0.0.0/8"],
         )
         none_key, _ = await ledger.create_key("alice", "nothing", allowed_models=[])
         await ledger.record(row(cost="1.25", key_id=key.id))
     async with new_ledger(tmp_path) as ledger:
         assert ledger.find_key(secret) == key
+        assert key.restricted and ledger.find_key(secret).restricted and not none_key.restricted
         assert (await ledger.get_key(none_key.id)).allowed_models == ()
         assert ledger.balance("alice") == Decimal("3.75")
         assert [g.note for g in await ledger.list_grants("alice")] == ["correction", "gift"]

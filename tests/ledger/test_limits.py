@@ -6,7 +6,7 @@ import pytest
 
 from tollgate.errors import RateLimited
 from tollgate.ledger import KeyRecord, RateLimits
-from tollgate.ledger.limits import UNLIMITED
+from tollgate.ledger.limits import UNLIMITED, Concurrency
 
 
 class Clock:
@@ -121,3 +121,66 @@ def test_full_buckets_are_forgotten(clock: Clock) -> None:
     clock.now += 60
     limits.admit(key(rpm=10, id="key_new"))
     assert len(limits._buckets) == 1
+
+
+def capped(most: int | None = 3, id: str = "key_1") -> KeyRecord:
+    return KeyRecord(id, "alice", max_concurrent=most)
+
+
+def test_so_many_run_at_once_and_no_more(clock: Clock) -> None:
+    concurrency = Concurrency(clock)
+    running = [concurrency.occupy(capped()) for _ in range(3)]
+    for _ in range(64):
+        with pytest.raises(RateLimited, match="^Rate limit reached for concurrent requests. Please try again in 1s.$"):
+            concurrency.occupy(capped())
+    assert concurrency.occupy(capped(id="key_2")) is not None, "keys do not share slots"
+    for slot in running:
+        assert slot is not None
+        slot.leave()
+        slot.leave()
+    again = [concurrency.occupy(capped()) for _ in range(3)]
+    with pytest.raises(RateLimited):
+        concurrency.occupy(capped())
+    assert again[0] is not None
+    with again[0]:
+        pass
+    concurrency.occupy(capped())
+
+
+def test_keys_without_a_cap_and_keys_of_which_nothing_runs_are_not_tracked(clock: Clock) -> None:
+    concurrency = Concurrency(clock)
+    assert concurrency.occupy(capped(None)) is None
+    with concurrency.occupy(capped()) or pytest.fail("no slot"), pytest.raises(RateLimited):
+        concurrency.occupy(capped(1))
+    assert not concurrency._running
+
+
+def test_a_refused_request_is_told_about_when_the_next_slot_is_free(clock: Clock) -> None:
+    """What a client does that is told one second where each request takes forty: it gives up after two tries."""
+    concurrency = Concurrency(clock)
+    slots = [concurrency.occupy(capped(4)) for _ in range(4)]
+    clock.now += 40
+    slots.pop().leave()  # type: ignore[union-attr]
+    concurrency.occupy(capped(4))
+    with pytest.raises(RateLimited) as refused:
+        concurrency.occupy(capped(4))
+    assert refused.value.retry_after == pytest.approx(10)
+    clock.now += 4000
+    slots.pop().leave()  # type: ignore[union-attr]
+    concurrency.occupy(capped(4))
+    with pytest.raises(RateLimited) as refused:
+        concurrency.occupy(capped(4))
+    assert refused.value.retry_after == 60, "never so long that a client would rather not come again"
+
+
+def test_a_cap_that_is_lowered_counts_what_runs(clock: Clock) -> None:
+    concurrency = Concurrency(clock)
+    first, second = concurrency.occupy(capped(2)), concurrency.occupy(capped(2))
+    with pytest.raises(RateLimited):
+        concurrency.occupy(capped(1))
+    assert first is not None and second is not None
+    first.leave()
+    with pytest.raises(RateLimited):
+        concurrency.occupy(capped(1))
+    second.leave()
+    assert concurrency.occupy(capped(1)) is not None

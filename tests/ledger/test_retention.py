@@ -21,6 +21,7 @@ from tollgate.ledger.records import Generation
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
 from tollgate.ledger.schema import VERSIONS
 from tollgate.ledger.shared.removal import Removal
+from tollgate.ledger.store import _KEY_COLUMNS
 
 from .conftest import Alice, row, settings, with_alice
 
@@ -308,15 +309,27 @@ async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog:
         assert ledger.spent("alice") == Decimal("0.800000000036")
 
 
-async def test_a_store_of_the_version_before_is_brought_up_to_date_with_its_balances(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_store_of_a_version_before_is_brought_up_to_date_with_its_balances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:1])
-        older.setattr("tollgate.ledger.store._SPENT", "usage")
+        older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:version])
+        older.setattr("tollgate.ledger.store._KEY_COLUMNS", tuple(
+            each for each in _KEY_COLUMNS if each not in ("max_concurrent", "endpoints", "allowed_addresses")
+        ))
+        if version == 1:
+            older.setattr("tollgate.ledger.store._SPENT", "usage")
         async with Ledger(settings(tmp_path), Credits()) as ledger:
             await with_rows(ledger)
+    held_to = {"max_concurrent": 3, "endpoints": ("chat", "mcp"), "allowed_addresses": ("10.0.0.0/8",)}
+    async with Ledger(settings(tmp_path), Credits()) as ledger:
+        [key] = await ledger.list_keys()
+        assert not key.restricted
+        await ledger.update_key(key.id, **held_to)
     async with Ledger(settings(tmp_path, keep_rows_days=30), Credits()) as ledger:
+        [key] = await ledger.list_keys()
+        assert key.restricted and {name: getattr(key, name) for name in held_to} == held_to
         assert ledger.spent("alice") == Decimal("0.800000000036")
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 6

@@ -363,6 +363,13 @@ async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_
             ]
             assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
             assert "Rate limit reached" in replies[2].json()["result"]["content"][0]["text"]
+            record, key = await here.services.ledger.create_key("default", max_concurrent=1)
+            asked = {"authorization": f"Bearer {key}", "content-type": "application/json", **headers}
+            with here.services.ledger.occupy(record) or pytest.fail("no slot"):
+                refused = await http.post(here.mcp, headers=asked, content=body)
+            assert "concurrent requests" in refused.json()["result"]["content"][0]["text"]
+            admitted = await http.post(here.mcp, headers=asked, content=body)
+            assert admitted.json()["result"]["isError"] is False and not here.services.ledger.concurrency._running
 
 
 async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):

@@ -14,10 +14,14 @@ from tollgate.cli.books import config_option, confirm_or_stop, json_option, prin
 
 if TYPE_CHECKING:
     from tollgate.accounts import KeyView
+    from tollgate.ledger import KeyRecord
     from tollgate.ledger.administration import Administration
 
 
-_LIMITS = {"expires": "never", "cap": "none", "rpm": "none", "tpm": "none"}
+_LIMITS = {
+    "expires": "never", "cap": "none", "rpm": "none", "tpm": "none", "concurrent": "none", "endpoints": "all",
+    "addresses": "all",
+}
 """Options of a change with the word that ends the limit; an empty text does not,
 for it may be a script's empty variable."""
 
@@ -29,6 +33,13 @@ def _named_models(_context: click.Context, _option: click.Parameter, text: str |
         raise click.BadParameter(
             f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model'
         )
+    return text or ""
+
+
+def _named_list(_context: click.Context, option: click.Parameter, text: str | None) -> str:
+    """A list of `create`. An empty one is refused for the same reason."""
+    if text is not None and not text.replace(",", " ").strip():
+        raise click.BadParameter(f'"{text}" names none of its {option.name}; leave it out, or say all, for no limit')
     return text or ""
 
 
@@ -81,6 +92,20 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 )
 @click.option("--rpm", default="", metavar="N", help="Most requests a minute.")
 @click.option("--tpm", default="", metavar="N", help="Most tokens a minute.")
+@click.option("--concurrent", default="", metavar="N", help="Most requests at once, at each gateway.")
+@click.option(
+    "--endpoints",
+    default=None,
+    callback=_named_list,
+    help="What it may be used for, separated by commas: chat, responses, messages (with count_tokens), embeddings, "
+         "images, mcp; all is the default.",
+)
+@click.option(
+    "--addresses",
+    default=None,
+    callback=_named_list,
+    help="From where it may be used, addresses and networks separated by commas; all is the default.",
+)
 @click.option("--strict", is_flag=True, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option
@@ -115,6 +140,9 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
 @click.option("--window", type=click.Choice(["day", "week", "month", "total"]), help="When the cap starts anew.")
 @click.option("--rpm", metavar="N", help="Most requests a minute; none ends the limit.")
 @click.option("--tpm", metavar="N", help="Most tokens a minute; none ends the limit.")
+@click.option("--concurrent", metavar="N", help="Most requests at once, at each gateway; none ends the limit.")
+@click.option("--endpoints", help="As for create; all ends the limit.")
+@click.option("--addresses", help="As for create; all ends the limit.")
 @click.option("--strict/--no-strict", default=None, help="Refuse requests that a conversion would lose something of.")
 @json_option
 @config_option
@@ -126,9 +154,9 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **fo
     if not changes:
         raise click.UsageError(
             "nothing to change; name at least one of --name, --expires, --models, --cap, --window, --rpm, --tpm, "
-            "--strict"
+            "--concurrent, --endpoints, --addresses, --strict"
         )
-    if empty := [name for name in _LIMITS if name in changes and not changes[name].strip()]:
+    if empty := [name for name in _LIMITS if name in changes and not changes[name].replace(",", " ").strip()]:
         raise click.UsageError(f"--{empty[0]} is empty; say {_LIMITS[empty[0]]} to end the limit")
     typed: dict[str, Any] = {
         name: "" if name in _LIMITS and value.strip().lower() == _LIMITS[name] else value
@@ -203,20 +231,29 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
 
 
 def print_keys(views: list[KeyView]) -> None:
-    """Keys as a table; the secret is shown by its last four characters."""
+    """Keys as a table; the secret is shown by its last four characters. What few keys have is a column where one of
+    these has it."""
+    restricted = any(view.key.restricted for view in views)
     print_table(
-        ("key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm", "last used"),
+        (
+            "key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm",
+            *(("at once", "endpoints", "addresses") if restricted else ()), "last used",
+        ),
         [
             (
                 v.key.id, v.key.last_four, v.key.account_id, v.key.name, v.state, v.key.expires_at,
                 "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none", v.spent,
                 None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}", v.key.rpm,
-                v.key.tpm, v.key.last_used,
+                v.key.tpm, *(_restrictions(v.key) if restricted else ()), v.key.last_used,
             )
             for v in views
         ],
-        numbers=frozenset({"spent", "cap", "rpm", "tpm"}),
+        numbers=frozenset({"spent", "cap", "rpm", "tpm", "at once"}),
     )
+
+
+def _restrictions(key: KeyRecord) -> tuple[int | None, str, str]:
+    return key.max_concurrent, ", ".join(key.endpoints or ("all",)), ", ".join(key.allowed_addresses or ("all",))
 
 
 def plain_key(view: KeyView) -> dict[str, Any]:
@@ -225,6 +262,7 @@ def plain_key(view: KeyView) -> dict[str, Any]:
     return {
         "id": key.id, "account_id": key.account_id, "name": key.name, "last_four": key.last_four, "state": view.state,
         "expires_at": key.expires_at, "allowed_models": key.allowed_models, "spent": view.spent,
-        "spend_cap": key.spend_cap, "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm, "strict": key.strict,
-        "created_at": key.created_at, "last_used": key.last_used,
+        "spend_cap": key.spend_cap, "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm,
+        "max_concurrent": key.max_concurrent, "endpoints": key.endpoints, "allowed_addresses": key.allowed_addresses,
+        "strict": key.strict, "created_at": key.created_at, "last_used": key.last_used,
     }

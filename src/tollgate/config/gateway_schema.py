@@ -136,8 +136,9 @@ def _server() -> Schema:
                     "A stream silent for this long gets a comment line, so that proxies keep it open."
                 ),
                 "trusted_proxies": texts(
-                    "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are "
-                    "counted: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects at a unix socket."
+                    "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted and "
+                    "where a key is held to addresses: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects "
+                    "at a unix socket."
                 ),
                 "cors_origins": {
                     "type": "array",

@@ -175,12 +175,19 @@ def price(amount: Decimal | None, currency: str = "USD") -> Markup:
 
 
 def limits(key: KeyRecord) -> Markup | str:
-    """A key's speed limits in a few words."""
+    """A key's limits, but for models, time and money, in a few words."""
     said = []
     if key.rpm is not None:
         said.append(f"{key.rpm:,} requests/min")
     if key.tpm is not None:
         said.append(f"{compact(key.tpm)} tokens/min")
+    if key.max_concurrent is not None:
+        said.append(f"{key.max_concurrent:,} at once")
+    if key.endpoints:
+        said.append(f"{' and '.join(key.endpoints)} only")
+    if key.allowed_addresses:
+        more = len(key.allowed_addresses) - 1
+        said.append(f"from {key.allowed_addresses[0]}{f' and {more} more' if more else ''}")
     if key.strict:
         said.append("strict")
     return ", ".join(said) or DASH

@@ -13,13 +13,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgate.accounts import KeyView, key_views
-from tollgate.dashboard.client_address import client_address
+from tollgate.auth import permit
+from tollgate.client_address import address_of
 from tollgate.dashboard.sessions import Session
 from tollgate.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from tollgate.config.model import Proxies
     from tollgate.dashboard.sessions import Sessions
     from tollgate.dashboard.templating import Statics
     from tollgate.dashboard.throttle import Throttle
@@ -127,8 +129,11 @@ class Visit:
     @property
     def address(self) -> str:
         """Where the visitor comes from, for the throttle; behind proxies that the settings trust, as those say."""
-        client, proxies = self.request.client, self.services.runtime.current.gateway.server.trusted_proxies
-        return client_address(client.host if client else "", self.request.headers.getlist("x-forwarded-for"), proxies)
+        return address_of(self.request.scope, self._proxies)
+
+    @property
+    def _proxies(self) -> Proxies:
+        return self.services.runtime.current.gateway.server.trusted_proxies
 
     async def key_names(self, account: str | None) -> dict[str, str]:
         """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""
@@ -138,9 +143,13 @@ class Visit:
         """The keys of the signed-in account that work."""
         return [view for view in await key_views(self.ledger, self.me.id) if view.state == "active"]
 
-    async def chosen_key(self) -> KeyRecord | None:
-        """The one of them that the form names."""
-        return next((view.key for view in await self.active_keys() if view.key.id == self.form["key"]), None)
+    async def chosen_key(self, endpoint: str) -> KeyRecord | None:
+        """The one of them that the form names, to be used for `endpoint` from where the visitor is. Raises
+        `PermissionDenied`."""
+        key = next((view.key for view in await self.active_keys() if view.key.id == self.form["key"]), None)
+        if key is not None and key.restricted:
+            permit(key, endpoint, self.request.scope, self._proxies)
+        return key
 
     def argument(self, name: str) -> str:
         """A variable part of the path."""

@@ -29,10 +29,11 @@ from tollgate.ledger.administration import Administration
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.generations import Generations
 from tollgate.ledger.interface import Backend, Snapshot, StoreInUse
-from tollgate.ledger.limits import Limits, RateLimits
+from tollgate.ledger.limits import Concurrency, Limits, RateLimits, Slot
 from tollgate.ledger.memory import Hold, Memory
 from tollgate.ledger.records import (
     CAP_WINDOWS,
+    KEY_ENDPOINTS,
     Account,
     AccountSums,
     Generation,
@@ -51,6 +52,7 @@ __all__ = [
     "CAP_WINDOWS",
     "COLUMNS",
     "DEFAULT_ACCOUNT",
+    "KEY_ENDPOINTS",
     "Account",
     "AccountSums",
     "Generation",
@@ -60,6 +62,7 @@ __all__ = [
     "Ledger",
     "Limits",
     "RateLimits",
+    "Slot",
     "StoreInUse",
     "UsageRow",
     "ledger_of",
@@ -94,6 +97,7 @@ class Ledger(Administration):
         super().__init__(memory or Memory(credits), backend)
         self.store = store
         self.limits = RateLimits()
+        self.concurrency = Concurrency()
         self._generations = Generations(backend, self)
         self.register: Minted | None = None
         """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must
@@ -200,6 +204,11 @@ class Ledger(Administration):
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         """Count one request of about `tokens` tokens against the key's rate limits; raises `RateLimited`."""
         return self.limits.admit(key, tokens)
+
+    def occupy(self, key: KeyRecord) -> Slot | None:
+        """A slot for one more request of a key that may run so many at once, None for any other key; raises
+        `RateLimited`. Each gateway counts its own, also on a shared store, so nothing is left of one that is lost."""
+        return self.concurrency.occupy(key)
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
         """Tell the rate limit what was really used; `counted` is what `admit` was told."""

@@ -63,7 +63,8 @@ METHODS: dict[str, Callable[[Any], Any]] = {
 """What may be called, and how its result is read back."""
 
 _ARGUMENTS: dict[str, Callable[[Any], Any]] = {
-    "amount": Decimal, "spend_cap": Decimal, "expires_at": datetime.fromisoformat, "allowed_models": tuple}
+    "amount": Decimal, "spend_cap": Decimal, "expires_at": datetime.fromisoformat, "allowed_models": tuple,
+    "endpoints": tuple, "allowed_addresses": tuple}
 
 
 class AdminServer:

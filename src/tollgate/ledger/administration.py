@@ -23,6 +23,7 @@ from tollgate.money import round_cost, show
 _MOST_CREDITS = Decimal(10) ** 12
 """Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
 _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
+_LISTS = frozenset({"allowed_models", "endpoints", "allowed_addresses"})
 
 
 class Administration:
@@ -87,6 +88,9 @@ class Administration:
         rpm: int | None = None,
         tpm: int | None = None,
         strict: bool = False,
+        max_concurrent: int | None = None,
+        endpoints: Collection[str] | None = None,
+        allowed_addresses: Collection[str] | None = None,
     ) -> tuple[KeyRecord, str]:
         """A new key and its secret, which nobody can see again."""
         self._refuse_unwritten()
@@ -95,15 +99,20 @@ class Administration:
         key = KeyRecord(
             id="key_" + secrets.token_hex(6), account_id=account_id, name=name, last_four=keys.last_four(secret),
             allowed_models=None if allowed_models is None else tuple(allowed_models), expires_at=expires_at,
-            spend_cap=spend_cap, cap_window=cap_window, rpm=rpm, tpm=tpm, strict=strict)  # type: ignore[arg-type]
+            spend_cap=spend_cap, cap_window=cap_window,  # type: ignore[arg-type]
+            rpm=rpm, tpm=tpm, strict=strict, max_concurrent=max_concurrent,
+            endpoints=tuple(endpoints) if endpoints else None,
+            allowed_addresses=tuple(allowed_addresses) if allowed_addresses else None)
         await self._add_key(key, keys.digest(secret))
         return key, secret
 
     async def update_key(self, key_id: str, **changes: Any) -> KeyRecord:
-        """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict or revoked."""
+        """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict, max_concurrent, endpoints,
+        allowed_addresses or revoked."""
         allowed = {each.name for each in fields(KeyRecord)} - _FIXED
-        if isinstance(changes.get("allowed_models"), list):
-            changes["allowed_models"] = tuple(changes["allowed_models"])
+        for name in _LISTS & changes.keys():
+            if isinstance(changes[name], list):
+                changes[name] = tuple(changes[name])
         _check_names(changes, allowed)
         return await self._change_key(await self.get_key(key_id), changes)
 

@@ -1,7 +1,7 @@
-"""Rate limits of keys: requests and tokens a minute, as token buckets in memory.
+"""Limits of keys: requests and tokens a minute, as token buckets in memory, and how many requests run at once.
 
 Only admitted requests count. A bucket holds one minute's allowance, refills steadily, and is forgotten when it is full
-again, so idle keys take no memory.
+again, so idle keys take no memory; nor do keys of which nothing runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from tollgate.errors import RateLimited
 from tollgate.ledger.records import KeyRecord
@@ -116,3 +118,80 @@ class RateLimits:
             bucket.refill(bucket.limit, now)
             if bucket.level >= bucket.limit:
                 del self._buckets[name]
+
+
+_MOST_WAIT = 60.0
+_NEWEST_WEIGHT = 0.2
+"""How much the request that ended last counts in the mean of how long they take."""
+
+
+class Slot:
+    """One of the requests that a key may run at once. Leave it on every way out; leaving it again does nothing."""
+
+    __slots__ = ("_began", "_running")
+
+    def __init__(self, running: _Running, began: float) -> None:
+        self._running: _Running | None = running
+        self._began = began
+
+    def leave(self) -> None:
+        """Let another request of the key have it."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.ended(self._began)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+
+class _Running:
+    """The requests of one key that run now, and how long one takes (seconds; None before the first has ended)."""
+
+    __slots__ = ("_concurrency", "_key_id", "count", "takes")
+
+    def __init__(self, concurrency: Concurrency, key_id: str) -> None:
+        self._concurrency = concurrency
+        self._key_id = key_id
+        self.count = 0
+        self.takes: float | None = None
+
+    def ended(self, began: float) -> None:
+        """One that began then has ended."""
+        took = self._concurrency.clock() - began
+        self.takes = took if self.takes is None else self.takes + _NEWEST_WEIGHT * (took - self.takes)
+        self.count -= 1
+        if not self.count:
+            self._concurrency.forget(self._key_id)
+
+
+class Concurrency:
+    """How many requests of each key with a `max_concurrent` run in this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._running: dict[str, _Running] = {}
+
+    def occupy(self, key: KeyRecord) -> Slot | None:
+        """One of the key's slots, None where it has no such limit. Raises `RateLimited` when all are taken: the wait it
+        tells is about when the next of them will be free."""
+        most = key.max_concurrent
+        if most is None:
+            return None
+        running = self._running.get(key.id)
+        if running is None:
+            running = _Running(self, key.id)
+        if running.count >= most:
+            wait = min(_MOST_WAIT, (running.takes or 0.0) / most) if most else MINUTE
+            raise RateLimited(wait, "concurrent requests")
+        self._running[key.id] = running
+        running.count += 1
+        return Slot(running, self.clock())
+
+    def forget(self, key_id: str) -> None:
+        """Nothing of this key runs any more."""
+        del self._running[key_id]

@@ -18,6 +18,8 @@ from tollgate.wire import GenerationStatus
 
 CapWindow = Literal["day", "week", "month", "total"]
 CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
+KEY_ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp")
+"""What a key may be held to, in the words of usage rows; the catalogs need no key, and so are nobody's to forbid."""
 
 
 def _now() -> datetime:
@@ -35,9 +37,19 @@ class Account:
     created_at: datetime = field(default_factory=_now)
 
 
+class _Restrictable:
+    """Holds what a key works out about itself: no field, so it is neither stored nor compared."""
+
+    __slots__ = ("restricted",)
+    restricted: bool
+    """The key is held to endpoints, addresses or a number of requests at once: the one thing that a request of any
+    other key asks about these."""
+
+
 @dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """A key without its secret. `allowed_models`: None is every model, an empty tuple none (PITFALLS 24).
+class KeyRecord(_Restrictable):
+    """A key without its secret. `allowed_models`: None is every model, an empty tuple none (PITFALLS 24). `endpoints`
+    (of `KEY_ENDPOINTS`) and `allowed_addresses` (addresses and networks): None or empty is no limit.
 
     `last_used` is filled in by listings, not on the hot path. `strict` refuses what a conversion would drop.
     """
@@ -54,8 +66,16 @@ class KeyRecord:
     rpm: int | None = None
     tpm: int | None = None
     strict: bool = False
+    max_concurrent: int | None = None
+    endpoints: tuple[str, ...] | None = None
+    allowed_addresses: tuple[str, ...] | None = None
     created_at: datetime = field(default_factory=_now)
     last_used: datetime | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "restricted", bool(self.max_concurrent is not None or self.endpoints or self.allowed_addresses)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +181,7 @@ Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, AccountSums)
 _INT64 = 2**63 - 1
 _MONEY = frozenset({"spend_cap", "amount", "cost", "granted", "spent", "held"})
 _TIMES = frozenset({"created_at", "updated_at", "expires_at", "last_used", "deadline_at"})
+_TUPLES = frozenset({"allowed_models", "endpoints", "allowed_addresses", "images"})
 
 
 def decode(kind: type[Record], values: Mapping[str, Any]) -> Record:
@@ -175,7 +196,7 @@ def decode(kind: type[Record], values: Mapping[str, Any]) -> Record:
                 value = Decimal(value)
             elif each.name in _TIMES and isinstance(value, str):
                 value = datetime.fromisoformat(value)
-            elif isinstance(value, list) and each.name in ("allowed_models", "images"):
+            elif isinstance(value, list) and each.name in _TUPLES:
                 value = tuple(value)
         known[each.name] = value
     return kind(**known)

@@ -45,6 +45,11 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
         # By this a store is known to a shared one that it was moved into.
         "CREATE TABLE identity AS SELECT CAST(uuid() AS VARCHAR) AS id",
     ),
+    (
+        "ALTER TABLE keys ADD COLUMN max_concurrent BIGINT",
+        "ALTER TABLE keys ADD COLUMN endpoints VARCHAR[]",
+        "ALTER TABLE keys ADD COLUMN allowed_addresses VARCHAR[]",
+    ),
 )
 
 

@@ -44,7 +44,7 @@ IDLE_MEMORY = "2MB"
 """What stays in between; measured as fast as with more, since the file's pages are in the system's cache."""
 
 _KEY_COLUMNS = ("id", "account_id", "name", "last_four", "allowed_models", "expires_at", "revoked", "spend_cap",
-                "cap_window", "rpm", "tpm", "strict", "created_at")
+                "cap_window", "rpm", "tpm", "strict", "max_concurrent", "endpoints", "allowed_addresses", "created_at")
 _ACCOUNT_COLUMNS = ("id", "name", "role", "password_hash", "created_at")
 _GRANT_COLUMNS = ("id", "account_id", "amount", "note", "created_at")
 

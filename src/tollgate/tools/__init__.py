@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.auth import authenticate
+from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, take_rest, unpacked
 from tollgate.nesting import MOST_SMALL, too_many
@@ -28,7 +28,7 @@ from tollgate.tools.naming import CALLER, NAME, VERSION
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server
-    from tollgate.ledger import KeyRecord
+    from tollgate.ledger import KeyRecord, Slot
 
 __all__ = ["ToolsApp", "tools_app"]
 
@@ -67,6 +67,7 @@ class ToolsApp:
             if not answer.status:
                 await answer.reply(error_reply("tools", InternalError(), answer.request_id))
         finally:
+            answer.end()
             metrics.running -= 1
             metrics.answered("mcp", answer.status or 499, asyncio.get_running_loop().time() - began)
 
@@ -78,7 +79,7 @@ class ToolsApp:
         try:
             refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
             if refused is None:
-                key = self._admit(headers)
+                key = self._admit(scope, headers)
                 if scope["method"] == "GET":
                     return await self._listen(headers, receive, answer)
                 if scope["method"] != "POST":
@@ -103,10 +104,12 @@ class ToolsApp:
     def _server(self) -> Server:
         return self.services.runtime.current.gateway.server
 
-    def _admit(self, headers: Mapping[str, str]) -> KeyRecord:
+    def _admit(self, scope: Scope, headers: Mapping[str, str]) -> KeyRecord:
         """Key, credits, readiness; raises what the surface tells on the HTTP layer."""
         services = self.services
         key = authenticate(services.ledger, headers)
+        if key.restricted:
+            permit(key, "mcp", scope, self._server.trusted_proxies)
         if services.draining:
             raise ShuttingDown()
         if not services.ledger.ready:
@@ -120,6 +123,7 @@ class ToolsApp:
         """Hand a message to the protocol layer, which reads the body once more."""
         message = _message(body)
         if message.get("method") == "tools/call":
+            answer.slot = self.services.ledger.occupy(caller.key)
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
@@ -183,6 +187,8 @@ class _Answer:
     def __init__(self, send: Send, request_id: str) -> None:
         self.request_id = request_id
         self.status = 0
+        self.slot: Slot | None = None
+        """The call's place among those that its key may run at once."""
         self._send = send
 
     async def __call__(self, message: Any) -> None:
@@ -192,7 +198,14 @@ class _Answer:
             tag = self.request_id.encode()
             ids = [(b"x-request-id", tag), (b"request-id", tag)]
             message = {**message, "headers": [*message.get("headers", ()), *ids]}
+        elif not message.get("more_body", False):
+            self.end()  # before the client can know, and send its next
         await self._send(message)
+
+    def end(self) -> None:
+        """The call is over; again does nothing."""
+        if self.slot is not None:
+            self.slot.leave()
 
     async def reply(self, reply: Reply) -> None:
         """Send a whole answer."""

@@ -6,6 +6,7 @@ A failure is a `ToolFailed` with the text the assistant reads.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Caller:
     key: KeyRecord
     request_id: str
     counted: bool = False
-    """The call was counted against the key's rate limits on the HTTP layer."""
+    """The call was counted against the key's limits on the HTTP layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,11 @@ async def call_tool(
         raise ToolFailed(f"unknown tool: {name}")
     try:
         # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
-        if not caller.counted:
+        if caller.counted:
+            return await tool.run(services, caller, arguments or {}, tell)
+        with services.ledger.occupy(caller.key) or nullcontext():
             await services.ledger.admit(caller.key)
-        return await tool.run(services, caller, arguments or {}, tell)
+            return await tool.run(services, caller, arguments or {}, tell)
     except TollgateError as error:
         raise ToolFailed(_tool_message(error)) from error
 

@@ -67,6 +67,9 @@ async def source(tmp_path: Path) -> Store:
             rpm=3,
             tpm=4,
             strict=True,
+            max_concurrent=5,
+            endpoints=["chat", "images"],
+            allowed_addresses=["192.0.2.1", "2001:db8::/32"],
         )
         await ledger.revoke_key(capped.id)
         for number in range(40):

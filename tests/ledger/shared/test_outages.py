@@ -305,19 +305,34 @@ async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> 
 
 async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "VERSIONS", ())
-    with pytest.raises(TollgateError, match="schema version 2, this program knows up to 0"):
+    with pytest.raises(TollgateError, match="schema version 3, this program knows up to 0"):
         await gateway("b")
 
 
-async def test_tables_of_the_version_before_are_brought_up_to_date(
-        store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+_OLD_KEY = (
+    "INSERT INTO tollgate.keys (id, account_id, digest, name, last_four, revoked, cap_window, strict, created_at) "
+    "VALUES ($1, 'bob', $1, '', 'abcd', false, 'total', false, now())"
+)
+"""What gateways of versions 1 and 2 wrote, and still write while they run beside this one."""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_tables_of_a_version_before_are_brought_up_to_date(
+    store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     with monkeypatch.context() as older:
-        older.setattr(tables, "VERSIONS", tables.VERSIONS[:1])
+        older.setattr(tables, "VERSIONS", tables.VERSIONS[:version])
         await tables.migrate(eye)
         await eye.execute("INSERT INTO tollgate.instances (name) VALUES ('a')")
+        await eye.execute("INSERT INTO tollgate.accounts VALUES ('bob', 'Bob', 'user', '', now())")
+        await eye.execute(_OLD_KEY, "00")
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1"))
+        await eye.execute(_OLD_KEY, "01")
+        assert [(key.id, key.restricted) for key in await ledger.list_keys("bob")] == [("00", False), ("01", False)]
+        changed = await ledger.update_key("00", endpoints=("chat",), max_concurrent=2)
+        assert (changed.endpoints, changed.max_concurrent, changed.restricted) == (("chat",), 2, True)
     assert await eye.fetchrow("SELECT published, rows_from FROM tollgate.instances") == (1, None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -39,14 +40,15 @@ async def create(visit: Visit) -> Response:
     form = visit.form
     if not form["once"] or not visit.once(form["once"]):
         return visit.to("/images", done="again")
-    key = await visit.chosen_key()
     try:
+        key = await visit.chosen_key("images")
         if key is None:
             raise BadRequest("choose one of your active keys")
         visit.ledger.require_credits(key)
-        job = await jobs_of(visit.services).create(
-            Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"]))
-        )
+        with visit.ledger.occupy(key) or nullcontext():
+            job = await jobs_of(visit.services).create(
+                Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"]))
+            )
     except TollgateError as error:
         return await _page(visit, public_message(error), error.status)
     return visit.to(f"/images/{job.id}")

@@ -98,7 +98,8 @@ async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest 
 def _read_form(form: Form) -> KeyForm:
     return KeyForm(
         name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"],
-        window=form["window"] or "total", rpm=form["rpm"], tpm=form["tpm"], strict=form["strict"] == "yes",
+        window=form["window"] or "total", rpm=form["rpm"], tpm=form["tpm"], concurrent=form["concurrent"],
+        endpoints=form["endpoints"], addresses=form["addresses"], strict=form["strict"] == "yes",
     )
 
 
@@ -113,7 +114,8 @@ def _as_typed(view: KeyView) -> KeyForm:
     )
     return KeyForm(
         name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap),
-        window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), strict=key.strict,
+        window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), concurrent=str(key.max_concurrent or ""),
+        endpoints=", ".join(key.endpoints or ()), addresses=", ".join(key.allowed_addresses or ()), strict=key.strict,
     )
 
 

@@ -4,6 +4,7 @@ prices and rows are the real ones."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
@@ -37,7 +38,8 @@ async def answer(visit: Visit) -> Response:
     """The whole answer on a page, for browsers without scripts."""
     try:
         inbound = await _inbound(visit, stream=False)
-        reply = await complete(visit.services, inbound)
+        with visit.ledger.occupy(inbound.key) or nullcontext():
+            reply = await complete(visit.services, inbound)
     except TollgateError as error:
         return await _form(visit, visit.form, problem=public_message(error), status=error.status)
     said = orjson.loads(reply.body)
@@ -101,6 +103,7 @@ class Streamed(Response):
         responder.watch_client(scope)
         try:
             try:
+                responder.slot = self._services.ledger.occupy(self._inbound.key)
                 reply = await complete(self._services, self._inbound, begun=lambda: responder.started)
             except TollgateError as error:
                 reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
@@ -120,7 +123,7 @@ class Streamed(Response):
 async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     """The chat request of the form. Raises what the API would."""
     form, services = visit.form, visit.services
-    key = await visit.chosen_key()
+    key = await visit.chosen_key("chat")
     if key is None:
         raise NotFound("choose one of your active keys")
     if not services.ledger.ready:

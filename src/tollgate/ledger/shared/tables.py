@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 _HERE = Path(__file__).parent
-VERSIONS: tuple[tuple[str, ...], ...] = (("tables.sql", "functions.sql"), ("tables2.sql",))
+VERSIONS: tuple[tuple[str, ...], ...] = (
+    ("tables.sql", "functions.sql"),
+    ("tables2.sql",),
+    ("tables3.sql",),
+)
 """The files that lead from one version to the next."""
 _TYPES = {
     "VARCHAR": "text",
