@@ -264,7 +264,7 @@ def test_the_questions_of_the_usage_page_are_answered():
         reader.execute(create_table("usage"))
         for number, more in enumerate(
             (
-                {"metadata": '{"feature":"search"}'},
+                {"metadata": '{"feature":"search"}', "lost": "seed; user (too long, cut)"},
                 {"attempts": 2, "ttfb_ms": 900.0, "earlier_attempts": '[{"provider":"b","error":"upstream_failed"}]'},
                 {"outcome": "client_gone", "estimated": True},
             )
@@ -294,12 +294,14 @@ def test_the_questions_of_the_usage_page_are_answered():
                 list(values.values()),
             )
         answers = [reader.execute(question).fetchall() for question in questions]
+    answers[5].sort()
     assert answers == [
         [(date(2026, 11, 21), "key_1", "a/b", Decimal("0.75"))],
         [("a", 100.0, 100.0, 1000.0)],
         [("a/b", 3, 1, 1, 0, Decimal("0.25"))],
         [("b", 1, 1, "upstream_failed"), ("a", 3, 0, None)],
         [(None, 2, Decimal("0.50")), ("search", 1, Decimal("0.25"))],
+        [("a", "seed", 1), ("a", "user (too long, cut)", 1)],
         [("a/b", pytest.approx(0.0075))],
         [("alice", Decimal("0.75"), Decimal("0.25"))],
     ]

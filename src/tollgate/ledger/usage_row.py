@@ -145,7 +145,11 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("end_user", "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
-    Column("lost", "VARCHAR", "parameters that the provider's format could not carry (also in x-tollgate-dropped)"),
+    Column(
+        "lost", "VARCHAR",
+        "parameters that the provider's format could not carry (also in x-tollgate-dropped), `; ` between them; "
+        "NULL where there was none, cut after 2,000 characters",
+    ),
     Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
     Column(
         "price_rule",
