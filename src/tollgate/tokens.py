@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ MAX_WAITING = 64
 INLINE_CHARS = 2_000
 """Below this, with the encoding loaded, a count (under 0.1 ms) is cheaper than the way to a thread and back."""
 
+AGAIN_SECONDS = 60.0
+"""An encoding is first loaded in the middle of traffic, perhaps when no descriptor or memory was left: that passes."""
+
 _CHARS_PER_TOKEN = 4
 
 _two, _three, _four = bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(range(0xF0, 0x100))
@@ -37,7 +41,9 @@ _two, _three, _four = bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(
 
 _executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokens")
 _loading = threading.Lock()
-_encodings: dict[str, Encoding | None] = {}
+_encodings: dict[str, Encoding] = {}
+_again_at: dict[str, float] = {}
+"""Until when an encoding that could not be loaded is not tried again."""
 _waiting = 0
 
 
@@ -118,14 +124,14 @@ def _count(encoding: Encoding, texts: Sequence[str]) -> int:
 
 
 def _load(name: str) -> Encoding | None:
-    """The encoding, loaded at most once; None, said once, when it cannot be."""
+    """The encoding; None, said each time, while it cannot be loaded, which is tried once a minute."""
     if name in _encodings:
         return _encodings[name]
     with _loading:
-        if name not in _encodings:
+        if name not in _encodings and time.monotonic() >= _again_at.get(name, 0.0):
             try:
                 _encodings[name] = tokenizer.load(name)
             except (ImportError, OSError, ValueError, KeyError) as error:
                 log.warning("tokens are estimated from characters: encoding %s cannot be loaded (%s)", name, error)
-                _encodings[name] = None
-    return _encodings[name]
+                _again_at[name] = time.monotonic() + AGAIN_SECONDS
+    return _encodings.get(name)
