@@ -28,7 +28,8 @@ def test_a_full_entry_has_every_field_of_the_specification():
     )
     assert entry == {
         "id": "acme/large", "object": "model", "canonical_slug": "acme/large", "hugging_face_id": "acme/large",
-        "name": "Acme Large", "type": "chat", "created": 1700000000, "description": "Text", "context_length": 131072,
+        "name": "Acme Large", "display_name": "Acme Large", "type": "chat",
+        "created": 1700000000, "created_at": "2023-11-14T22:13:20Z", "description": "Text", "context_length": 131072,
         "architecture": {
             "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
             "tokenizer": "GPT", "instruct_type": None,
@@ -46,12 +47,20 @@ def test_a_full_entry_has_every_field_of_the_specification():
 
 def test_a_bare_entry_has_the_same_fields():
     bare = model_entry(model())
-    assert bare["name"] == bare["canonical_slug"] == "acme/large"
+    assert bare["name"] == bare["display_name"] == bare["canonical_slug"] == "acme/large"
     assert (bare["hugging_face_id"], bare["created"], bare["supported_parameters"]) == (None, 0, [])
     assert bare["pricing"]["prompt"] == "0"
     assert bare["pricing"]["unit"] == 1
     assert "dimensions" not in bare
     assert "max_dimension" not in bare
+
+
+@pytest.mark.parametrize(
+    ("created", "told"), [(0, "1970-01-01T00:00:00Z"), (1700000000000000, "9999-12-31T23:59:59Z")]
+)
+def test_a_publication_time_can_always_be_written(created: int, told: str) -> None:
+    entry = model_entry(model(created=created))
+    assert (entry["created"], entry["created_at"]) == (created, told)
 
 
 def test_only_embedding_models_have_dimensions():

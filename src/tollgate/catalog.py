@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -219,11 +220,16 @@ def _first(route: Route) -> tuple[int, int, str]:
     return route.priority, -route.weight, route.provider
 
 
+_LAST_SECOND = 253402300799
+"""Of the year 9999, the last that can be written so (RFC 3339)."""
+
+
 def model_entry(model: Model) -> dict[str, Any]:
     """The `Model` resource of the specification for one model; prices as they are written in its file.
 
     `object` and `owned_by` stand in no table of the specification: typed clients of the chat API (Rust's, Swift's and
-    PHP's) fail on a list of models without them. The owner is the vendor of the canonical id.
+    PHP's) fail on a list of models without them. The owner is the vendor of the canonical id. `display_name` and
+    `created_at` say `name` and `created` to clients of the messages API, in whose lists they are.
     """
     inputs, outputs = list(model.input_modalities), list(model.output_modalities)
     entry: dict[str, Any] = {
@@ -232,8 +238,10 @@ def model_entry(model: Model) -> dict[str, Any]:
         "canonical_slug": model.canonical_slug or model.id,
         "hugging_face_id": model.hugging_face_id,
         "name": model.name or model.id,
+        "display_name": model.name or model.id,
         "type": model.type,
         "created": model.created,
+        "created_at": datetime.fromtimestamp(min(model.created, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "description": model.description,
         "context_length": model.context,
         "architecture": {

@@ -65,6 +65,7 @@ MODEL: dict[str, Any] = {
     "supported_parameters": [str],
     "model_provider": str,
     "object": str, "owned_by": str,  # of the chat API: its typed clients fail without them
+    "display_name": str, "created_at": str,  # of the messages API
 }
 EMBEDDING = MODEL | {"dimensions": [int], "max_dimension": int}
 IMAGE = {
@@ -115,7 +116,8 @@ async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/priced")
     assert model == {
         "id": "acme/priced", "object": "model", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf",
-        "name": "Acme Priced", "type": "chat", "created": 1700000000, "description": "**bold** text",
+        "name": "Acme Priced", "display_name": "Acme Priced", "type": "chat",
+        "created": 1700000000, "created_at": "2023-11-14T22:13:20Z", "description": "**bold** text",
         "context_length": 200000,
         "architecture": {
             "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
