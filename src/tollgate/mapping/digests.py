@@ -25,6 +25,8 @@ ALGORITHMS = ("sha256", "sha512", "sha384", "sha1", "md5")
 NOTATIONS = ("hex", "base64", "base64url")
 """How bytes are written; `base64url` is without padding, as in a JWT."""
 ALPHABETS = ("url",)
+LEAST_SHORT = 16
+"""Characters of a shortened text, nine of which tell it from others."""
 _32_DIGITS = re.compile(r"[0-9A-Fa-f]{32}\Z")
 _LAST_MOMENT = 253_402_300_800
 """Seconds until the year 10000."""
@@ -43,6 +45,16 @@ def digest(value: Any, algorithm: Any, notation: Any = "hex") -> str | None:
     if type(value) is not str or algorithm not in ALGORITHMS:
         return None
     return _written(hashlib.new(algorithm, _bytes(value), usedforsecurity=False).digest(), notation)
+
+
+def short(value: Any, most: Any) -> str | None:
+    """A text of no more than `most` characters: a longer one keeps its beginning and ends in a piece of its digest, so
+    that what began alike stays apart. `most` is 16 or more; below that nothing would be left of the text."""
+    if type(value) is not str or type(most) is not int or most < LEAST_SHORT:
+        return None
+    if len(value) <= most:
+        return value
+    return f"{value[: most - 9]}_{hashlib.sha256(_bytes(value)).hexdigest()[:8]}"
 
 
 def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | None:

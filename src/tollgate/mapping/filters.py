@@ -160,6 +160,13 @@ def clip(value: Any, low: Any, high: Any) -> Any:
     return value
 
 
+def strip(value: Any, end: Any = None) -> str | None:
+    """A text without blanks at its ends, or with `end` behind it only."""
+    if type(value) is not str:
+        return None
+    return value.strip() if end is None else value.rstrip() if end == "end" else None
+
+
 def keep(value: Any, allowed: Any, other: Any) -> str | None:
     """The text with every character replaced by `other`, but those in `allowed` (`a-z` is a range)."""
     if type(value) is not str or type(allowed) is not str or type(other) is not str:

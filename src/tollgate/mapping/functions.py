@@ -12,6 +12,7 @@ from typing import Any
 from tollgate.mapping.digests import (
     ALGORITHMS,
     ALPHABETS,
+    LEAST_SHORT,
     NOTATIONS,
     date,
     digest,
@@ -20,6 +21,7 @@ from tollgate.mapping.digests import (
     percent,
     rsa_signature,
     seconds,
+    short,
     to_base64,
     uuid,
 )
@@ -44,6 +46,7 @@ from tollgate.mapping.filters import (
     scalar_text,
     sort,
     split,
+    strip,
     total,
     unlike,
     without,
@@ -163,8 +166,9 @@ FILTERS: dict[str, Filter] = {
             "list",
         ),
         Filter(
-            "strip", lambda value: value.strip() if type(value) is str else None,
-            about="a text without blanks at its ends", example="' a ' | strip → \"a\"", kind="text",
+            "strip", strip, "end?", 0, 1,
+            "a text without blanks at its ends; with `'end'` only behind it",
+            "' a ' | strip → \"a\"", "text", fits={0: _one_of(("end",))},
         ),
         Filter(
             "lower", lambda value: value.lower() if type(value) is str else None, about="a text in small letters",
@@ -182,6 +186,13 @@ FILTERS: dict[str, Filter] = {
             "keep", keep, "allowed, other", 2, 2,
             "a text in which every character is another one, but those allowed (`a-z` is a range)",
             "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\"", "text",
+        ),
+        Filter(
+            "short", short, "most", 1, 1,
+            "a text of no more than `most` characters (16 or more): a longer one keeps its beginning and ends in a "
+            "piece of its digest",
+            "'get_weather_of_tomorrow' | short(20) → \"get_weather_6e6ef271\"", "text",
+            fits={0: (lambda written: type(written) is int and written >= LEAST_SHORT, "a number from 16")},
         ),
         Filter(
             "starts", lambda value, prefix: type(value) is str and type(prefix) is str and value.startswith(prefix),
