@@ -28,6 +28,7 @@ class Service:
     def __init__(self, name: str) -> None:
         self.name, self.seen, self.down, self.kind = name, [], False, "reasoning"
         self.down_without = False
+        self.refusal = {"error": {"code": "invalid_encrypted_content", "message": "could not be verified"}}
 
     async def __call__(self, method, path, headers, body):
         asked = json.loads(body)
@@ -37,8 +38,7 @@ class Service:
         foreign = [each for each in carried if not each.startswith(self.name)]
         status = 500 if self.down or self.down_without and not carried else 400 if foreign else 200
         said = self._events(answer) if asked.get("stream") and status == 200 else [json.dumps(
-            {"error": {"code": "invalid_encrypted_content", "message": "could not be verified"}} if status != 200
-            else {**answer, "output": [self._item("whole")]}).encode()]
+            self.refusal if status != 200 else {**answer, "output": [self._item("whole")]}).encode()]
 
         async def out():
             for each in said:
@@ -134,9 +134,13 @@ async def test_a_compacted_past_goes_to_who_can_read_it_and_is_refused_where_nob
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("alone", [False, True], ids=["two services", "one service"])
-async def test_what_a_client_had_elsewhere_is_left_out_once_it_cannot_be_read(tmp_path, stream, alone):
+@pytest.mark.parametrize(
+    ("alone", "code"), [(False, True), (True, True), (True, False)], ids=["two services", "one service", "Grok's words"]
+)
+async def test_what_a_client_had_elsewhere_is_left_out_once_it_cannot_be_read(tmp_path, stream, alone, code):
     a, b, gateway = two(tmp_path, can="" if alone else "signatures_of: b")
+    if not code:
+        a.refusal = {"code": "invalid-argument", "error": "Could not decrypt the provided encrypted_content. Ensure"}
     async with gateway as here:
         ask = {**ASK, "stream": stream, "input": history("z before", "a before")}
         answered = await here.post("/v1/responses", ask)

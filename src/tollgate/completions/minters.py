@@ -26,8 +26,6 @@ FIELD = "encrypted_content"
 _MARK = f'"{FIELD}"'
 COMPACTION = "compaction"
 NOBODY: Mapping[str, str] = {}
-_UNREADABLE = "invalid_encrypted_content"
-"""The format's code for what its service did not encrypt, or can no longer read."""
 _ELSEWHERE = "\0"
 """Stands for who encrypted that; nobody's `Offer.minter`."""
 
@@ -78,9 +76,9 @@ def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any
 def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     """Whether a native request that ended in `error` may be sent once more, without the encrypted reasoning that its
     provider could not read; the exchange then knows what to leave out. A client would send it for ever."""
-    if not isinstance(error, UpstreamRejected) or error.upstream_code != _UNREADABLE:
+    if not isinstance(error, UpstreamRejected) or not exchange.native or exchange.inbound.dialect != DIALECT:
         return False
-    if not exchange.native or exchange.inbound.dialect != DIALECT:
+    if not _says_unreadable(exchange.offer, error):
         return False
     found = encrypted_in(exchange.body.get("input"))
     unread = {text: _ELSEWHERE for text, kind in found.items() if kind == "reasoning"}
@@ -88,3 +86,9 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
         return False
     exchange.minters = {**exchange.minters, **unread}
     return True
+
+
+def _says_unreadable(offer: Offer | None, error: UpstreamRejected) -> bool:
+    """Whether a provider says, as `error.unreadable` of its format lists it, that it cannot read what was encrypted."""
+    code, said = (error.upstream_code or "").lower(), error.message.lower()
+    return offer is not None and any(word == code or word in said for word in offer.mapping.unreadable)

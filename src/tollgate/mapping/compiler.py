@@ -18,6 +18,7 @@ from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import current_code_cache, executed
+from tollgate.mapping.error_words import ERROR_WORDS, read_error_words
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
@@ -51,11 +52,7 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
-TOO_LONG = "too_long"
-"""Key of `error:`: words by which providers that speak this format say that a prompt does not fit the model."""
-SPENT = "spent"
-"""Key of `error:`: codes by which they say that our money there is used up."""
-_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": (TOO_LONG, SPENT), "stream": (OPENING,)}
+_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": tuple(ERROR_WORDS), "stream": (OPENING,)}
 """Keys of a section beside its directions."""
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
@@ -97,10 +94,12 @@ class Mapping:
         self.in_text: InText | None = linked(built.in_text, namespace)
         """Marks in the text of its answers; a provider's own stand instead of them."""
         self.reply_headers = built.reply_headers
-        self.too_long: tuple[str, ...] = built.too_long
+        self.too_long: tuple[str, ...] = built.error_words["too_long"]
         """Words, in lower case, of an error that says that a prompt is too long for the model."""
-        self.spent: frozenset[str] = frozenset(built.spent)
+        self.spent: frozenset[str] = frozenset(built.error_words["spent"])
         """Codes and types, in lower case, of an error that says that our balance or limit there is spent."""
+        self.unreadable: tuple[str, ...] = built.error_words["unreadable"]
+        """Codes and words, in lower case, of an error that says that encrypted reasoning cannot be read."""
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
@@ -130,8 +129,7 @@ class _Built:
         self.stream_out: StreamOut | None = None
         self.in_text: dict[Mark, str] = {}
         self.reply_headers = NO_HEADERS
-        self.too_long: tuple[str, ...] = ()
-        self.spent: tuple[str, ...] = ()
+        self.error_words: dict[str, tuple[str, ...]] = dict.fromkeys(ERROR_WORDS, ())
         self.examples: List | None = None
         self.plugins: Table[str, Filter] = {}
         self.warnings: tuple[Problem, ...] = ()
@@ -182,8 +180,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     _head(unit, root, built)
     _declare_sections(unit, root, built)
     _read_harmless(unit, root, built)
-    built.too_long = _error_words(unit, root, TOO_LONG, "words that a message holds", "[prompt is too long]")
-    built.spent = _error_words(unit, root, SPENT, "codes or types of errors", "[spend_limit_exceeded]")
+    built.error_words = read_error_words(unit, root)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
     for name in SECTIONS:
@@ -282,19 +279,6 @@ def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
                 if step.endswith("[]"):
                     place = place.each()
             place.whole = True
-
-
-def _error_words(unit: Unit, root: Map, key: str, what: str, example: str) -> tuple[str, ...]:
-    """`error.too_long` and `error.spent`: a list of texts, in lower case."""
-    listed = root.at("error", key)
-    if listed is None:
-        return ()
-    words = [item.value for item in listed.items if isinstance(item, Scalar)] if isinstance(listed, List) else []
-    said = tuple(word.lower() for word in words if isinstance(word, str) and word.strip())
-    if isinstance(listed, List) and len(said) == len(listed.items):
-        return said
-    unit.mistake(listed, f"`{key}` is a list of {what}", example)
-    return ()
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:

@@ -9,6 +9,7 @@ from tollgate.mapping import hub
 from tollgate.mapping.directives import DIRECTIVES
 from tollgate.mapping.directives.each import FORM as EACH
 from tollgate.mapping.directives.refuse import KEYS as REFUSE_KEYS
+from tollgate.mapping.error_words import ERROR_WORDS
 from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
@@ -95,14 +96,7 @@ def _error() -> Schema:
     return _record({
         "to_hub": _TEMPLATE,
         "from_hub": _TEMPLATE,
-        "too_long": {
-            **_TEXTS,
-            "description": "words by which providers that speak this format say that a prompt does not fit the model",
-        },
-        "spent": {
-            **_TEXTS,
-            "description": "codes by which providers that speak this format say that our money there is used up",
-        },
+        **{key: {**_TEXTS, "description": kind.about} for key, kind in ERROR_WORDS.items()},
     })
 
 

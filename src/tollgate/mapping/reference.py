@@ -164,6 +164,12 @@ That our money at a provider is used up often comes as a 429, like a rate limit,
 another route is asked, and the operator warned. `insufficient_quota` and `billing_error` mean it everywhere.
 """
 
+_UNREADABLE = """\
+A conversation of the responses format carries reasoning that only the service which encrypted it can read; another
+refuses it, and a client would send it again for ever. `error: {unreadable: [invalid_encrypted_content]}` lists codes,
+or words of a message, by which providers that speak this format say so: the request is sent once more without it.
+"""
+
 _OPENING = """\
 Some streams begin with events that say no more than that an answer will come, and their providers tell there that they
 are overloaded. `stream: {opening: condition}` says of an event (`$`) that it is such a one:
@@ -232,6 +238,7 @@ def page() -> str:
         "## The model's name: `request.asked_model`", _ASKED_MODEL,
         "## A prompt that is too long: `error.too_long`", _TOO_LONG,
         "## Our money is used up: `error.spent`", _SPENT,
+        "## Reasoning of somebody else's: `error.unreadable`", _UNREADABLE,
         "## Headers of replies: `reply_headers`", _reply_headers(), "## Examples", _examples(),
     )
     return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"
