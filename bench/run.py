@@ -1,7 +1,7 @@
 """CPU per request of the gateway beside others, on one upstream, in one run.
 
-    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--only "40 KB"] [--json FILE]
-    [--quick]
+    python bench/run.py [--rounds 5] [--seconds 1.5] [--engines hypercorn,uvicorn] [--python PATH] [--only "40 KB"]
+    [--json FILE] [--quick]
 
 Rounds interleave: every scenario goes through all targets before the next, in an order that turns each round, and the
 table shows medians. CPU is user and system time of the target's processes and threads, idle time's share taken off;
@@ -95,9 +95,12 @@ async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, lis
 def starters(options: argparse.Namespace, folder: Path, port: int) -> list[Callable[[], Target | None]]:
     """What to start, in the order of the table's columns."""
     found: list[Callable[[], Target | None]] = [
-        lambda engine=engine: targets.gateway(folder / engine, port, engine)
+        lambda engine=engine, python=python, place=f"{engine}-{number}": targets.gateway(
+            folder / place, port, engine, python=python
+        )
         for engine in options.engines.split(",")
         if engine
+        for number, python in enumerate(options.python or [sys.executable])
     ]
     found.append(lambda: targets.bare(folder, port))
     if not options.quick:
@@ -234,6 +237,9 @@ def main() -> int:
         "--settle", type=float, default=1.2, help="pause after a load, so that deferred writes are counted"
     )
     parser.add_argument("--engines", default="hypercorn,uvicorn", help="HTTP servers to run the gateway on")
+    parser.add_argument(
+        "--python", action="append", help="interpreter to run the gateway with; may be repeated, for a column each"
+    )
     parser.add_argument("--only", action="append", help="scenarios whose name holds this; may be repeated")
     parser.add_argument("--litellm", default=None, help="command that starts LiteLLM's proxy")
     parser.add_argument("--portkey", default=None, help="command that starts Portkey's gateway; {port} is replaced")

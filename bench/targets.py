@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,9 +49,16 @@ class Target:
 
 
 def gateway(
-    folder: Path, upstream: int, engine: str, *, shipped: bool = False, secrets: dict[str, str] | None = None
+    folder: Path,
+    upstream: int,
+    engine: str,
+    *,
+    shipped: bool = False,
+    secrets: dict[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Target:
-    """Tollgate with the bench's providers, its ledger on; `shipped`: and with all providers it comes with."""
+    """Tollgate with the bench's providers, its ledger on; `shipped`: and with all providers it comes with. Run by
+    `python`, an interpreter that has what Tollgate needs."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
     files = json.dumps(["providers/*.yaml", *([f"{HERE.parent}/providers/*.yaml"] if shipped else [])])
@@ -80,20 +88,33 @@ def gateway(
     (folder / "providers" / "catalog.yaml").write_text(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\n"
         f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
-    started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets)
-    return Target(f"tollgate {engine}", started, port, key, converts=True, start_seconds=seconds)
+    started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets, python)
+    name = f"tollgate {engine}" + ("" if python == sys.executable else f" ({version_of(python)})")
+    return Target(name, started, port, key, converts=True, start_seconds=seconds)
+
+
+def version_of(python: str) -> str:
+    """Which Python an interpreter is, such as "3.14.10"."""
+    asked = subprocess.run(
+        [python, "-c", "import platform; print(platform.python_version())"], capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip()
 
 
 def serve(
-    folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None
+    folder: Path,
+    options: list[str],
+    model: str,
+    secrets: dict[str, str] | None = None,
+    python: str = sys.executable,
 ) -> tuple[Started, int, str, float]:
     """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that
     took."""
-    return _serve(folder, options, model, bytecode() | (secrets or {}))
+    return _serve(folder, options, model, bytecode(python) | (secrets or {}), python)
 
 
 @cache
-def bytecode() -> dict[str, str]:
+def bytecode(python: str = sys.executable) -> dict[str, str]:
     """The environment in which a gateway finds its sources compiled, as pip leaves what it installs: a checkout has
     none, and where PYTHONDONTWRITEBYTECODE is set (in many containers) each of its starts would compile them anew. Made
     by starts that are not measured."""
@@ -103,18 +124,18 @@ def bytecode() -> dict[str, str]:
     for engine in ("hypercorn", "uvicorn"):
         folder = place / engine
         folder.mkdir()
-        _serve(folder, ["--engine", engine], "sandbox/echo", environment)[0].stop()
+        _serve(folder, ["--engine", engine], "sandbox/echo", environment, python)[0].stop()
     return environment
 
 
 def _serve(
-    folder: Path, options: list[str], model: str, environment: dict[str, str]
+    folder: Path, options: list[str], model: str, environment: dict[str, str], python: str
 ) -> tuple[Started, int, str, float]:
     port, log = free_port(), folder / "gateway.log"
     log.unlink(missing_ok=True)
     began = time.perf_counter()
     started = start(
-        [sys.executable, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options],
+        [python, "-m", "tollgate", "serve", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", *options],
         cwd=folder,
         log=log,
         env={"PYTHONPATH": str(SOURCES), "BENCH_UPSTREAM_KEY": "upstream", **environment},
