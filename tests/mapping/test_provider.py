@@ -222,6 +222,13 @@ def test_a_token_is_shared_only_by_those_who_read_it_alike():
     assert right == again != wrong
 
 
+def test_a_tokens_end_told_as_a_time_is_read_against_the_clock():
+    bought = 'auth: {kind: oauth_client, token_url: https://x.example/t, body: {a: b}, token: $.iam, expires_in: %s}\n'
+    reads = offer(SMALL + bought % '"{{ ($.until | seconds) - $now }}"').auth.reads
+    assert 3.1e9 > reads["expires_in"]({"until": "2100-01-01T00:00:00.5Z"}, answer_headers={}) > 1e9
+    assert reads["token"]({"iam": "t"}, answer_headers={}) == "t"
+
+
 def test_a_provider_that_is_off_offers_nothing_but_is_still_checked():
     off = replace(config(SMALL), off="secret ACME_KEY is not set")
     assert compile_provider(off, {}, Secrets()).offers == {}

@@ -103,6 +103,7 @@ def test_a_token_is_signed_with_a_shared_key_or_a_private_one() -> None:
     for algorithm, secret, wanted, step in (
         ("HS256", "s" * 32, "s" * 32, "hmac('sha256', $secret.KEY, 'base64url')"),
         ("RS512", pem, public, "rsa('sha512', $secret.KEY, 'base64url')"),
+        ("PS256", pem, public, "rsa('pss-sha256', $secret.KEY, 'base64url')"),
     ):
         added = signing(TOKEN.replace("ALG", algorithm).replace("SIGN", step)).adds({}, 4_000_000_000, {"KEY": secret})
         token = added["headers"]["authorization"].removeprefix("Bearer ")
@@ -111,8 +112,12 @@ def test_a_token_is_signed_with_a_shared_key_or_a_private_one() -> None:
 
 
 def test_a_key_that_is_none_adds_nothing() -> None:
-    made = signing(TOKEN.replace("SIGN", "rsa('sha256', $secret.KEY, 'base64url')"))
-    assert made.adds({}, 0, {"KEY": "no pem"}) == {}
+    short = rsa.generate_private_key(public_exponent=65537, key_size=1024).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for algorithm, key in (("sha256", "no pem"), ("pss-sha512", short.decode())):
+        made = signing(TOKEN.replace("SIGN", f"rsa('{algorithm}', $secret.KEY, 'base64url')"))
+        assert made.adds({}, 0, {"KEY": key}) == {}
 
 
 def test_what_cannot_be_computed_fails_the_call_with_its_place() -> None:

@@ -22,6 +22,8 @@ from tollgate.mapping.values import NUMBERS
 
 ALGORITHMS = ("sha256", "sha512", "sha384", "sha1", "md5")
 """Old ones too: a signature must be the one its vendor computes."""
+RSA_ALGORITHMS = (*ALGORITHMS, *(f"pss-{name}" for name in ALGORITHMS[:3]))
+"""Of signatures by an RSA key: RS256 and its kin, PS256 and its kin."""
 NOTATIONS = ("hex", "base64", "base64url")
 """How bytes are written; `base64url` is without padding, as in a JWT."""
 ALPHABETS = ("url",)
@@ -70,16 +72,22 @@ def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | 
 
 
 def rsa_signature(value: Any, algorithm: Any, key: Any, notation: Any = "base64") -> str | None:
-    """The RSA signature (PKCS #1 v1.5) of a text, by a private key in PEM; absent where the key is none."""
-    if type(value) is not str or type(key) is not str or algorithm not in ALGORITHMS:
+    """The RSA signature of a text, by a private key in PEM; absent where the key is none. PKCS #1 v1.5, or with an
+    algorithm that begins with `pss-` RSA-PSS as a JWT has it (RFC 7518, 3.5: as much salt as digest)."""
+    if type(value) is not str or type(key) is not str or algorithm not in RSA_ALGORITHMS:
         return None
     from cryptography.hazmat.primitives import hashes  # tens of milliseconds to import, wanted by few
-    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS, PKCS1v15
 
     private = _private_key(key)
     if private is None:
         return None
-    return _written(private.sign(_bytes(value), PKCS1v15(), getattr(hashes, algorithm.upper())()), notation)
+    digested = getattr(hashes, algorithm.removeprefix("pss-").upper())()
+    padding = PSS(MGF1(digested), digested.digest_size) if algorithm.startswith("pss-") else PKCS1v15()
+    try:
+        return _written(private.sign(_bytes(value), padding, digested), notation)
+    except ValueError:  # a key too short for such a digest
+        return None
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ from tollgate.mapping.digests import (
     ALPHABETS,
     LEAST_SHORT,
     NOTATIONS,
+    RSA_ALGORITHMS,
     date,
     digest,
     is_date_format,
@@ -128,9 +129,9 @@ FILTERS: dict[str, Filter] = {
         ),
         Filter(
             "rsa", rsa_signature, "algorithm, key, notation?", 2, 3,
-            "the RSA signature of a text (PKCS #1 v1.5, in base64 unless said otherwise) by a private key in PEM; "
-            "absent where the key is none",
-            kind="text", fits={0: _one_of(ALGORITHMS), 2: _one_of(NOTATIONS)},
+            "the RSA signature of a text (PKCS #1 v1.5, or PSS for pss-sha256 and the like; in base64 unless said "
+            "otherwise) by a private key in PEM; absent where the key is none",
+            kind="text", fits={0: _one_of(RSA_ALGORITHMS), 2: _one_of(NOTATIONS)},
         ),
         Filter(
             "uuid", uuid, about="32 hexadecimal digits, such as `$nonce`, as a UUID",

@@ -13,7 +13,7 @@ from tollgate.config.load import Scalar, find, plain
 from tollgate.config.model import Provider
 from tollgate.mapping.context import new_nonce
 from tollgate.mapping.provider.error_reading import HEADERS
-from tollgate.mapping.provider.pieces import Pieces, total
+from tollgate.mapping.provider.pieces import Pieces, Read, total
 from tollgate.mapping.provider.signing import Signing
 from tollgate.mapping.provider.token_request import PARTS, TokenRequest
 from tollgate.mapping.values import text_of
@@ -33,11 +33,13 @@ def compile_auth(
     if auth.kind == "signed":
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
-        name: pieces.template(node, ("$", HEADERS) if name in TOKEN_READS else pieces.names("vars", "secret"))
+        name: pieces.template(node, ("$", HEADERS, "now") if name in TOKEN_READS else pieces.names("vars", "secret"))
         for name, node in auth.options.items()
         if name not in PARTS
     }
-    reads = {name: total(template) for name in TOKEN_READS if (template := templates.pop(name, None)) is not None}
+    reads = {
+        name: _at_once(total(template)) for name in TOKEN_READS if (template := templates.pop(name, None)) is not None
+    }
     if auth.kind == "none" or provider.off:
         return None
     values = {
@@ -59,6 +61,11 @@ def compile_auth(
     if not token_request.fresh:
         return fixed
     return replace(fixed, anew=lambda: _with_parts(made, token_request(int(time.time()), new_nonce())))
+
+
+def _at_once(read: Read) -> Read:
+    """A reader of an answer that has just come: it knows the time."""
+    return lambda body, **told: read(body, now=int(time.time()), **told)
 
 
 def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
