@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -216,6 +217,12 @@ async def test_models_found_without_a_price_are_logged_once_per_list(scene, capl
     assert await told() == []
     scene.lists.models.append({"id": "m5"})
     assert len(await told()) == 1
+    scene.holder.current.catalog.models["acme/m6"] = replace(
+        (known := scene.holder.current.catalog.models["acme/m5"]),
+        routes=(replace(known.routes[0], provider="another", priority=-1), *known.routes),
+    )
+    scene.lists.models.append({"id": "m6"})
+    assert await told() == [], "another provider's price is billed"
 
 
 async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_file(scene):

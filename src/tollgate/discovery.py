@@ -103,6 +103,13 @@ class Discoverer:
         changed = [name for name, differ in zip(due, differs, strict=True) if differ]
         return await self._swap(changed) if changed else False
 
+    def _stands_in(self, provider: str, model: Model) -> bool:
+        """Whether another provider is this model's first choice, so that its price is billed."""
+        known = self._holder.current.catalog.models.get(model.id)
+        if known is None or (first := known.routes[0]).provider == provider:
+            return False
+        return (first.priority, -first.weight, first.provider) < (model.priority, -model.weight, provider)
+
     def _lists(self) -> dict[str, Discovery]:
         return {name: provider.discovery for name, provider in self._holder.current.providers.items()
                 if provider.discovery is not None and provider.discovery.url and not provider.config.off}
@@ -132,7 +139,7 @@ class Discoverer:
         if state.problem:
             log.info("the list of models of %s is read again", name)
         _tell_skipped(name, state.skipped, problems)
-        unpriced = tuple(model.id for model in models if lacking(model))
+        unpriced = tuple(model.id for model in models if lacking(model) and not self._stands_in(name, model))
         if unpriced and set(unpriced) != set(state.unpriced):
             log.warning(
                 '%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says '

@@ -120,20 +120,15 @@ class Reloader:
         loaded = load_or_tell_all(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         _check_own_files(before.gateway, loaded.gateway)
-        changed = [
-            (before.gateway.providers.get(name), provider) for name, provider in loaded.gateway.providers.items()
-        ]
-        # a provider whose file says the same is the same object
-        changed = [(old, new) for old, new in changed if old is not new]
         said = {
             *before.loaded.warnings,
-            *unpriced_warnings(old for old, _ in changed if old is not None),
+            *unpriced_warnings(before.gateway),
             *retirement_warnings(
                 before.gateway.providers.values(), datetime.fromtimestamp(before.loaded.read_at, UTC).date()
             ),
         }
         coming = retirement_warnings(loaded.gateway.providers.values())  # of all: days pass for those unchanged, too
-        for warning in (*loaded.warnings, *unpriced_warnings(new for _, new in changed), *coming):
+        for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway), *coming):
             if warning not in said:
                 log.warning("%s", warning.render(source=False))
         runtime = build_runtime(loaded, previous=before, discovered=self._found())

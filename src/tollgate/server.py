@@ -89,7 +89,7 @@ def load(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
     providers = loaded.gateway.providers.values()
-    for warning in (*loaded.warnings, *unpriced_warnings(providers), *retirement_warnings(providers)):
+    for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway), *retirement_warnings(providers)):
         log.warning("%s", warning.render(source=False))
     off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
     if off:

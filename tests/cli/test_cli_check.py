@@ -188,6 +188,34 @@ models:
     assert "providers/acme.yaml:8:3: warning: models.acme/half.price: found no completion price" in shown
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        pytest.param("", "", ["first"], id="by name"),
+        pytest.param("", "priority: -1", ["second"], id="by priority"),
+        pytest.param("", "weight: 9", ["second"], id="by weight"),
+        pytest.param("", "headers: {x: $secret.NOT_SET_HERE}", ["first"], id="the other one is off"),
+        pytest.param("headers: {x: $secret.NOT_SET_HERE}", "", ["second", "first"], id="off, and would come first"),
+    ],
+)
+def test_a_stand_in_without_a_price_is_billed_at_the_first_ones_and_not_warned_of(
+    here: Path, first: str, second: str, warned: list[str]
+) -> None:
+    """README.md: billed is the price of the first. Of each pair one has a price, in turn."""
+    told = []
+    for priced in ("first", "second"):
+        for name, more in (("first", first), ("second", second)):
+            price = '{price: {prompt: "1", completion: "2", unit: 1000000}}' if name == priced else "{}"
+            (here / "providers" / f"{name}.yaml").write_text(
+                f"provider: {name}\nurl: https://a.example/c\nspeaks: chat\n{more}\nmodels: {{acme/one: {price}}}\n"
+            )
+        problems = json.loads(run("check", "--json").stdout)["problems"]
+        unpriced = [Path(each["file"]).stem for each in problems if "these tokens cost nothing" in each["message"]]
+        assert unpriced in ([], [{"first": "second", "second": "first"}[priced]])
+        told += unpriced
+    assert told == warned
+
+
 def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     models = "".join(f"  acme/m{number}: {{}}\n" for number in range(40))
     (here / "providers" / "acme.yaml").write_text(

@@ -27,7 +27,7 @@ def run(report: Report, options: Options) -> None:
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
     report.problems += [
-        *unpriced_warnings(gateway.providers.values()),
+        *unpriced_warnings(gateway),
         *retirement_warnings(gateway.providers.values()),
         *_idle(gateway),
         *check_can(gateway),

@@ -53,9 +53,30 @@ def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Probl
     return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in warned]
 
 
-def unpriced_warnings(providers: Iterable[Provider]) -> list[Problem]:
-    """Warnings about models whose tokens cost nothing because no price says what they cost."""
-    return [problem for provider in providers for problem in _unpriced(provider)]
+def unpriced_warnings(gateway: Gateway) -> list[Problem]:
+    """Warnings about models whose tokens cost nothing because no price says what they cost. What stands in for a model
+    of another provider needs none: the price of the first that is on is billed (`catalog.make_model`)."""
+    first: dict[str, _Rank] = {}
+    for provider in gateway.providers.values():
+        if not provider.off:
+            for model in provider.models:
+                first[model.id] = min(first.get(model.id, _LAST), _rank(provider, model))
+    return [
+        problem
+        for provider in gateway.providers.values()
+        for problem in _unpriced(
+            provider, [model for model in provider.models if first.get(model.id, _LAST) >= _rank(provider, model)]
+        )
+    ]
+
+
+_Rank = tuple[float, int, str]
+_LAST: _Rank = (float("inf"), 0, "")
+
+
+def _rank(provider: Provider, model: Model) -> _Rank:
+    """Who of those that offer a model is its first choice: as `catalog.grouped` sorts them."""
+    return model.priority, -model.weight, provider.name
 
 
 def lacking(model: Model) -> tuple[str, ...]:
@@ -74,9 +95,9 @@ def first_names(names: Iterable[str]) -> str:
     return ", ".join(every[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _unpriced(provider: Provider) -> Iterator[Problem]:
-    """Models that lack a price; many of one provider are told together, at the first."""
-    found = [(model, names) for model in provider.models if (names := lacking(model))]
+def _unpriced(provider: Provider, models: Iterable[Model]) -> Iterator[Problem]:
+    """Those of a provider's models that lack a price; many are told together, at the first."""
+    found = [(model, names) for model in models if (names := lacking(model))]
     hint = '"0" says that it is free'
     if len(found) > _MOST_SINGLY:
         yield provider.document.problem(
