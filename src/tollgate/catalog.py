@@ -46,8 +46,8 @@ class Access:
 
 
 class Listing(NamedTuple):
-    """The body of `GET /v1/models` with its ETag, and the same packed by gzip,
-    which is another representation (RFC 9110, 8.8.3.3)."""
+    """The body of a catalog with its ETag, and the same packed by gzip, which is another representation (RFC 9110,
+    8.8.3.3)."""
 
     body: bytes
     etag: bytes
@@ -161,15 +161,20 @@ class Catalog:
             names = self._visible(access)
             found = self._by_names.get(names)
             if found is None:
-                body = orjson.dumps({"object": "list", "data": [self.models[name].entry for name in names]})
-                tag = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
-                found = Listing(body, b'"%b"' % tag, gzip.compress(body, 6, mtime=0), b'"%b-gzip"' % tag)
+                found = listing_of({"object": "list", "data": [self.models[name].entry for name in names]})
                 _remember(self._by_names, names, found)
             _remember(self._listings, access, found)
         return found
 
     def _visible(self, access: Access) -> tuple[str, ...]:
         return tuple(model.id for model in self.models.values() if model.type != "image" and may_use(access, model))
+
+
+def listing_of(document: Any) -> Listing:
+    """A catalog as it is sent."""
+    body = orjson.dumps(document)
+    tag = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
+    return Listing(body, b'"%b"' % tag, gzip.compress(body, 6, mtime=0), b'"%b-gzip"' % tag)
 
 
 def _remember(memo: dict[Any, Any], key: Any, value: Any) -> None:

@@ -20,6 +20,7 @@ from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
 
 if TYPE_CHECKING:
+    from tollgate.catalog import Listing
     from tollgate.ledger import KeyRecord
 
 
@@ -133,6 +134,11 @@ async def _models(request: Request) -> Reply:
     listing = catalog.listed(access)
     if listing is None:
         listing = await asyncio.to_thread(catalog.listing, access)
+    return _listed(request, listing)
+
+
+def _listed(request: Request, listing: Listing) -> Reply:
+    """A catalog, packed where the client takes that, or nothing where it has it already."""
     packed = _takes_gzip(request.headers.get("accept-encoding", ""))
     headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
     if _names_one(request.headers.get("if-none-match", ""), listing.etag, listing.packed_etag):
@@ -167,7 +173,7 @@ async def _model(request: Request) -> Reply:
 
 
 async def _image_models(request: Request) -> Reply:
-    return await images.list_image_models(request.services, _known_key(request))
+    return _listed(request, await images.list_image_models(request.services, _known_key(request)))
 
 
 async def _images(request: Request) -> Reply:

@@ -173,13 +173,14 @@ async def test_no_key_is_needed_but_a_wrong_one_is_told(here, path):
     assert wrong.status_code == 401 and "a" * 8 not in wrong.text
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/images/models"])
 @pytest.mark.parametrize("written", ["TAG", "W/TAG", '"old", W/TAG', "*"])  # nginx that packs makes a tag weak
-async def test_the_catalog_can_be_asked_for_again_cheaply(here, written):
-    first = await here.get("/v1/models", key=None)
+async def test_the_catalog_can_be_asked_for_again_cheaply(here, written, path):
+    first = await here.get(path, key=None)
     tag = written.replace("TAG", first.headers["etag"])
-    again = await here.http.get("/v1/models", headers={"if-none-match": tag})
+    again = await here.http.get(path, headers={"if-none-match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    assert (await here.http.get("/v1/models", headers={"if-none-match": tag[:-2] or '"x"'})).status_code == 200
+    assert (await here.http.get(path, headers={"if-none-match": tag[:-2] or '"x"'})).status_code == 200
     assert "authorization" in first.headers["vary"]
 
 
@@ -187,16 +188,15 @@ async def test_the_catalog_can_be_asked_for_again_cheaply(here, written):
     ("accepted", "packed"),
     [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False), ("", False)],
 )
-async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed):
-    plain = await here.http.get("/v1/models", headers={"accept-encoding": "identity"})
-    asked = await here.http.get("/v1/models", headers={"accept-encoding": accepted})
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/images/models"])
+async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed, path):
+    plain = await here.http.get(path, headers={"accept-encoding": "identity"})
+    asked = await here.http.get(path, headers={"accept-encoding": accepted})
     assert asked.headers.get("content-encoding") == ("gzip" if packed else None)
     assert asked.json() == plain.json()  # the client has unpacked it
     assert "accept-encoding" in asked.headers["vary"]
     assert (asked.headers["etag"] != plain.headers["etag"]) == packed
-    again = await here.http.get(
-        "/v1/models", headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]}
-    )
+    again = await here.http.get(path, headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]})
     assert again.status_code == 304
 
 

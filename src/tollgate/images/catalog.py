@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from tollgate.catalog import ANONYMOUS, access_of
+from tollgate.catalog import ANONYMOUS, access_of, listing_of
 from tollgate.errors import ModelNotFound
 
 if TYPE_CHECKING:
-    from tollgate.catalog import CatalogModel
+    from tollgate.catalog import CatalogModel, Listing
     from tollgate.ledger import KeyRecord
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.runtime import Runtime
@@ -50,15 +48,15 @@ def describe(offer: ImageOffer) -> dict[str, Any]:
     }
 
 
-def catalog_bytes(runtime: Runtime, key: KeyRecord | None) -> bytes:
+def image_listing(runtime: Runtime, key: KeyRecord | None) -> Listing:
     """The body of `GET /v1/images/models`; made once for each set of visible models of a configuration."""
     offers = image_models(runtime, key)
     names = tuple(offer.model.id for offer in offers)
     memo = runtime.images.rendered
-    body = memo.get(names)
-    if body is None:
-        body = orjson.dumps({"success": True, "code": 200, "data": [describe(offer) for offer in offers]})
+    listing = memo.get(names)
+    if listing is None:
+        listing = listing_of({"success": True, "code": 200, "data": [describe(offer) for offer in offers]})
         if len(memo) > 64:
             memo.clear()
-        memo[names] = body
-    return body
+        memo[names] = listing
+    return listing

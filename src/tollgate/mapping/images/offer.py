@@ -13,6 +13,7 @@ from tollgate.mapping.images.price import ImagePrice, Read, Values
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
+    from tollgate.catalog import Listing
     from tollgate.config.model import Model
     from tollgate.mapping.provider import ErrorRules
     from tollgate.wire import GenerationStatus
@@ -108,11 +109,11 @@ class ImageOffer:
 
 
 class ImageOffers:
-    """All compiled image offers of a configuration. `rendered` is a memo of the catalog's bodies, for the endpoint."""
+    """All compiled image offers of a configuration. `rendered` is a memo of what the catalog's endpoint sends."""
 
     def __init__(self, offers: Iterable[ImageOffer] = ()) -> None:
         self._offers = {(offer.model.id, offer.provider): offer for offer in offers}
-        self.rendered: dict[tuple[str, ...], bytes] = {}
+        self.rendered: dict[tuple[str, ...], Listing] = {}
 
     def offer(self, model_id: str, provider: str) -> ImageOffer | None:
         """The offer of a canonical model at one provider, when it is (still) configured and on."""
