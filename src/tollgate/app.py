@@ -120,7 +120,7 @@ class App:
                 if route is None:
                     raise NotFound(endpoints.said_of_unknown(method, path))
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
-                    raise MethodNotAllowed(", ".join(route.methods))
+                    raise MethodNotAllowed(route.allowed)
                 if services.draining and route.works:
                     raise ShuttingDown()
                 reply = await route.endpoint(

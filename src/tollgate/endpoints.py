@@ -47,6 +47,11 @@ class Route:
     endpoint: Callable[[Request], Awaitable[Reply]]
     works: bool = True
 
+    @property
+    def allowed(self) -> str:
+        """Its methods as an `Allow` header has them: HEAD is answered wherever GET is."""
+        return ", ".join(self.methods).replace("GET", "GET, HEAD")
+
 
 def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
     """The reply for an error; when a stream has already begun (a keep-alive comment went out), its error event."""
