@@ -107,13 +107,17 @@ class Unauthorized(RequestError):
         self.shown = shown
 
 
+NO_QUOTA = "insufficient quota"
+"""What SPEC has callers told who may spend no more."""
+
+
 class QuotaExhausted(RequestError):
     """The account has fewer than 0.01 credits left, or the key's spend cap is reached."""
 
     status = 403
     code = "insufficient_quota"
 
-    def __init__(self, message: str = "insufficient quota") -> None:
+    def __init__(self, message: str = NO_QUOTA) -> None:
         super().__init__(message)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import (
+    NO_QUOTA,
     BadRequest,
     BodyTooLarge,
     InternalError,
@@ -91,7 +92,7 @@ def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
         )
     if isinstance(error, QuotaExhausted):
         body = _error_object(error.message, "insufficient_quota", "insufficient_quota")
-        return 403, {"message": error.message, **body}
+        return 403, {"message": NO_QUOTA, **body}
     if isinstance(error, PermissionDenied):
         return 403, _error_object(error.message, "invalid_request_error", error.code)
     if isinstance(error, RateLimited):
@@ -202,7 +203,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
     if known:
         return known
     if isinstance(error, QuotaExhausted):
-        return _envelope(403, "insufficient quota")
+        return _envelope(403, NO_QUOTA)
     if isinstance(error, NotFound):
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):

@@ -275,7 +275,7 @@ async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, windo
         await alice.ledger.hold(key, Decimal(5))
     await alice.ledger.record(row(cost="1", key_id=key.id), held)
     anew = "" if window == "total" else r"; it starts anew on \d{4}-\d\d-\d\d \(UTC\)"
-    with pytest.raises(QuotaExhausted, match=f"^the key's spend cap is reached{anew}$"):
+    with pytest.raises(QuotaExhausted, match=f"^insufficient quota: the key's spend cap is reached{anew}$"):
         alice.ledger.require_credits(key)
     other, _ = await alice.ledger.create_key("alice", "desk")
     alice.ledger.require_credits(other)

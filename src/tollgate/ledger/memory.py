@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tollgate.config.model import Credits
-from tollgate.errors import QuotaExhausted, Unauthorized
+from tollgate.errors import NO_QUOTA, QuotaExhausted, Unauthorized
 from tollgate.ledger import keys
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import Account, AccountSums, CapWindow, KeyRecord
@@ -218,8 +218,8 @@ def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
 
 
 def cap_reached(key: KeyRecord) -> str:
-    """What a caller is told whose key has spent what it may."""
-    said = "the key's spend cap is reached"
+    """What a caller is told whose key has spent what it may: in SPEC's words, and then why."""
+    said = f"{NO_QUOTA}: the key's spend cap is reached"
     return (
         said
         if key.cap_window == "total"
