@@ -114,6 +114,22 @@ async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
     assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
 
 
+KEEPING = POLL + """      fetch: "GET /results/{{ $last.result }}"
+      keep: {heard: $.used.in, spoken: $.used.out, said: nothing}
+"""
+
+
+async def test_what_only_the_last_answer_tells_leads_to_the_fetched_one_and_is_billed(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    ended = {"status": "done", "result": "r/7", "used": {"in": 10, "out": 5}}
+    jobs = Jobs(QUEUED, ended, {"said": "hi there", "why": "end"})
+    async with inprocess(tmp_path, providers={"acme": provider(KEEPING)}, apps={"acme": jobs}) as here:
+        reply = (await here.post("/v1/chat/completions", ASK)).json()
+        assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
+        (row,) = await rows(here, tmp_path)
+    assert jobs.asked[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
+
+
 async def test_a_status_and_a_header_may_say_what_bodies_do_not(tmp_path):
     write_mapping(tmp_path, "slow", OWN)
     poll = """
@@ -335,6 +351,8 @@ MISTAKES = {
         POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.url | raw }}"'),
         "add `hosts: [example.com]`",
     ),
+    "the last answer before it is there": (POLL.replace("$.id", "$last.id"), "unknown name `$last`"),
+    "something kept beside nothing": (POLL + "      keep: {a: $.b}\n", "`keep` has no effect without `fetch`"),
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
@@ -360,6 +378,10 @@ EXAMPLES = {
     "what waits and where it is asked for": (
         "{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}", "",
     ),
+    "what is fetched, and kept": (
+        """{of: poll, given: {id: x, status: queued}, with: {last: {result: 7, used: {in: 1}}}, expect: {waits: true,
+        call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {heard: 1, said: nothing}}}""", "",
+    ),
     "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
     "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
     "of a model and of words that are not set": (
@@ -375,7 +397,8 @@ EXAMPLES = {
 def test_a_file_may_hold_examples_of_it(tmp_path, case):
     write_mapping(tmp_path, "slow", OWN)
     example, words = EXAMPLES[case]
-    path = write_config(tmp_path, providers={"acme": provider(more=f"examples: [{example}]\n")}, sandbox=False)
+    text = provider(KEEPING if "fetch" in example else POLL, more=f"examples: [{example}]\n")
+    path = write_config(tmp_path, providers={"acme": text}, sandbox=False)
     problems = run_provider_examples(build_runtime(load_gateway(path, environ={}, everything=True)).providers["acme"])
     assert [words in problem.message for problem in problems] == ([True] if words else [])
 

@@ -70,14 +70,18 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
                 raise AttemptFailed(miss.error) from None
             continue
         missed = 0
-        if not polling.waits(await _told(answer, raw)):
+        last = await _told(answer, raw)
+        if not polling.waits(last):
             break
     if polling.fetch is None:
         return answer, raw
     try:
-        return await _asked(exchange, offer, polling.fetch, first)
+        answer, raw = await _asked(exchange, offer, polling.fetch, first, last)
     except _Missed as miss:
         raise AttemptFailed(miss.error) from None
+    fetched = await _parsed(raw) if polling.keep is not None else None
+    whole = polling.kept(last, fetched)
+    return answer, raw if whole is fetched else orjson.dumps(whole)
 
 
 class _Missed(Exception):
@@ -88,10 +92,12 @@ class _Missed(Exception):
         self.error = error
 
 
-async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Told) -> tuple[Answer, bytes]:
+async def _asked(
+    exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None
+) -> tuple[Answer, bytes]:
     """One call and its good answer. Raises `_Missed` where another may fare better, else `AttemptFailed`."""
     try:
-        async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
+        async with await exchange.services.client.open(_call(exchange, offer, place, first, last)) as answer:
             raw = await answer.read(MAX_ANSWER_BYTES)
     except UpstreamError as error:
         raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
@@ -107,10 +113,10 @@ async def _asked(exchange: Exchange, offer: Offer, place: Place, first: Told) ->
     raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
-def _call(exchange: Exchange, offer: Offer, place: Place, first: Told) -> Call:
+def _call(exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None) -> Call:
     assert offer.polling is not None
     try:
-        url = place.address(first, offer.model_facts, offer.polling.variables)
+        url = place.address(first, offer.model_facts, offer.polling.variables, last)
     except (NoAddress, MappingFailure) as error:
         log.error("provider %s: %s", offer.provider, error)
         message = "the provider's answer does not say where the rest is"

@@ -108,7 +108,12 @@ def _poll() -> Schema:
                 "it is unfinished.",
             },
             "call": template("Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`."),
-            "fetch": template("Method and address of the answer, where that which ends the waiting does not hold it."),
+            "fetch": template(
+                "Method and address of the answer, where that which ends the waiting (here `$last`) does not hold it."
+            ),
+            "keep": template(
+                "Fields made of the answer that ends the waiting (`$`, `$http`), which the fetched one lacks."
+            ),
             "cancel": template("Method and address that end the job, when nobody waits for it any more."),
             "hosts": image_schema.hosts(),
             "every": image_schema.pauses(),

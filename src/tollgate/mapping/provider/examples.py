@@ -33,7 +33,7 @@ from tollgate.wording import clipped, nearest
 KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
 _KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
 _WITH = ("model", "protocol", "can", "request", "headers")
-_WITH_OF = {"poll": (*_WITH, "http", "vars"), "auth": (*_WITH, "secret")}
+_WITH_OF = {"poll": (*_WITH, "http", "vars", "last"), "auth": (*_WITH, "secret")}
 """What examples of these kinds may bring; the others, `_WITH`."""
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
@@ -124,7 +124,7 @@ def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], contex
         http = more.get("http") or {"status": 200, "headers": {}}
         model = _model(compiled, more.get("model", example.get("model")), given, of)
         named = facts_of(model, compiled.name, spoken.endpoint.mapping) if model is not None else more.get("model")
-        return spoken.polling.describe(Told(given, http), named or {}, more.get("vars"))
+        return spoken.polling.describe(Told(given, http), named or {}, more.get("vars"), more.get("last"))
     if of == "auth":
         return _authorised(compiled, given if isinstance(given, dict) else {}, more.get("secret"))
     if of == "discover":

@@ -21,6 +21,8 @@ from tollgate.mapping.provider.pieces import Read as Condition
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NAMES = ("$", "http", "model", "vars")
+_LAST = "last"
+"""What the address of `fetch` reads beside these: the answer that ended the waiting."""
 
 
 class NoAddress(Exception):
@@ -37,15 +39,18 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one of the calls goes; its address reads the first answer."""
+    """Where one of the calls goes; its address reads the first answer, that of `fetch` also the last one."""
 
     method: str
     url: Read
     hosts: tuple[Host, ...] | None
 
-    def address(self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
-        """The address after the first answer. Raises `NoAddress`."""
-        url = self.url({"$": first.body, "$http": first.http, "$model": model, "$vars": variables})
+    def address(
+        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any], last: Told | None = None
+    ) -> str:
+        """The address after the first answer, and the last one. Raises `NoAddress`."""
+        latest = last.body if last is not None else None
+        url = self.url({"$": first.body, "$http": first.http, "$model": model, "$vars": variables, "$last": latest})
         if not isinstance(url, str) or not url:
             raise NoAddress("the provider's answer does not say where to ask for the rest")
         if self.hosts is not None and not is_admitted(url, self.hosts):
@@ -61,25 +66,36 @@ class Polling:
     again: Place
     fetch: Place | None
     cancel: Place | None
+    keep: Condition | None
     every: tuple[float, ...]
     variables: Mapping[str, Any]
+
+    def kept(self, last: Told, fetched: Any) -> Any:
+        """What was fetched, with what `keep` makes of the answer that ended the waiting, where that has fields of other
+        names."""
+        kept = self.keep(last.body, http=last.http) if self.keep is not None else None
+        return {**kept, **fetched} if isinstance(kept, dict) and isinstance(fetched, dict) else fetched
 
     def waits(self, latest: Told) -> bool:
         """Whether the latest answer is unfinished."""
         return bool(self.unfinished(latest.body, http=latest.http))
 
     def describe(
-        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None
+        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None, last: Any = None
     ) -> dict[str, Any]:
-        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow. An
-        example brings `variables` of its own where those of the file are secrets that are not set."""
+        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow; of a
+        `last` one what is kept. An example brings `variables` of its own where those of the file are secrets that are
+        not set."""
         known = {**self.variables, **(variables or {})}
         unset = [f"`$vars.{name}` has no value" for name, value in known.items() if value is None]
+        ended = Told(last, {"status": 200, "headers": {}}) if last is not None else None
         description: dict[str, Any] = {"waits": self.waits(first)}
+        if ended is not None and (kept := self.kept(ended, {})):
+            description["keep"] = kept
         for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
             if place is not None and description["waits"]:
                 try:
-                    description[name] = f"{place.method} {place.address(first, model, known)}"
+                    description[name] = f"{place.method} {place.address(first, model, known, ended)}"
                 except NoAddress as error:
                     description[name] = "; ".join([str(error), *unset])
         return description
@@ -89,20 +105,29 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
     if node is None:
         return None
-    compiler = Compiler(pieces.document, pieces.functions, {}, names=_NAMES, methods=_METHODS)
+    names = {"fetch": (*_NAMES, _LAST)}
+    compilers = {
+        key: Compiler(pieces.document, pieces.functions, {}, names=names.get(key, _NAMES), methods=_METHODS)
+        for key in ("call", "fetch", "cancel")
+    }
     hosts, condition = node.get("hosts"), node.get("while")
 
     def place(key: str) -> Place | None:
         step = node.get(key)
-        called = compiler.call(step, hosts, f"{path}.{key}") if step is not None else None
+        called = compilers[key].call(step, hosts, f"{path}.{key}") if step is not None else None
         return Place(*called) if called is not None else None
 
     again, fetch, cancel = place("call"), place("fetch"), place("cancel")
-    pieces.problems += compiler.problems
+    for compiler in compilers.values():
+        pieces.problems += compiler.problems
+    kept = node.get("keep")
+    if kept is not None and "fetch" not in node.entries:
+        pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
+    keep = pieces.reader(kept, "http") if kept is not None else None
     waits = pieces.condition(condition, "http") if condition is not None else None
     if again is None or waits is None:
         return None
-    return Polling(waits, again, fetch, cancel, _pauses(node.get("every")) or EVERY, pieces.variables)
+    return Polling(waits, again, fetch, cancel, keep, _pauses(node.get("every")) or EVERY, pieces.variables)
 
 
 def _pauses(node: Node | None) -> tuple[float, ...]:
