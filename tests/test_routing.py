@@ -283,6 +283,8 @@ def test_other_openings_have_other_fingerprints():
         {"input": "Ho"},
         {"prompt_cache_key": "another", "input": "one"},
         {"messages": [{"role": "user", "content": "\ud800"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Ho"}]}]},
     ]
     assert len({fingerprint("acc", "m", body) for body in bodies}) == len(bodies)
 
