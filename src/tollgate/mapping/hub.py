@@ -5,6 +5,7 @@ Owns the field names the compiler checks engine records against, and the validat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,20 @@ PART_FIELDS: dict[str, str] = {
 @cache
 def _validator(kind: str) -> Any:
     from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
 
     whole = schema()
-    return Draft202012Validator({"$schema": whole["$schema"], "$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"})
+    checking = extend(Draft202012Validator, {"allOf": _of_its_kind})
+    return checking({"$schema": whole["$schema"], "$defs": whole["$defs"], "$ref": f"#/$defs/{kind}"})
+
+
+def _of_its_kind(validator: Any, branches: list[Any], part: object, _schema: object) -> Iterator[Any]:
+    """`allOf` of a part, which has a branch for each kind: those of other kinds have nothing to say of it, and asking
+    them all took a sixth of the time of `tollgate check`."""
+    kind = part.get("kind") if isinstance(part, dict) else None
+    for number, branch in enumerate(branches):
+        if kind is None or branch["if"]["properties"]["kind"]["const"] == kind:
+            yield from validator.descend(part, branch, schema_path=number)
 
 
 def faults(kind: str, value: object) -> list[str]:
