@@ -21,6 +21,9 @@ from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.truth import true_of, truth
 
 _TOO_LONG = "the expression is too long to compile"
+BEYOND_NUMBERS = (float("inf"), float("-inf"))
+"""What a number comes to that is larger than any: JSON has no word for it, nor has Python's code."""
+TOO_LARGE = "this number is larger than numbers can be (1.8e308)"
 _RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
@@ -145,6 +148,9 @@ class _Lowering:
     def _const(self, node: nodes.Const) -> Lowered:
         value = node.value
         if value is None:
+            return NOTHING
+        if value in BEYOND_NUMBERS:
+            self._wrong(node, TOO_LARGE)
             return NOTHING
         kind = {str: "text", bool: "bool", int: "number", float: "number"}[type(value)]
         return Lowered(repr(value), True, kind, atom=True)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from tollgate.config.load import Scalar
 from tollgate.config.provider_warnings import loose_name
-from tollgate.mapping.expressions import lower
+from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
 from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
 from tollgate.mapping.operators import one_text
 from tollgate.mapping.path_code import read
@@ -59,6 +59,9 @@ def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
         return Lowered("None", True, "null", atom=True)
     if not isinstance(text, str):
         value = literal(node)
+        if value in BEYOND_NUMBERS:
+            site.unit.mistake(node, TOO_LARGE)
+            return NOTHING
         return Lowered(repr(value), True, "bool" if isinstance(value, bool) else "number", atom=True)
     spot = Spot(site.unit, node)
     if text.startswith("$$"):
