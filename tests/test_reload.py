@@ -60,7 +60,9 @@ async def test_files_that_cannot_be_read_leave_the_running_configuration(monkeyp
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("tollgate.reload.load_or_tell_all", load_gateway)
-    running = SimpleNamespace(loaded=SimpleNamespace(reusable=None))
+    running = SimpleNamespace(
+        loaded=SimpleNamespace(reusable=None), gateway=SimpleNamespace(files=(), root=Path("/nowhere"))
+    )
     holder = SimpleNamespace(current=running, stale=False, swapping=asyncio.Lock())
     reloader = Reloader(holder, None)
     state = await reloader.reload()
@@ -100,6 +102,30 @@ async def test_a_file_that_changed_before_the_first_look_is_noticed(tmp_path):
         await reloader._look(reloader._as_read())
         assert here.services.runtime.current.catalog.resolve("acme/three") is not None
         assert reloader._as_read() == reloader._stamp()
+
+
+async def test_a_change_that_is_taken_back_right_after_a_signal_is_noticed(tmp_path, monkeypatch):
+    """As where a link leads to one folder and back to the other: the files are those of before the signal again."""
+    looks, away = asyncio.Queue(), tmp_path / "acme.kept"
+    look = Reloader._look
+
+    async def looked(self, seen):
+        looks.put_nowait(None)
+        return await look(self, seen)
+
+    monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("tollgate.reload._SETTLED_SHORTER_SECONDS", 0.02)
+    monkeypatch.setattr(Reloader, "_look", looked)
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        await looks.get()
+        file = tmp_path / "providers" / "acme.yaml"
+        file.rename(away)
+        file.write_text(ACME.replace("acme/one", "acme/three"))
+        await here.opened.reloader.reload()
+        away.rename(file)
+        async with asyncio.timeout(30):
+            while here.services.runtime.current.catalog.resolve("acme/one") is None:
+                await looks.get()
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,14 @@ class Reloader:
         self._found = found
         self._adjust = adjust
         self.state = ReloadState()
+        self._last: Stamp | None = None
+        """The files as the last reload found them, whoever asked for it; None before the first."""
 
     async def reload(self) -> ReloadState:
         """Build aside, off the event loop, and swap. Never raises for what the files hold."""
         async with self._holder.swapping:
+            with contextlib.suppress(OSError):
+                self._last = await asyncio.to_thread(self._stamp)
             try:
                 runtime = await asyncio.to_thread(self._build)
             except ConfigErrors as errors:
@@ -95,6 +99,7 @@ class Reloader:
         while True:
             # a folder that cannot be listed now, such as for want of descriptors, can be later
             with contextlib.suppress(OSError):
+                seen = self._last or seen  # after a signal, it is its files that others may differ from
                 seen = await (asyncio.to_thread(self._as_read) if seen is None else self._look(seen))
             await asyncio.sleep(_LOOK_SECONDS)
 
