@@ -9,7 +9,9 @@ from jsonschema import Draft202012Validator
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
+from tollgate.config.schema import EDIT_BESIDE, EDIT_VERBS
 from tollgate.config.shape import check_shape, export
+from tollgate.mapping.edit_reading import BESIDE, VERBS
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}
 PACKAGE = Path(__file__).parents[2] / "src" / "tollgate" / "schemas"
@@ -51,7 +53,29 @@ def test_the_shipped_schema_is_the_one_that_validates(kind: str) -> None:
 
 
 def test_our_own_words_are_not_exported() -> None:
-    assert not {"wanted", "hidden"} & {key for schema in export().values() for _, node in nodes(schema) for key in node}
+    found = {key for schema in export().values() for _, node in nodes(schema) for key in node}
+    assert not {"wanted", "hidden", "editor"} & found
+
+
+FOR_EDITORS = {
+    "an option that no kind of authorisation has": ({"auth": {"kind": "oauth_client", "tokenurl": "x"}}, "tokenurl"),
+    "a misspelt edit": ({"request": [{"renam": {"a": "b"}}]}, "renam"),
+    "a misspelt key of an endpoint": ({"speaks": {"chat": {"pth": "/chat"}}}, "pth"),
+    "a misspelt key of polling": ({"speaks": {"chat": {"path": "/c", "poll": {"whle": "$.x"}}}}, "whle"),
+}
+
+
+@pytest.mark.parametrize("given, said", FOR_EDITORS.values(), ids=FOR_EDITORS)
+def test_an_editor_sees_by_itself_what_is_wrong(given: dict, said: str) -> None:
+    """Without our own words: one error each, in the form that was meant."""
+    [error] = Draft202012Validator(export()["provider.schema.json"]).iter_errors({"provider": "acme", **given})
+    assert said in error.message and error.validator == "additionalProperties"
+
+
+def test_editors_know_the_edits_of_the_language() -> None:
+    shapes = {"paths": "array", "keys": "array", "table": "object", "text": "string"}
+    assert {name: shapes[verb.shape] for name, verb in VERBS.items()} == EDIT_VERBS
+    assert set(BESIDE) == set(EDIT_BESIDE)
 
 
 @pytest.mark.parametrize(("text", "said"), [

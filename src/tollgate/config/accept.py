@@ -15,7 +15,9 @@ from tollgate.config.load import List, Map, Node, Scalar, plain
 
 Test = Callable[[Node], bool]
 
-_SAID = frozenset({"description", "title", "default", "wanted", "hidden", "$schema", "$defs", "$id", "examples"})
+_SAID = frozenset({
+    "description", "title", "default", "wanted", "hidden", "editor", "$schema", "$defs", "$id", "examples",
+})
 """Keywords that test nothing."""
 
 

@@ -159,7 +159,18 @@ def _auth() -> Schema:
         },
         additionalProperties=template("An option of this kind of authorisation."),
         required=["kind"],
+        editor={"properties": {name: template(f"Of {kinds}.") for name, kinds in _auth_options().items()},
+                "additionalProperties": False},
     )
+
+
+def _auth_options() -> dict[str, str]:
+    """Every option, with the kinds of authorisation that have it."""
+    kinds: dict[str, list[str]] = {}
+    for kind, options in AUTH_OPTIONS.items():
+        for name in (*options[0], *options[1]):
+            kinds.setdefault(name, []).append(f"`{kind}`")
+    return {name: " and ".join(found) for name, found in kinds.items()}
 
 
 def _discover() -> Schema:

@@ -4,8 +4,8 @@ The schemas themselves are in `gateway_schema.py` and `provider_schema.py`. They
 completion and hover (`# yaml-language-server: $schema=`), and the tables of the reference. Pieces of the mapping
 language (templates, edits, conditions) are only given a place; the mapping compiler checks what they say.
 
-Beyond the standard keywords a node may carry `wanted`, our words for what belongs there, and `hidden`: what stands
-there is not repeated in messages.
+Beyond the standard keywords a node may carry `wanted`, our words for what belongs there; `hidden`: what stands
+there is not repeated in messages; and `editor`: keywords for editors alone, of what the compiler checks itself.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ INSTANCE = r"^[A-Za-z0-9_-]+$"
 BIND = r"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.*_-]*):[0-9]{1,5})$"
 ORIGIN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]+/?)$"
 HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
+
+
+EDIT_VERBS: Mapping[str, str] = {
+    "rename": "object", "drop": "array", "keep": "array", "default": "object", "set": "object", "clamp": "object",
+    "values": "object", "refuse": "string",
+}
+"""The verbs of edits with the kind of value behind each, and what may stand beside them: for editors. The language's
+own table is `mapping/edit_reading.py`; a test holds them together."""
+EDIT_BESIDE = ("when", "why", "param")
 
 
 def text(about: str, **more: Any) -> Schema:
@@ -107,10 +116,14 @@ def headers(about: str) -> Schema:
 def edits(scope: str) -> dict[str, Schema]:
     """The three lists of edits that a scope (a provider, an endpoint, a policy, a model) may have."""
 
+    verbs = {name: {"type": kind, "description": "An edit."} for name, kind in EDIT_VERBS.items()}
+    beside = {name: {"type": ["string", "boolean"], "description": "Beside an edit."} for name in EDIT_BESIDE}
+    known = {"properties": {**verbs, **beside}, "additionalProperties": False}
+
     def listed(what: str) -> Schema:
         return {
             "type": "array",
-            "items": {"type": "object", "minProperties": 1},
+            "items": {"type": "object", "minProperties": 1, "editor": known},
             "description": f"Edits over {what} of {scope}.",
         }
 

@@ -290,12 +290,32 @@ def _standard(node: Any) -> Any:
         return [_standard(item) for item in node]
     if not isinstance(node, dict):
         return node
-    return {
+    made = {
         key: (
             {name: _standard(item) for name, item in value.items()}
             if key in ("properties", "$defs")
             else _standard(value)
         )
         for key, value in node.items()
-        if key not in ("wanted", "hidden")
+        if key not in ("wanted", "hidden", "editor")
+    }
+    own = _standard(node["editor"]) if "editor" in node else {}
+    if "properties" in own:
+        own["properties"] |= made.get("properties", {})
+    return _by_kind({**made, **own})
+
+
+def _by_kind(schema: Schema) -> Schema:
+    """Two forms of different kinds as the one to follow for each: editors tell what is wrong in a form only when they
+    know which was meant."""
+    forms = schema.get("anyOf", ())
+    if len(forms) != 2:
+        return schema
+    one, other = forms
+    kind = "object" if "$ref" in other else other.get("type")
+    if kind not in ("object", "array") or one.get("type") == kind:
+        return schema
+    return {
+        **{key: value for key, value in schema.items() if key != "anyOf"},
+        "if": {"type": kind}, "then": other, "else": one,
     }
