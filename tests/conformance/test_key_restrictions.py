@@ -213,6 +213,40 @@ async def test_27_a_slot_is_free_again_whatever_becomes_of_its_request(here, ups
         assert (await here.post(*SURFACES["embeddings"], key=secret)).status_code == 200
 
 
+class Caller(Leaving):
+    """An ASGI client that stays, and looks whether it could ask again at the moment at which its answer ends."""
+
+    def __init__(self, here, path, body, secret, *, breaks=False):
+        super().__init__(body, secret)
+        self.scope |= {"path": path, "scheme": "http", "server": ("127.0.0.1", 8787), "client": ("127.0.0.1", 1)}
+        self.scope["headers"].append((b"host", b"127.0.0.1:8787"))
+        self.running, self.breaks, self.found = here.services.ledger.concurrency._running, breaks, []
+
+    async def send(self, message):
+        if self.breaks:
+            raise OSError("the connection is gone")
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.found.append(dict(self.running))
+
+
+AT_THE_END = {name: AT_ONCE[name] for name in ("chat", "chat, streamed", "images")} | {"mcp": SURFACES["mcp"]}
+
+
+@pytest.mark.parametrize("name", AT_THE_END)
+async def test_a_slot_is_free_before_the_client_can_know_that_its_request_has_ended(here, upstream, name):
+    """Whoever sends one request after the other is never refused."""
+    upstream.gate.set()
+    client = Caller(here, *AT_THE_END[name], await key_for(here, max_concurrent=1))
+    await here.opened.app(client.scope, client.receive, client.send)
+    assert client.found == [{}]
+
+
+async def test_27_a_tool_call_whose_answer_cannot_be_sent_leaves_its_slot(here):
+    client = Caller(here, *SURFACES["mcp"], await key_for(here, max_concurrent=1), breaks=True)
+    await here.opened.app(client.scope, client.receive, client.send)
+    assert not client.running
+
+
 async def test_who_has_no_credits_is_told_so_and_not_to_come_again(here, upstream):
     await here.services.ledger.create_account("poor")
     _, secret = await here.services.ledger.create_key("poor", max_concurrent=1)
