@@ -340,9 +340,11 @@ async def test_every_spelling_of_a_tool_call_is_counted(tmp_path, spelled):
             )
 
         body = json.dumps(CALL).encode().replace(b'"tools/call"', spelled)
-        replies = [await post(body) for _ in range(3)]
+        drawing = {"model_id": "sandbox/draw", "input": {"prompt": "a [[duration=0s]]"}}
+        drawn = json.dumps(CALL | {"params": CALL["params"] | {"name": "generate_image", "arguments": drawing}})
+        replies = [await post(each) for each in (drawn, body, body)]  # an image is counted once, by its call
         assert [reply.status_code for reply in replies] == [200, 200, 429]
-        assert replies[0].json()["result"]["isError"] is False
+        assert [reply.json()["result"]["isError"] for reply in replies[:2]] == [False, False]
         # no call: not counted
         assert (await post(json.dumps(REQUEST | {"params": {"_meta": {"note": "tools/call"}}}))).status_code == 200
 
