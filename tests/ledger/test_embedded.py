@@ -146,16 +146,22 @@ async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(
         assert (tmp_path / "usage").stat().st_mode & 0o005 == 0o005, "analysts read the usage files"
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(PermissionError(1, "Operation not permitted"), "Operation not permitted"), (None, "keeps no modes")],
+    ids=["refused", "nothing done"],
+)
 async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: OSError | None, why: str
 ) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var").chmod(0o755)
 
     def refuse(path: Path, mode: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
+        if error is not None:
+            raise error
 
     monkeypatch.setattr(Path, "chmod", refuse)
     async with new_ledger(tmp_path):
         pass
-    assert "every user of this machine may look into it" in caplog.text
+    assert "every user of this machine may look into it" in caplog.text and why in caplog.text

@@ -137,14 +137,17 @@ class EmbeddedBackend:
         mode = stat.S_IMODE(self._directory.stat().st_mode)
         if not mode & stat.S_IRWXO:
             return
+        why = "the file system keeps no modes"
         try:
             self._directory.chmod(mode & ~stat.S_IRWXO)
         except OSError as error:
+            why = str(error.strerror)
+        if self._directory.stat().st_mode & stat.S_IRWXO:  # some say yes and do nothing
             log.warning(
                 "%s: every user of this machine may look into it, and hashes of keys and passwords are in there; it "
                 "cannot be closed: %s",
                 self._directory,
-                error.strerror,
+                why,
             )
 
     def _catch_up(self) -> None:
