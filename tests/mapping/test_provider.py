@@ -121,6 +121,16 @@ def test_what_must_be_new_each_time_is_made_for_every_call():
     assert UUID(ids[0]).version == 4 and ids[:2] == ids[2:] and ids[0] != ids[1]
 
 
+def test_headers_of_one_call_have_one_moment_also_in_functions():
+    functions = "define: {proof($key): \"{{ $key ~ '/' ~ $nonce ~ '/' ~ of_whom() }}\", of_whom(): $model.upstream}\n"
+    headers = 'headers: {x-proof: "{{ proof(\'k\') }}", x-whom: "{{ of_whom() }}", x-once: $nonce, '
+    chat = compiled(SMALL.replace("headers: {", headers) + functions).offers["acme/large"][0]
+    first, second = chat.headers(), chat.headers()
+    assert first["x-proof"] == f"k/{first['x-once']}/{chat.model.upstream}" != second["x-proof"]
+    assert first["x-whom"] == chat.model.upstream
+
+
+
 def test_an_endpoints_header_wins_and_may_read_the_callers():
     messages = rich(endpoint="messages")
     assert messages.headers({"client-beta": "b1"})["x-beta"] == "b1"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +26,9 @@ from tollgate.mapping.values import RUNTIME, text_of
 Names = Iterable[str] | Mapping[str, frozenset[str] | None]
 """Names a piece may read, without the dollar; `$` stands for the document. A mapping also says which fields each
 has."""
+
+
+_CALL = re.compile(r"\b([a-z_]\w*)\(")
 
 
 class Functions:
@@ -160,11 +164,23 @@ def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
     return variables, order
 
 
-def mentions(node: Node, name: str) -> bool:
-    """Whether a template reads `$name`."""
-    return any(
-        isinstance(inner, Scalar) and isinstance(inner.value, str) and f"${name}" in inner.value for inner in walk(node)
-    )
+def mentions(node: Node, name: str, defines: Functions | None = None) -> bool:
+    """Whether a template reads `$name`, by itself or through the functions of `define:` that it calls."""
+    functions = defines.functions if defines is not None else {}
+    waiting, called = [node], set()
+    while waiting:
+        for inner in walk(waiting.pop()):
+            text = inner.value if isinstance(inner, Scalar) else None
+            if not isinstance(text, str):
+                continue
+            if f"${name}" in text:
+                return True
+            for found in _CALL.findall(text):
+                function = functions.get(found)
+                if function is not None and function.node is not None and found not in called:
+                    called.add(found)
+                    waiting.append(function.node)
+    return False
 
 
 def _escaped(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.addresses import with_query
 from tollgate.config.load import Node
 from tollgate.config.secrets import Secrets
+from tollgate.mapping.context import Context
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
@@ -23,11 +24,12 @@ _ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
 def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
     """The addresses for a model with these facts; None, with the mistake noted in `pieces`, where one is none."""
     values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
-    query = {name: template(secret=pieces.secrets, **values) for name, template in spoken.query.items()}
+    context = Context(model=facts)
+    query = {name: template(None, context, secret=pieces.secrets, **values) for name, template in spoken.query.items()}
     where = f"speaks.{spoken.endpoint.protocol}"
 
     def made(node: Node | None, template: Template | None) -> str | None:
-        address = template(**values) if template is not None else None
+        address = template(None, context, **values) if template is not None else None
         if node is None or template is None:
             return None
         if address is None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from tollgate.config.load import Node
-from tollgate.mapping.context import new_nonce
+from tollgate.mapping.context import Context
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.pieces import Pieces
 
-Headers = Mapping[str, tuple[Node, Template]]
-"""By lower-case name, each as it is written and compiled."""
+Headers = Mapping[str, tuple[frozenset[str], Template]]
+"""By lower-case name, each compiled, with what it reads that only a call tells."""
 
 _OF_A_REQUEST = ("headers", "stream", "native")
 """What only the client's request tells."""
@@ -22,42 +21,46 @@ _OF_A_MOMENT = ("now", "nonce")
 
 def compile_headers(
     pieces: Pieces, nodes: Mapping[str, Node], reads: tuple[str, ...] = ("model", "can", *_OF_A_REQUEST)
-) -> dict[str, tuple[Node, Template]]:
+) -> dict[str, tuple[frozenset[str], Template]]:
     """A `headers:` block of a provider file, which may read these names beside those that are always there. Mistakes
     are noted in `pieces`."""
     names = pieces.names("vars", "secret", *reads, *_OF_A_MOMENT)
-    return {
-        name.lower(): (node, template)
-        for name, node in nodes.items()
-        if (template := pieces.template(node, names)) is not None
-    }
+    made = {}
+    for name, node in nodes.items():
+        template = pieces.template(node, names)
+        if template is not None:
+            told = (said for said in (*_OF_A_REQUEST, *_OF_A_MOMENT) if mentions(node, said, pieces.functions))
+            made[name.lower()] = (frozenset(told), template)
+    return made
 
 
 class MadeHeader:
     """A header with what is known at start filled in; what the request says and the moment are missing."""
 
-    __slots__ = ("_moment", "_template", "_values")
+    __slots__ = ("_reads_nonce", "_template", "_values")
 
-    def __init__(self, node: Node, template: Template, values: Mapping[str, Any]) -> None:
+    def __init__(self, reads: frozenset[str], template: Template, values: Mapping[str, Any]) -> None:
         self._template = template
         self._values = values
-        self._moment = tuple(name for name in _OF_A_MOMENT if mentions(node, name))
+        self._reads_nonce = "nonce" in reads
 
-    def __call__(self, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
-        """Its value for one call, or None where it is absent."""
-        moment: dict[str, Any] = {name: int(time.time()) if name == "now" else new_nonce() for name in self._moment}
-        return self._template(headers=headers, stream=stream, native=native, **moment, **self._values)
+    def __call__(self, context: Context, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
+        """Its value for one call, or None where it is absent. All headers of a call are given the same `context`: they
+        have the same time and nonce."""
+        moment = {"now": context.now, "nonce": context.nonce if self._reads_nonce else None}
+        return self._template(None, context, headers=headers, stream=stream, native=native, **moment, **self._values)
 
 
 def split_headers(
     headers: Headers, values: Mapping[str, Any]
 ) -> tuple[dict[str, str], tuple[tuple[str, MadeHeader], ...]]:
     """The headers that are the same for every call, and those to be made for each, over these values."""
+    context = Context(model=values["model"], can=values["can"])
     fixed, made = {}, []
-    for name, (node, template) in headers.items():
-        if any(mentions(node, said) for said in (*_OF_A_REQUEST, *_OF_A_MOMENT)):
-            made.append((name, MadeHeader(node, template, values)))
-        elif (value := template(**values)) is not None:
+    for name, (reads, template) in headers.items():
+        if reads:
+            made.append((name, MadeHeader(reads, template, values)))
+        elif (value := template(None, context, **values)) is not None:
             fixed[name] = str(value)
     return fixed, tuple(made)
 
@@ -66,7 +69,8 @@ def unasked_headers(headers: Headers, values: Mapping[str, Any]) -> dict[str, st
     """The headers of one call that no client's completion is behind, such as an image job's; what is absent is left
     out."""
     fixed, made = split_headers(headers, {"model": {}, "can": {}, **values})
+    context = Context()
     for name, header in made:
-        if (value := header(headers={}, stream=False, native=False)) is not None:
+        if (value := header(context, headers={}, stream=False, native=False)) is not None:
             fixed[name] = str(value)
     return fixed

@@ -15,6 +15,7 @@ from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model, Timeouts
 from tollgate.forms import encode_fields
+from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.names import readable_headers
 
@@ -152,8 +153,9 @@ class Offer:
         if not self.made_headers:
             return self.fixed_headers
         made, readable = dict(self.fixed_headers), readable_headers(inbound)
+        context = Context(model=self.model_facts, can=self.can)
         for name, template in self.made_headers:
-            value = template(headers=readable, stream=stream, native=native)
+            value = template(context, headers=readable, stream=stream, native=native)
             if value is not None:
                 made[name] = str(value)
         return made

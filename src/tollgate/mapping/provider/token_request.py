@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import UpstreamFailed
+from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.pieces import Pieces
@@ -32,10 +33,12 @@ class TokenRequest:
         An example brings `secrets` of its own. Raises `UpstreamFailed` where a part cannot be computed.
         """
         said: dict[str, Any] = {"vars": self._variables, "secret": secrets or self._secrets, "now": now, "nonce": nonce}
+        context = Context(now=now)
+        context.nonce = nonce
         made = {}
         for name, template in self._parts.items():
             try:
-                made[name] = template(**said)
+                made[name] = template(None, context, **said)
             except MappingFailure as failure:
                 raise UpstreamFailed(f"auth.{name}: {failure}", provider=self._provider) from None
         return made
@@ -47,7 +50,7 @@ def compile_token_request(pieces: Pieces) -> TokenRequest | None:
     nodes = {name: node for name in PARTS if (node := pieces.provider.auth.options.get(name)) is not None}
     names = pieces.names("vars", "secret", "now", "nonce")
     parts = {name: template for name, node in nodes.items() if (template := pieces.template(node, names)) is not None}
-    fresh = any(mentions(node, said) for node in nodes.values() for said in ("now", "nonce"))
+    fresh = any(mentions(node, said, pieces.functions) for node in nodes.values() for said in ("now", "nonce"))
     if not parts:
         return None
     return TokenRequest(parts, pieces.provider.name, pieces.variables, pieces.secrets, fresh)
