@@ -157,7 +157,8 @@ def test_a_token_request_may_tell_the_time_and_what_is_said_only_once() -> None:
 
 
 def test_a_function_may_tell_what_a_token_request_says_only_once() -> None:
-    bought = '{kind: oauth_client, token_url: "https://t.example/t", headers: {RqUID: "{{ once() }}"}}'
+    bought = BOUGHT[: BOUGHT.index("headers")].replace("oauth_client", "oauth_client, client_id: a, client_secret: b")
+    bought += 'headers: {RqUID: "{{ once() }}"}}'
     text = PROVIDER.replace("{kind: signed, adds: ADDS}", bought) + "define: {once(): \"{{ $nonce | uuid }}\"}\n"
     auth = compiled(text, {"KEY": "k"}).offers["acme/one"][0].auth
     assert auth is not None and auth.anew is not None and auth.anew().headers != auth.anew().headers
