@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from tollgate.config.model import Model, names_match
+from tollgate.config.model import Model, Rank, names_match, rank_of
 from tollgate.config.pricing import VOLUME_CONDITIONS, Pricing, Volume
 from tollgate.money import show
 from tollgate.routing import Route
@@ -221,8 +221,8 @@ def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalo
     return Catalog(by_id.values(), names)
 
 
-def _first(route: Route) -> tuple[int, int, str]:
-    return route.priority, -route.weight, route.provider
+def _first(route: Route) -> Rank:
+    return rank_of(route.priority, route.weight, route.provider)
 
 
 _LAST_SECOND = 253402300799

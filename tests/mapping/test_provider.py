@@ -121,6 +121,12 @@ def test_what_must_be_new_each_time_is_made_for_every_call():
     assert UUID(ids[0]).version == 4 and ids[:2] == ids[2:] and ids[0] != ids[1]
 
 
+def test_a_function_in_an_address_knows_the_model():
+    text = SMALL.replace("/chat/completions", '"/{{ place() }}/chat"')
+    chat = compiled(text + "define: {place(): $model.upstream}\n").offers["acme/large"][0]
+    assert chat.url(stream=False).endswith(f"/{chat.model.upstream}/chat")
+
+
 def test_headers_of_one_call_have_one_moment_also_in_functions():
     functions = "define: {proof($key): \"{{ $key ~ '/' ~ $nonce ~ '/' ~ of_whom() }}\", of_whom(): $model.upstream}\n"
     headers = 'headers: {x-proof: "{{ proof(\'k\') }}", x-whom: "{{ of_whom() }}", x-once: $nonce, '

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tollgate.completions.attempt import send
+from tollgate.completions.attempt import AttemptFailed, send, unfit_answer
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
@@ -29,6 +29,7 @@ from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.config.model import Server
 from tollgate.errors import ModelNotFound
+from tollgate.mapping import MappingFailure
 from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 
@@ -118,7 +119,10 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 convert_instead(exchange, offer)
         if exchange.stream and offer.streams:
             return await stream_reply(exchange, offer, answer)
-        reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
+        try:
+            reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
+        except MappingFailure as failure:  # nothing was sent and nothing recorded: the bytes are there before the row
+            raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:
         answer.abort()
         raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from tollgate.completions.attempt import AttemptFailed, context_of, unfit_answer
+from tollgate.completions.attempt import AttemptFailed, context_of
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.stream import count_usage, rest_of
@@ -21,8 +21,7 @@ from tollgate.upstream import Answer
 
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """Read the stream to its end, convert what it came to, settle. Raises `AttemptFailed` while another route may still
-    be tried."""
+    """Read the stream to its end, convert what it came to, settle. Raises as `whole_reply` does."""
     target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     if exchange.context is None or exchange.native:
         convert_instead(exchange, offer)
@@ -45,8 +44,6 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
         out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.reported_usage()}, context))
     except UpstreamError as error:
         raise AttemptFailed(error) from None
-    except MappingFailure as failure:
-        raise AttemptFailed(unfit_answer(offer, failure)) from None
     await exchange.settle_answer(estimated=estimated)
     return Reply(200, exchange.reply_headers(), out)
 

@@ -17,7 +17,6 @@ from tollgate.completions.attempt import (
     judged_answer,
     read_answer,
     reported_failure,
-    unfit_answer,
     without_secrets,
 )
 from tollgate.completions.converted_stream import encode_events
@@ -37,15 +36,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import finished_answer
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.errors import UpstreamFailed
-from tollgate.mapping import (
-    Context,
-    MappingFailure,
-    response_from_hub,
-    response_to_hub,
-    stream_from_hub,
-    tap_response,
-    tap_usage,
-)
+from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
@@ -53,14 +44,8 @@ from tollgate.wire import ends_unusually
 
 
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried."""
-    try:
-        return await _whole_reply(exchange, offer, answer)
-    except MappingFailure as failure:  # nothing was sent and nothing recorded: the bytes are there before the row
-        raise AttemptFailed(unfit_answer(offer, failure)) from None
-
-
-async def _whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
+    """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried, `MappingFailure` for
+    an answer that does not fit (before anything of it is recorded)."""
     raw = await read_answer(exchange, answer)
     if offer.polling is not None:
         answer, raw = await finished_answer(exchange, offer, answer, raw)

@@ -34,6 +34,15 @@ def names_match(globs: tuple[str, ...], *names: str) -> bool:
         and not any(fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names)
 
 
+Rank = tuple[int, int, str]
+
+
+def rank_of(priority: int, weight: int, provider: str) -> Rank:
+    """The place of a provider among those that offer one model: the smallest is the first choice, whose facts and price
+    are the model's."""
+    return priority, -weight, provider
+
+
 EngineName = Literal["hypercorn", "uvicorn"]
 Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
 """`sse-text` is cut as `sse`; its events are plain text instead of JSON."""

@@ -13,7 +13,7 @@ from decimal import Decimal
 from statistics import median
 
 from tollgate.config.load import Problem, find
-from tollgate.config.model import Gateway, Model, Provider
+from tollgate.config.model import Gateway, Model, Provider, Rank, rank_of
 from tollgate.config.pricing import Pricing
 from tollgate.money import CONTEXT, show
 from tollgate.wording import path_text
@@ -56,27 +56,24 @@ def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Probl
 def unpriced_warnings(gateway: Gateway) -> list[Problem]:
     """Warnings about models whose tokens cost nothing because no price says what they cost. What stands in for a model
     of another provider needs none: the price of the first that is on is billed (`catalog.make_model`)."""
-    first: dict[str, _Rank] = {}
+    first: dict[str, Rank] = {}
     for provider in gateway.providers.values():
         if not provider.off:
             for model in provider.models:
-                first[model.id] = min(first.get(model.id, _LAST), _rank(provider, model))
+                rank = _rank(provider, model)
+                first[model.id] = min(first.get(model.id, rank), rank)
     return [
         problem
         for provider in gateway.providers.values()
         for problem in _unpriced(
-            provider, [model for model in provider.models if first.get(model.id, _LAST) >= _rank(provider, model)]
+            provider,
+            [model for model in provider.models if model.id not in first or first[model.id] >= _rank(provider, model)],
         )
     ]
 
 
-_Rank = tuple[float, int, str]
-_LAST: _Rank = (float("inf"), 0, "")
-
-
-def _rank(provider: Provider, model: Model) -> _Rank:
-    """Who of those that offer a model is its first choice: as `catalog.grouped` sorts them."""
-    return model.priority, -model.weight, provider.name
+def _rank(provider: Provider, model: Model) -> Rank:
+    return rank_of(model.priority, model.weight, provider.name)
 
 
 def lacking(model: Model) -> tuple[str, ...]:

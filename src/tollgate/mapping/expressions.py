@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tollgate.mapping.functions import TESTS, Filter
+from tollgate.mapping.call_checks import filter_called, function_called
+from tollgate.mapping.functions import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text
@@ -24,7 +25,6 @@ _TOO_LONG = "the expression is too long to compile"
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
 """What a number comes to that is larger than any: JSON has no word for it, nor has Python's code."""
 TOO_LARGE = "this number is larger than numbers can be (1.8e308)"
-_RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
 def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
@@ -220,31 +220,13 @@ class _Lowering:
     # -- calls
 
     def _call(self, node: nodes.Call) -> Lowered:
-        if not isinstance(node.node, nodes.Name) or node.node.name in self.paths:
-            self._wrong(node, "only functions are called, by their name")
-            return NOTHING
-        name = node.node.name
-        function = self.site.unit.functions.get(name)
+        function = function_called(self.site.unit, self.paths, node, self._wrong)
         if function is None:
-            filters = self.site.unit.filters
-            hint = (
-                f"a filter is written `value | {name}`"
-                if name in filters
-                else suggest(name, self.site.unit.functions) or "functions are written under `define:`"
-            )
-            self._wrong(node, f"unknown function `{name}`", hint)
-            return NOTHING
-        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-            self._wrong(node, f"arguments of `{name}` are given by place, without names")
-            return NOTHING
-        if len(node.args) != len(function.parameters):
-            wanted = len(function.parameters)
-            self._wrong(node, f"`{name}` takes {wanted} argument{'' if wanted == 1 else 's'}, not {len(node.args)}")
             return NOTHING
         function.used = True
         caller = self.site.scope.function
         if caller is not None:
-            caller.calls.add(name)
+            caller.calls.add(function.name)
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
@@ -252,7 +234,7 @@ class _Lowering:
             if self.left is not None:
                 self.left.append((value.places, reads))
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
-                caller.made.append((name, self.spot.mark(argument.lineno - 1)))
+                caller.made.append((function.name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
         call = f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)"
         if self.site.unit.trace:
@@ -260,7 +242,7 @@ class _Lowering:
         return Lowered(call)
 
     def _filter(self, node: nodes.Filter) -> Lowered:
-        entry = self._filter_named(node)
+        entry = filter_called(self.site.unit, node, self._wrong)
         if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
@@ -281,41 +263,6 @@ class _Lowering:
             kind=entry.kind,
             places=places,
         )
-
-    def _filter_named(self, node: nodes.Filter) -> Filter | None:
-        """The filter a node calls; None, with the mistake noted, where it does not call one rightly."""
-        if node.node is None:
-            self._wrong(node, "a filter needs a value before it")
-            return None
-        if node.name == "raw" and self.site.unit.escape_holes:
-            self._wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
-        entry = self.site.unit.filters.get(node.name)
-        if entry is None:
-            hint = (
-                _RAW
-                if node.name == "raw"
-                else suggest(node.name, self.site.unit.filters)
-                or (f"call it: `{node.name}(...)`" if node.name in self.site.unit.functions else "")
-            )
-            self._wrong(node, f"unknown filter `{node.name}`", hint)
-            return None
-        if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-            self._wrong(node, f"arguments of `{node.name}` are given by place, without names")
-            return None
-        if not entry.least <= len(node.args) <= entry.most:
-            wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
-            self._wrong(
-                node,
-                f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
-                f"it is used {wanted}",
-            )
-            return None
-        for place, (fits, wanted) in entry.fits.items():
-            written = node.args[place] if place < len(node.args) else None
-            if isinstance(written, nodes.Const) and not fits(written.value):
-                self._wrong(node, f"`{node.name}` does not know {written.value!r}", f"it takes {wanted}")
-                return None
-        return entry
 
     def _is(self, node: nodes.Test) -> Lowered:
         entry = TESTS.get(node.name)

@@ -1,0 +1,77 @@
+"""Whether an expression calls a filter or a function rightly: the name, the arguments, and what is said where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tollgate.mapping.functions import Filter
+from tollgate.mapping.grammar import nodes
+from tollgate.mapping.scope import Function, Unit, suggest
+
+Wrong = Callable[..., None]
+"""Notes a mistake: the node, what is wrong with it, and a hint."""
+
+_RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
+
+
+def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wrong: Wrong) -> Function | None:
+    """The function a node calls; None, with the mistake noted, where it does not call one rightly. `paths`: the
+    expression's names that stand for data."""
+    if not isinstance(node.node, nodes.Name) or node.node.name in paths:
+        wrong(node, "only functions are called, by their name")
+        return None
+    name = node.node.name
+    function = unit.functions.get(name)
+    if function is None:
+        filters = unit.filters
+        hint = (
+            f"a filter is written `value | {name}`"
+            if name in filters
+            else suggest(name, unit.functions) or "functions are written under `define:`"
+        )
+        wrong(node, f"unknown function `{name}`", hint)
+        return None
+    if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+        wrong(node, f"arguments of `{name}` are given by place, without names")
+        return None
+    if len(node.args) != len(function.parameters):
+        wanted = len(function.parameters)
+        wrong(node, f"`{name}` takes {wanted} argument{'' if wanted == 1 else 's'}, not {len(node.args)}")
+        return None
+    return function
+
+
+def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None:
+    """The filter a node calls; None, with the mistake noted, where it does not call one rightly."""
+    if node.node is None:
+        wrong(node, "a filter needs a value before it")
+        return None
+    if node.name == "raw" and unit.escape_holes:
+        wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
+    entry = unit.filters.get(node.name)
+    if entry is None:
+        hint = (
+            _RAW
+            if node.name == "raw"
+            else suggest(node.name, unit.filters)
+            or (f"call it: `{node.name}(...)`" if node.name in unit.functions else "")
+        )
+        wrong(node, f"unknown filter `{node.name}`", hint)
+        return None
+    if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+        wrong(node, f"arguments of `{node.name}` are given by place, without names")
+        return None
+    if not entry.least <= len(node.args) <= entry.most:
+        wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
+        wrong(
+            node,
+            f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
+            f"it is used {wanted}",
+        )
+        return None
+    for place, (fits, wanted) in entry.fits.items():
+        written = node.args[place] if place < len(node.args) else None
+        if isinstance(written, nodes.Const) and not fits(written.value):
+            wrong(node, f"`{node.name}` does not know {written.value!r}", f"it takes {wanted}")
+            return None
+    return entry
