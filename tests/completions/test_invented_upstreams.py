@@ -709,7 +709,9 @@ async def test_an_answer_that_its_file_cannot_work_with_is_no_answer(tmp_path, c
 
 
 @pytest.mark.parametrize("format_", ["bits", "chat"])
-async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_what_came_before(tmp_path, format_):
+async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_what_came_before(
+    tmp_path, caplog, format_
+):
     write_mapping(tmp_path, "bits", OWN + STREAM)
     told = [{"choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}, {"bit": " there", "heard": "ten"}]
     blocks = [b"".join(b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in told)]
@@ -719,6 +721,7 @@ async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_wha
         assert '"hi"' in reply.text and reply.text.count('"error"') == 1 and "[DONE]" not in reply.text
         (row,) = await rows(here, tmp_path)
     assert row["outcome"] == "upstream_error" and row["estimated"] and row["output_tokens"] > 0
+    assert "does not fit its mapping: " in caplog.text and "acme.yaml:5: cannot subtract" in caplog.text
 
 
 @pytest.mark.parametrize("stream", [False, True])
