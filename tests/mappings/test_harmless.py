@@ -38,14 +38,54 @@ def test_a_harmless_place_is_not() -> None:
 
 
 @pytest.mark.parametrize(
+    ("says", "named"),
+    [
+        ({"min_p": 0}, []),
+        ({"min_p": 0.0}, []),
+        ({"min_p": 0.1}, ["min_p"]),
+        ({"min_p": False}, ["min_p"]),
+        ({"tell": {"usage": True}}, []),
+        ({"tell": {"usage": True, "time": True}}, ["tell"]),
+        ({"tell": {"usage": 1}}, []),
+        ({"deep": {"down": "a", "read": 1}}, []),
+        ({"deep": {"down": "b", "read": 1}}, []),
+        ({"deep": {"down": "c", "read": 1}}, ["deep.down"]),
+    ],
+)
+def test_a_place_may_be_harmless_with_one_value_alone(says: dict[str, Any], named: list[str]) -> None:
+    places = "[{min_p: 0}, {tell: {usage: true}}, {deep.down: a}, {deep.down: b}, deep.read, turns]"
+    body = {"model": "m", "input": [{"text": "a"}], **says}
+    assert [words for words in lost(places, body) if words != "turns[].role"] == named
+
+
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_what_is_empty_says_nothing(empty: object) -> None:
+    assert lost("[]", {"model": "m", "colour": empty, "input": [{"text": "a", "id": empty}]}) == ["turns[].role"]
+
+
+def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    idle = {
+        "min_p": 0, "repetition_penalty": 1, "top_k": -1, "user": "",
+        "include_reasoning": True, "reasoning": {"exclude": False}, "usage": {"include": True},
+    }
+    assert convert_request(mapping("chat"), mapping("messages"), chat | idle, context()).lost == []
+    told = {"min_p": 0.1, "repetition_penalty": 1.1, "include_reasoning": False}
+    assert convert_request(mapping("chat"), mapping("messages"), chat | told, context()).lost == [
+        "min_p", "repetition_penalty", "include_reasoning"
+    ]
+
+
+@pytest.mark.parametrize(
     ("written", "said"),
     [
+        ("[{'a[].b': 1}]", "outside of lists"),
         ("colour", "list of places"),
         ("['$.colour']", "field names with dots"),
         ("[1]", "field names with dots"),
         ("['input[0]']", "field names with dots"),
     ],
-    ids=["no list", "a path", "a number", "an index"],
+    ids=["a value in a list", "no list", "a path", "a number", "an index"],
 )
 def test_a_wrong_list_is_a_mistake(written: str, said: str) -> None:
     with pytest.raises(ConfigErrors, match=said):

@@ -6,14 +6,13 @@ as `ConfigErrors`; warnings stay on the mapping.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from collections.abc import Mapping as Table
 from types import FunctionType
 from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
-from tollgate.mapping import templates
+from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import let, when
@@ -38,10 +37,8 @@ from tollgate.mapping.values import RUNTIME
 from tollgate.wire import CLIENT_FORMATS
 
 SECTIONS = ("request", "response", "error")
-DIRECTIONS = ("to_hub", "from_hub")
+DIRECTIONS = harmless.DIRECTIONS
 _USAGE_IN = "response_to_hub_usage"
-HARMLESS = "harmless"
-"""Key of `request:`: places of a request that may go unread without a word (item ids, a schema's name)."""
 SENT_TIER = "service_tier"
 """Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
 _SENT_TIER = "request_service_tier"
@@ -52,9 +49,8 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
-_MORE_KEYS = {"request": (HARMLESS, SENT_TIER, *CONDITIONS), "error": tuple(ERROR_WORDS), "stream": (OPENING,)}
+_MORE_KEYS = {"request": (harmless.KEY, SENT_TIER, *CONDITIONS), "error": tuple(ERROR_WORDS), "stream": (OPENING,)}
 """Keys of a section beside its directions."""
-_PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
 HUBS = ("embeddings",)
@@ -77,7 +73,7 @@ class Mapping:
         self.sections: dict[str, Section] = {name: namespace[py] for name,  # type: ignore[misc]
             py in built.sections.items()}
         self.walkers: dict[str, Walker] = {
-            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED)
+            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED, built.idle.get(name))
             for name, reads in built.reads.items()
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
@@ -125,6 +121,7 @@ class _Built:
         self.hub = ""
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
+        self.idle: dict[str, harmless.Idle] = {}
         self.stream_in: StreamIn | None = None
         self.stream_out: StreamOut | None = None
         self.in_text: dict[Mark, str] = {}
@@ -179,7 +176,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
         raise AssertionError
     _head(unit, root, built)
     _declare_sections(unit, root, built)
-    _read_harmless(unit, root, built)
+    built.idle = harmless.read_harmless(unit, root, built.reads)
     built.error_words = read_error_words(unit, root)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
@@ -249,36 +246,6 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
     for name in ("response", "error"):
         if f"{name}.from_hub" in built.sections:
             unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],))
-
-
-def _read_harmless(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.harmless`: these places count as read, so that the loss list names only what matters."""
-    listed = root.at("request", HARMLESS)
-    if listed is None:
-        return
-    if not isinstance(listed, Map):
-        unit.mistake(
-            listed, f"`{HARMLESS}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}"
-        )
-        return
-    unit.check_keys(listed, DIRECTIONS)
-    for direction in DIRECTIONS:
-        places = listed.get(direction)
-        if places is None:
-            continue
-        if not isinstance(places, List):
-            unit.mistake(places, "a list of places is wanted here", "['input[].id']")
-            continue
-        for entry in places.items:
-            if not isinstance(entry, Scalar) or not isinstance(entry.value, str) or not _PLACE.match(entry.value):
-                unit.mistake(entry, "a place is field names with dots, [] after a list", "input[].id")
-                continue
-            place = built.reads.setdefault(f"request.{direction}", Reads())
-            for step in entry.value.split("."):
-                place = place.at(step.removesuffix("[]"))
-                if step.endswith("[]"):
-                    place = place.each()
-            place.whole = True
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:

@@ -71,8 +71,11 @@ def _request() -> Schema:
         "to_hub": _TEMPLATE,
         "from_hub": _TEMPLATE,
         "harmless": _record(
-            dict.fromkeys(("to_hub", "from_hub"), _TEXTS),
-            description="places that may go unread without being named as lost",
+            dict.fromkeys(
+                ("to_hub", "from_hub"),
+                {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}},
+            ),
+            description="places that may go unread without being named as lost; as {place: value}, with that value",
         ),
         "service_tier": {
             "type": "string",

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 from tollgate.mapping.context import places_of
+from tollgate.mapping.harmless import Idle, is_idle
 from tollgate.mapping.reads import Reads, Switch
 
 IGNORED = frozenset({"model", "stream"})
@@ -30,6 +31,7 @@ _NUMBER = re.compile(r"\[\d+\]")
 _STEP = re.compile(r"\[\]|\.?[^.\[]+")
 _MOST_SHARED = 256
 """Python keeps one object for each number up to this."""
+_EMPTY: tuple[object, ...] = ([], {}, "")
 _MOST_SHAPES = 200
 """Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
 
@@ -96,9 +98,10 @@ def _first(value: Any, steps: list[str]) -> Any:
 class Walker:
     """Walks documents along the places one section reads."""
 
-    def __init__(self, root: Reads, ignored: frozenset[str] = IGNORED) -> None:
+    def __init__(self, root: Reads, ignored: frozenset[str] = IGNORED, idle: Idle | None = None) -> None:
         self._root = root
         self._ignored = ignored
+        self._idle = idle or {}
         self._states: dict[tuple[frozenset[Reads], frozenset[int]], _State] = {}
         self._start: _State | None = None
         self._quick: _State | None = None
@@ -117,7 +120,7 @@ class Walker:
             return []
         found: dict[str, None] = {}
         self._walk(document, start, "", found, 0)
-        return list(found)
+        return [path for path in found if not (path in self._idle and is_idle(self._idle, path, document))]
 
     def state(self, places: Any, done: frozenset[int] = frozenset()) -> _State:
         """The state for a set of places, shared."""
@@ -160,7 +163,7 @@ class Walker:
             if child is None or not path and key in self._ignored:
                 continue
             if child is _MISSING:
-                if below is None or below == [] or below == {}:
+                if below is None or below in _EMPTY:
                     continue
                 if key in MARKERS and type(below) is str:
                     continue
@@ -215,7 +218,7 @@ def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
     unknown = value.keys() - found.known - state.passed
     for key in unknown:
         below = value[key]
-        if not (below is None or below == [] or below == {} or key in MARKERS and type(below) is str):
+        if not (below is None or below in _EMPTY or key in MARKERS and type(below) is str):
             return None, False
     deep = [(key, child) for key, child in found.deep if key in value and key not in state.passed]
     return tuple(deep), known and not unknown

@@ -114,7 +114,8 @@ request is in the loss list, unless an edit before has put what it read there el
 _LOSS = """\
 What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub:
 ['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
-changes without them: names of the request's own members, and of the hub's. A field is read when a line reads it in
+changes without them: names of the request's own members, and of the hub's; `{min_p: 0}` is one that may with that
+value alone, which says no more than silence would. So may everything empty. A field is read when a line reads it in
 any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else` with `$lost` (or
 `$refuse`) says it.
 
