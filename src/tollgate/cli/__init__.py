@@ -6,6 +6,8 @@ Modules are imported only when their command runs: `tollgate --help` starts in t
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
 
 import click
@@ -56,6 +58,11 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # click's own: who reads our output has gone
+        except click.UsageError as error:
+            hint = _option_meant(error)
+            if not hint:
+                raise
+            raise click.UsageError(error.message + hint, error.ctx) from None
         except OSError as error:
             click.echo(f"{error.filename}: {error.strerror}" if error.filename else str(error), err=True)
         except Exception as error:
@@ -70,6 +77,22 @@ class _Lazy(click.Group):
         """The table's own words: asking each command for its help would import it."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+def _option_meant(error: click.UsageError) -> str:
+    """The option that an argument too many was likely meant for; empty text for every other mistake."""
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+)\)", error.message)
+    if extra is None or error.ctx is None:
+        return ""
+    text = extra[1]
+    known = {name for option in error.ctx.command.params for name in option.opts}
+    if text.startswith("req_"):
+        fits = "--text"
+    elif text.endswith((".yaml", ".yml")) or os.path.exists(text):
+        fits = "--config"
+    else:
+        fits = "--account"
+    return f" (did you mean {fits} {text}?)" if fits in known else ""
 
 
 def _version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:

@@ -111,8 +111,18 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @config_option
 def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
     from tollgate import accounts
+    from tollgate.errors import NotFound
 
-    key, secret = with_books(path, lambda books: accounts.create_key(books, account, accounts.KeyForm(**form)))
+    async def work(books: Administration) -> tuple[KeyRecord, str]:
+        try:
+            await books.get_account(account)
+        except NotFound as error:
+            raise NotFound(
+                f"{error.message}: make it with `tollgate accounts create {account}`, or name another with --account"
+            ) from None
+        return await accounts.create_key(books, account, accounts.KeyForm(**form))
+
+    key, secret = with_books(path, work)
     _warn_of_no_models(path, key.allowed_models)
     if as_json:
         print_json({
