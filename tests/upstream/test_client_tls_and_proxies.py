@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from authority import Authority
@@ -80,6 +82,43 @@ async def test_an_authority_that_cannot_be_read_is_named(client: Client) -> None
         server.scheme = "https"
         with pytest.raises(UpstreamUnreachable, match="cannot read ca_file /nowhere.pem"):
             await fetch(client, server.url(), ca_file="/nowhere.pem")
+
+
+async def test_a_ca_file_that_is_replaced_holds_from_the_next_connection_on(client: Client, tmp_path: Path) -> None:
+    ca_file = tmp_path / "live.pem"
+    old, new = Authority(_made(tmp_path / "old")), Authority(_made(tmp_path / "new"))
+    ca_file.write_bytes(Path(old.ca_file).read_bytes())
+    async with (
+        upstream(ok(b"old", "connection: close"), tls=old.context("127.0.0.1")) as before,
+        upstream(ok(b"new", "connection: close"), tls=new.context("127.0.0.1")) as after,
+    ):
+        assert await fetch(client, before.url(), ca_file=str(ca_file)) == b"old"
+        with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
+            await fetch(client, after.url(), ca_file=str(ca_file))
+        ca_file.write_bytes(Path(new.ca_file).read_bytes())
+        assert await fetch(client, after.url(), ca_file=str(ca_file)) == b"new"
+        with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
+            await fetch(client, before.url(), ca_file=str(ca_file))
+
+
+@pytest.mark.parametrize("spoil", [lambda file: file.write_text("half of a cert"), Path.unlink])
+async def test_a_ca_file_that_is_spoilt_while_running_leaves_what_it_held_in_use(
+    client: Client, authority: Authority, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
+) -> None:
+    written = Path(authority.ca_file).read_bytes()
+    async with upstream(ok(b"a", "connection: close"), tls=authority.context("127.0.0.1")) as server:
+        assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a"
+        spoil(Path(authority.ca_file))
+        for _ in range(3):
+            assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a"
+        assert caplog.text.count(f"cannot read ca_file {authority.ca_file}") == 1
+        Path(authority.ca_file).write_bytes(written)
+        assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_no_other(

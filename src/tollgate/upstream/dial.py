@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import logging
 import os
 import socket
 import ssl
@@ -20,6 +21,8 @@ from tollgate import descriptors
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
+
+log = logging.getLogger("tollgate.upstream")
 
 Address = tuple[socket.AddressFamily, str, int]
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
@@ -235,12 +238,45 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
 
 
 async def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """The context for these settings, made once: loading the system's certificates takes tens of milliseconds."""
+    """The context for these settings, kept until `ca_file` changes: loading the system's certificates takes tens of
+    milliseconds."""
     return await asyncio.to_thread(_tls_context, verify, ca_file)
 
 
-@functools.cache
+_Stamp = tuple[int, int, int]
+_contexts: dict[tuple[bool, str | None], tuple[_Stamp | None, ssl.SSLContext]] = {}
+
+
 def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    stamp = _stamp(ca_file)
+    kept = _contexts.get((verify, ca_file))
+    if kept is not None and kept[0] == stamp:
+        return kept[1]
+    try:
+        context = _new_context(verify, ca_file)
+    except OutOfSockets:
+        raise
+    except UpstreamUnreachable as error:
+        if kept is None:
+            raise
+        log.warning("%s; what it held before stays in use", error.message)
+        context = kept[1]
+    _contexts[verify, ca_file] = stamp, context
+    return context
+
+
+def _stamp(ca_file: str | None) -> _Stamp | None:
+    """What tells that the file is another one; None where there is none."""
+    if ca_file is None:
+        return None
+    try:
+        found = os.stat(ca_file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _new_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
     if not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
