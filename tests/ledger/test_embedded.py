@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     assert len(tries) == 3
     await ledger.settle()
     assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
+
+
+async def test_a_store_in_a_folder_whose_name_is_not_utf_8_is_refused_in_words(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    with pytest.raises(TollgateError, match=r"caf\\udce9/var/tollgate.duckdb': .* its path is not UTF-8"):
+        await new_ledger(folder).open()
 
 
 async def test_a_store_that_is_moved_away_is_told_and_gone_on_with_when_it_is_back(

@@ -225,6 +225,11 @@ async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> N
     assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
 
 
+async def test_a_proxy_that_is_away_is_named_as_the_proxy(client: Client) -> None:
+    with pytest.raises(UpstreamUnreachable, match="cannot connect to proxy 127.0.0.1:1: Connection refused"):
+        await fetch(client, "https://far.example/", proxy="http://u:canary@127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("reply", "wanted"),
     [

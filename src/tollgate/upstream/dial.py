@@ -119,8 +119,11 @@ async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve
 
 
 async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve) -> Connection:
-    near = (origin.proxy.host, origin.proxy.port) if origin.proxy else (origin.host, origin.port)
-    sock = await _race(f"{near[0]}:{near[1]}", await resolver(*near))
+    if origin.proxy is not None:
+        host, port, kind = origin.proxy.host, origin.proxy.port, "proxy "
+    else:
+        host, port, kind = origin.host, origin.port, ""
+    sock = await _race(f"{kind}{host}:{port}", await resolver(host, port))
     try:
         if origin.proxy is not None and origin.secure:
             await _tunnel(sock, origin, origin.proxy)
