@@ -84,6 +84,8 @@ def test_a_text_is_refused_with_a_place(text, problems):
         ('a: "x\nc: "y"\n', "2:5", "a quotation mark is not closed"),
         ("a: [1, 2\nb: 3\n", "2:2", "a bracket before it is not closed"),
         ("a: [*-mini, @b]\n", "1:5", "put quotes around a value that begins with such a character"),
+        ("a: [{set: {$.b[*].c: 1}}]\n", "1:17", "a `*` or `&` begins an alias or anchor here"),
+        ("a:\n  b/c\nd: 1\ne\nf: 1\n", "5:1", "the line before has no `:`"),
         ('a: "\\d+"\n', "1:", "between double quotes a backslash is written twice"),
     ],
 )

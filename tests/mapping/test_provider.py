@@ -272,6 +272,7 @@ MISTAKES = {
         "`$answer_headers` has no `X-Why`: headers are read by their lower-case names ($answer_headers['x-why'])",
     ),
     "an error rule's expression": ("errors: {rules: [{verdict: next, when: $.a = 1}]}", "the expression"),
+    "a variable of the environment": ("query: {a: $env.ACME_KEY}", "unknown name `$env` (did you mean `$secret`?"),
     "a usage template": ("usage: {read: $x.a}", "unknown name `$x`"),
     "a function": ("define: {f(x): 1}", "`f(x)` is no function header"),
     "a caller's secret in a template": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tollgate.config.load import Document, Map, Node, Problem, Scalar, find
@@ -78,7 +78,7 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
     problems = [
         _not_spoken(provider, ["models", model.id, "protocols"], name)
         for name in model.protocols
-        if name not in provider.endpoints
+        if name not in provider.endpoints and name not in _written(provider)
     ]
     document = provider.document
     if model.type == "image":
@@ -111,6 +111,13 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
             else "embedding models are served by the endpoint `embeddings`, or one whose name ends in `-embeddings`",
         )
     ]
+
+
+def _written(provider: Provider) -> Iterable[str]:
+    """What stands under `speaks`: one with a mistake of its own is no endpoint, and is told of already."""
+    root = provider.document.root
+    speaks = root.get("speaks") if isinstance(root, Map) else None
+    return speaks.entries if isinstance(speaks, Map) else [speaks.text] if isinstance(speaks, Scalar) else []
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:

@@ -145,8 +145,12 @@ def price() -> Schema:
                             "UTC, exclusive; may be past midnight.", pattern=_TIME, wanted='a time like "16:30"'
                         ),
                         "days": {
-                            "type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 7}, "minItems": 1,
-                            "uniqueItems": True, "description": "ISO weekdays, 1 is Monday.",
+                            "type": "array", "minItems": 1, "uniqueItems": True,
+                            "items": {
+                                "type": "integer", "minimum": 1, "maximum": 7,
+                                "wanted": "a day of the week, from 1 (Monday) to 7 (Sunday)",
+                            },
+                            "description": "ISO weekdays, 1 is Monday.",
                         },
                         "prices": {"$ref": "#/$defs/prices"},
                     },

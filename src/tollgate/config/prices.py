@@ -72,7 +72,7 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
             Fields(row).integers("days", default_of(PriceWindow, "days")),
         )
         for i, row in _rows(block.list("windows"))
-        if (prices_node := Fields(row).map("prices"))
+        if (prices_node := Fields(row).map("prices")) and Fields(row).text("start") and Fields(row).text("end")
     )
     multipliers = {name: value for name, factor in block.nodes("multipliers").items()
                    if (value := read_decimal(document, factor, f"{path}.multipliers.{name}", problems)) is not None}

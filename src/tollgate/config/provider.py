@@ -83,9 +83,11 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
 def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     speaks = top.get("speaks")
     base = top.get("url")
-    if base is not None:
-        _check_address(reading, base, "url")
+    if base is not None and not _check_address(reading, base, "url"):
+        base = Scalar(None, "", False, base.mark)  # said once, and not again for each path behind it
     if isinstance(speaks, Scalar):
+        if base is not None and not _is_written(base):
+            return {}
         if base is None:
             reading.say(
                 speaks,
@@ -119,7 +121,7 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
     elif tail is not None:
         url = _joined(reading, base, tail, f"{path}.path")
     else:
-        url = base
+        url = base if _is_written(base) else None
         if base is None:
             reading.say(node, "found neither `url` nor `path`, wanted one of them", path)
     if url is None:
@@ -205,6 +207,11 @@ def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node 
     text = _as_text(base.value.rstrip("/")) + _as_text(tail.value)
     mark = base.mark if "{{" in base.value and "{{" not in tail.value else tail.mark
     return Scalar(text, text, True, mark)
+
+
+def _is_written(base: Node | None) -> bool:
+    """Whether there is an address, right as far as can be seen."""
+    return base is not None and not (isinstance(base, Scalar) and base.value is None)
 
 
 def _as_text(value: str) -> str:

@@ -73,6 +73,10 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
         return "a bracket before it is not closed, or a value with , [ ] { } wants quotes"
     if "cannot start any token" in what or "undefined alias" in what:
         return "put quotes around a value that begins with such a character"
+    if "alphabetic or numeric character" in what:
+        return "a `*` or `&` begins an alias or anchor here: put quotes around the key or value"
+    if "could not find expected ':'" in what:
+        return "the line before has no `:`"
     if "unknown escape character" in what:
         return "between double quotes a backslash is written twice; between single ones it is itself"
     return ""

@@ -251,6 +251,8 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
         hint = "a literal that starts with a dollar is written `$$`"
     else:
         hint = suggest(name, (known for known in site.scope.names if known), "${}")
+        if not hint and name in ("env", "environ") and "secret" in site.scope.names:
+            hint = "did you mean `$secret`? It is the environment variable of that name, or a file"
         if not hint and name in ("old", "parent"):
             hint = "an edit reads it in the values of `set` only"
         if not hint and name in ("vars", "secret"):
