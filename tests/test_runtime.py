@@ -258,3 +258,11 @@ def test_a_plugin_that_is_none_is_told(files, text, said):
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins:\n  - {text}\n")
     with pytest.raises(ConfigErrors, match=rf"gateway\.yaml:5:5: plugins: plugin `{text}` {said}"):
         files.build()
+
+
+def test_a_plugin_that_ends_the_process_as_it_is_imported_is_told_and_ends_nothing(files, tmp_path, monkeypatch):
+    (tmp_path / "acme_script.py").write_text("def shout(value):\n    return value.upper()\n\nraise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_script]\n")
+    with pytest.raises(ConfigErrors, match="plugin `acme_script` cannot be imported: SystemExit: 3"):
+        files.build()

@@ -29,7 +29,7 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
         name, mark = plugin.module, plugin.mark
         try:
             module = importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script that ends with its work would end the gateway
             problems.append(
                 Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins")
             )
