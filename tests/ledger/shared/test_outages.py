@@ -68,6 +68,25 @@ async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, eye: asy
     assert (await alice.ledger.sums("alice")).held == 0
 
 
+async def test_a_database_that_is_read_only_for_a_while_is_refused_in_words_and_gone_on_with(
+    alice: Alice, eye: asyncpg.Connection, store: Callable[[str], Store]
+) -> None:
+    """As a replica is, after the address came to name it."""
+    name = await eye.fetchval("SELECT current_database()")
+    await eye.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await cut(eye, "a")
+    with pytest.raises(Unavailable, match="read-only transaction"):
+        await ledger_of(store("b"), Credits(), serving=False).open()  # as commands do
+    with pytest.raises(Unavailable):
+        await alice.ledger.record(row("req_1", key_id=alice.key.id, cost="0.5"))
+        await alice.ledger.settle()
+    assert not alice.ledger.ready
+    await eye.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    await ready(alice.ledger)
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).spent == Decimal("0.5")
+
+
 async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_kept(
         alice: Alice, postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
     hold = await alice.ledger.hold(alice.key, Decimal(1))

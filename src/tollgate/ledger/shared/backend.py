@@ -11,7 +11,7 @@ from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.shared.change_listener import ChangeListener
-from tollgate.ledger.shared.connections import Connections, connect
+from tollgate.ledger.shared.connections import Connections, connect, driver_errors
 from tollgate.ledger.shared.records import Records
 from tollgate.ledger.shared.rounds import Balances, Rounds
 from tollgate.ledger.shared.sessions import SharedSessions
@@ -57,7 +57,8 @@ class SharedBackend:
     async def _look_in(self) -> None:
         connection = await connect(self._settings.url, self._name)
         try:
-            await migrate(connection)
+            with driver_errors():
+                await migrate(connection)
         finally:
             connection.terminate()
         await self._read_all()
