@@ -16,7 +16,7 @@ FLOORS = {
        "memory nesting passwords room wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
-    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache",
+    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache thoughts",
     4: "services reports completions embeddings images accounts reload discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http __main__",
 }

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tollgate.room import Place, Room
+from tollgate.thoughts import Thoughts
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -109,6 +110,7 @@ class Services:
     minted: Minted
     room: Room = field(default_factory=lambda: Room(1 << 62))
     """For the bodies of the requests that run."""
+    thoughts: Thoughts = field(default_factory=Thoughts)
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False

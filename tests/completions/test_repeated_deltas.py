@@ -20,6 +20,7 @@ from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
 from tollgate.sse import Decoder
+from tollgate.thoughts import Thoughts
 
 together: list[int] = []
 """How many events were taken together, each time."""
@@ -48,9 +49,10 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         services=SimpleNamespace(
             runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)),
             metrics=SimpleNamespace(unmatched=lambda *_: None),
+            thoughts=Thoughts(),
         ),
         context=Context(run_id="r1", now=5),
-        inbound=SimpleNamespace(dialect=target),
+        inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         reported_usage=lambda: stage.usage() or {},
         has_other_route=lambda: False,
     )
@@ -64,6 +66,8 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         mapping=source,
         model_facts={},
         can={},
+        minter="",
+        model=SimpleNamespace(upstream="m"),
         protocol="x",
         provider="p",
         errors=SimpleNamespace(

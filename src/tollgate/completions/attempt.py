@@ -12,6 +12,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import request_with_bytes
+from tollgate.completions.kept_thoughts import with_thoughts
 from tollgate.completions.minters import unreadable
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
 from tollgate.completions.off_loop import is_large, run_off_loop
@@ -25,7 +26,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub
+from tollgate.mapping import Context, Mapping, MappingFailure, Refused, request_to_hub
 from tollgate.nesting import too_many
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
@@ -136,9 +137,9 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     source = runtime.mappings[exchange.inbound.dialect]
     long = exchange.is_long()
     hub = (
-        await run_off_loop(request_to_hub, source, exchange.body, context)
+        await run_off_loop(_hub_of, exchange, offer, source, context)
         if long
-        else request_to_hub(source, exchange.body, context)
+        else _hub_of(exchange, offer, source, context)
     )
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
@@ -167,6 +168,10 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         raise BadRequest(
             f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
         ) from None
+
+
+def _hub_of(exchange: Exchange, offer: Offer, source: Mapping, context: Context) -> dict[str, Any]:
+    return with_thoughts(exchange, offer, request_to_hub(source, exchange.body, context))
 
 
 def _asks_stream(exchange: Exchange, offer: Offer) -> bool:

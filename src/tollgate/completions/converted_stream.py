@@ -8,6 +8,7 @@ import orjson
 
 from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
@@ -136,11 +137,13 @@ class ConvertedStream:
 
     def tail(self, *, estimated: bool) -> bytes:
         """The finishing events, with the usage that was recorded."""
+        keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.usage = self._exchange.reported_usage()
         return encode_events(self._converter.finish())
 
     def whole(self) -> dict[str, Any]:
         """All of the answer as a hub response, once it has ended."""
+        keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.finish()
         return self._converter.hub
 

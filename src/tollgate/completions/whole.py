@@ -29,6 +29,7 @@ from tollgate.completions.estimate import (
     texts_of_parts,
 )
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.minters import encrypted_in, remember_minter
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
@@ -82,6 +83,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
             out = without_secrets(out, offer)
     else:
         write = _events if exchange.stream else _converted_bytes
+        keep_thoughts(exchange, offer, hub.get("parts") or ())
         hub = {**hub, "usage": exchange.reported_usage()}
         out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):

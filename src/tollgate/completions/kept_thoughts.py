@@ -1,0 +1,29 @@
+"""What a route's answer thought before it called tools: kept when it is answered, put back into the request that
+brings the tools' results (`tollgate.thoughts` says why)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
+    from tollgate.routing import Offer
+    from tollgate.thoughts import Maker
+
+
+def keep_thoughts(exchange: Exchange, offer: Offer, parts: Sequence[dict[str, Any]]) -> None:
+    """Remember what stands signed in the hub `parts` of a converted answer."""
+    if not parts:
+        return
+    exchange.services.thoughts.keep(exchange.inbound.key.account_id, _maker(offer), parts)
+
+
+def with_thoughts(exchange: Exchange, offer: Offer, hub: dict[str, Any]) -> dict[str, Any]:
+    """The hub request with the thoughts that this route's model had and the client did not send back."""
+    turns = exchange.services.thoughts.restored(exchange.inbound.key.account_id, _maker(offer), hub)
+    return hub if turns is None else {**hub, "turns": turns}
+
+
+def _maker(offer: Offer) -> Maker:
+    return offer.mapping.name, offer.minter, offer.model.upstream

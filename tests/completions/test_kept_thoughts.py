@@ -1,0 +1,144 @@
+"""A chat client that keeps no thoughts, as most do, goes on thinking through its tools' results."""
+
+import json
+
+import pytest
+
+from support.inprocess import inprocess, replying
+from tollgate.mapping.seal import seal
+
+PROVIDER = """
+provider: acme
+speaks: {messages: /messages}
+url: app://acme
+models:
+  acme/one: {upstream: one, context: 9000, max_output: 4000, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
+  acme/two: {upstream: two, context: 9000, max_output: 4000, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
+"""  # noqa: E501
+CONTENT = [
+    {"type": "thinking", "thinking": "I need the weather.", "signature": "SIG"},
+    {"type": "text", "text": "Let me look."},
+    {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo", "days": 2}},
+]
+MESSAGE = {
+    "id": "m", "type": "message", "role": "assistant", "model": "one", "content": CONTENT, "stop_reason": "tool_use",
+    "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+}
+EVENTS = [
+    {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "I need the weather."}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "SIG"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Let me look."}},
+    {"type": "content_block_stop", "index": 1},
+    {"type": "content_block_start", "index": 2, "content_block": {**CONTENT[2], "input": {}}},
+    {
+        "type": "content_block_delta", "index": 2,
+        "delta": {"type": "input_json_delta", "partial_json": '{"city": "Oslo", "days": 2}'},
+    },
+    {"type": "content_block_stop", "index": 2},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+]
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+USER = {"role": "user", "content": "?"}
+ASK = {"model": "acme/one", "reasoning_effort": "medium", "tools": [TOOL], "messages": [USER]}
+BARE = {
+    "role": "assistant", "content": "Let me look.", "tool_calls": [{
+        "id": "toolu_1", "type": "function",
+        "function": {"name": "weather", "arguments": '{"days":2,"city":"Oslo"}'},
+    }],
+}
+RESULT = {"role": "tool", "tool_call_id": "toolu_1", "content": "rain"}
+
+
+def upstream(stream, seen):
+    if not stream:
+        return replying(body=json.dumps(MESSAGE).encode(), seen=seen)
+    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in EVENTS]
+    return replying(headers={"content-type": "text/event-stream"}, blocks=blocks, seen=seen)
+
+
+def sent_back(seen):
+    """What the upstream was sent last: the assistant's turn, and whether it is to think."""
+    body = json.loads(seen[-1][3])
+    return body["messages"][1]["content"], body.get("thinking")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_thoughts_that_a_chat_client_did_not_send_back_reach_the_model_that_had_them(tmp_path, stream):
+    seen = []
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(stream, seen)}) as here:
+        first = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert first.status_code == 200
+        again = {**ASK, "stream": stream, "messages": [USER, BARE, RESULT]}
+        second = await here.post("/v1/chat/completions", again, x_tollgate_strict="true")
+    assert second.status_code == 200 and "x-tollgate-dropped" not in second.headers
+    content, thinking = sent_back(seen)
+    assert content == CONTENT and thinking["type"] == "enabled"
+
+
+GEMINI = """
+provider: acme
+speaks: {gemini: /generate}
+url: app://acme
+models:
+  acme/one: {upstream: one, can: {signed_calls: true}, context: 9000, max_output: 4000, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
+"""  # noqa: E501
+CALL = {
+    "functionCall": {"id": "toolu_1", "name": "weather", "args": {"city": "Oslo", "days": 2}}, "thoughtSignature": "S",
+}
+CANDIDATE = {
+    "candidates": [{"content": {"role": "model", "parts": [{"text": "Let me look."}, CALL]}, "finishReason": "STOP"}],
+    "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+}
+
+
+async def test_the_signature_of_a_call_is_put_back_on_it(tmp_path):
+    seen = []
+    gemini = replying(body=json.dumps(CANDIDATE).encode(), seen=seen)
+    async with inprocess(tmp_path, providers={"acme": GEMINI}, apps={"acme": gemini}) as here:
+        first = await here.post("/v1/chat/completions", ASK)
+        [call] = first.json()["choices"][0]["message"]["tool_calls"]
+        bare = {**BARE, "tool_calls": [{**BARE["tool_calls"][0], "id": call["id"]}]}
+        result = {**RESULT, "tool_call_id": call["id"]}
+        await here.post("/v1/chat/completions", {**ASK, "messages": [USER, bare, result]})
+    parts = json.loads(seen[-1][3])["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in parts if "functionCall" in part] == ["S"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "acme/two"}, {"messages": [USER, {**BARE, "content": "Let me guess."}, RESULT]}],
+    ids=["another model", "another text"],
+)
+async def test_nobody_else_is_sent_them(tmp_path, change):
+    seen = []
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
+        await here.post("/v1/chat/completions", ASK)
+        again = {**ASK, "messages": [USER, BARE, RESULT], **change}
+        second = await here.post("/v1/chat/completions", again)
+    assert second.headers["x-tollgate-dropped"] == "thinking (not possible with an unsigned tool turn before)"
+    content, thinking = sent_back(seen)
+    assert [block["type"] for block in content] == ["text", "tool_use"] and thinking is None
+
+
+async def test_what_a_client_does_send_back_is_what_the_model_gets(tmp_path):
+    seen = []
+    own = {**BARE, "thinking_blocks": [{"type": "thinking", "thinking": "other", "signature": "OWN"}]}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
+        await here.post("/v1/chat/completions", ASK)
+        await here.post("/v1/chat/completions", {**ASK, "messages": [USER, own, RESULT]})
+    assert sent_back(seen)[0][0] == {"type": "thinking", "thinking": "other", "signature": "OWN"}
+
+
+async def test_a_foreign_thought_does_not_hide_them(tmp_path):
+    """What another provider sealed is no thought of this one's; it is named, as ever."""
+    seen = []
+    sealed = seal({"token": "ENC", "origin": "elsewhere", "id": "rs_1"})
+    own = {**BARE, "thinking_blocks": [{"type": "thinking", "thinking": "x", "signature": sealed}]}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
+        await here.post("/v1/chat/completions", ASK)
+        second = await here.post("/v1/chat/completions", {**ASK, "messages": [USER, own, RESULT]})
+    assert "thinking (not possible" in second.headers["x-tollgate-dropped"]
