@@ -213,6 +213,20 @@ async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_wha
         assert (row["outcome"], row["cost"]) == ("upstream_error", Decimal("0.02") if usage else 0)
 
 
+async def test_the_first_byte_is_that_of_the_answer_and_not_of_a_failure_before_it(tmp_path):
+    good = replying(body=GOOD)
+
+    async def late(*call):
+        await asyncio.sleep(0.05)
+        return await good(*call)
+
+    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
+                         apps={"first": replying(500, body=b"{}"), "second": late}, environ=SECRET) as here:
+        await here.post("/v1/chat/completions", ASK)
+        (row,) = await rows(here, tmp_path)
+    assert row["attempts"] == 2 and row["total_ms"] >= row["ttfb_ms"] >= 45
+
+
 async def test_a_stream_is_retried_until_its_first_event(tmp_path):
     async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
                          apps={"first": replying(blocks=streamed({"error": {"message": "busy"}}), headers=SSE),

@@ -92,6 +92,7 @@ async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
         False,
         stream,
     )
+    assert row["total_ms"] >= row["ttfb_ms"] >= 25  # three pauses lie before the answer
 
 
 async def test_what_is_there_at_once_is_not_asked_for(tmp_path):

@@ -323,6 +323,13 @@ def test_unknown_events_are_counted() -> None:
     assert converter.unmatched == {"novelty": 2} and converter.lost == ["stream event novelty"]
 
 
+@pytest.mark.parametrize(("label", "told"), [(True, {"true": 1}), (7, {"7": 1}), (None, {}), ({"a": 1}, {})])
+def test_an_event_is_named_by_what_no_label_can_be_too(label: object, told: dict[str, int]) -> None:
+    converter = StreamConverter(EXPLICIT, TOLD, Context())
+    converter.feed({"type": label})
+    assert converter.unmatched == told
+
+
 def test_a_tap_watches_and_never_raises() -> None:
     tap = Tap(PLAIN)
     for event in (

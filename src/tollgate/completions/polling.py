@@ -47,7 +47,9 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     began = time.perf_counter()
     try:
         async with asyncio.timeout(offer.timeouts.total):
-            return await _waited(exchange, offer, polling, first)
+            finished = await _waited(exchange, offer, polling, first)
+        exchange.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said that the work was taken
+        return finished
     except BaseException as error:
         if polling.cancel is not None:
             exchange.services.settlements.spawn(_cancel(exchange, offer, polling.cancel, first))

@@ -52,6 +52,7 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
     while waiting:
         offer = waiting.popleft()
         exchange.attempts += 1
+        exchange.first_byte_ms = None  # an attempt that failed is not what the client waited for
         began = exchange.inbound.elapsed_ms()
         try:
             answered = await once(offer)

@@ -290,9 +290,9 @@ class Run(Parts):
 
     def ignored(self, label: object) -> None:
         """An event no rule is for: counted, and named in the loss report."""
-        if label is None or type(label) is not str:
+        if label is None or isinstance(label, (list, dict)):
             return
-        name = clipped(label, 80)
+        name = clipped(text_of(label), 80)
         if name in self.unmatched or len(self.unmatched) < 50:
             if name not in self.unmatched:
                 self.context.lose(f"stream event {name}")
