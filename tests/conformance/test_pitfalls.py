@@ -668,14 +668,14 @@ async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_res
             seen[1]["message"],
         )
         assert failed["id"] == seen[0]["response"]["id"] != ""
-        published("Response", failed)
         complete_response(failed)
-        for event in seen:
-            published_event(event)
         async with sdks.client_of(here, "responses").responses.stream(
             model="sandbox/echo", input=ask["input"]
         ) as stream:
             assert [event.type async for event in stream] == ["response.created", "error", "response.failed"]
+    published("Response", failed)
+    for event in seen:
+        published_event(event)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 from typing import Any
 
 import anthropic.types as anthropic_types
 import openai.types.chat as chat_types
 import openai.types.responses as responses_types
+import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -262,11 +262,13 @@ def complete_response(body: dict[str, Any]) -> None:
 
 @functools.cache
 def published_document() -> Any:
-    """The published document; `nullable: true` is read as it is meant."""
+    """The published document; `nullable: true` is read as it is meant. Without it the test is skipped, and says so."""
     from referencing import Registry, Resource
     from referencing.jsonschema import DRAFT202012
 
-    document = nulls(json.loads(Path(OPENAPI).read_text()))
+    if not OPENAPI.exists():
+        pytest.skip("../shared/schemas is not beside this repository")
+    document = nulls(json.loads(OPENAPI.read_text()))
     return Registry().with_resource("urn:openai", Resource(document, DRAFT202012)).crawl()
 
 
