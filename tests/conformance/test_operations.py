@@ -110,7 +110,8 @@ def resident_kb(pid: int) -> int:
 
 
 async def test_22_memory_stays_flat_over_thousands_of_requests(running):
-    """Whole, streamed, converted, refused and failing ones, over kept connections."""
+    """Whole, streamed, converted, refused and failing ones, over kept connections. A machine that is busy with other
+    things warms up longer: what leaks grows in every round."""
     mix = [
         (CHAT, chat("hello", stream=False)),
         (CHAT, chat("hello")),
@@ -131,14 +132,21 @@ async def test_22_memory_stays_flat_over_thousands_of_requests(running):
     async def ask(count: int) -> None:
         await asyncio.gather(*(worker(count) for _ in range(8)))
 
+    async def grown(count: int) -> int:
+        before, best, ends = resident_kb(running.process.pid), 1 << 30, time.monotonic() + 10
+        await ask(count)
+        # storing and publishing (once a second here) take memory, and give it back
+        while best >= 8_000 and time.monotonic() < ends:
+            await asyncio.sleep(0.2)
+            best = min(best, resident_kb(running.process.pid) - before)
+        return best
+
     await ask(160)
-    await asyncio.sleep(2.5)  # storing and publishing (once a second here) take memory, and give it back
-    warm = resident_kb(running.process.pid)
-    await ask(240)
-    ends = time.monotonic() + 30
-    while (grown := resident_kb(running.process.pid) - warm) >= 8_000:
-        assert time.monotonic() < ends, f"{grown} kB more after another 1,920 requests"
-        await asyncio.sleep(0.2)
+    await asyncio.sleep(2.5)
+    rounds: list[int] = []
+    while not rounds or rounds[-1] >= 8_000:
+        assert len(rounds) < 4, f"{rounds} kB more after another 1,920 requests each"
+        rounds.append(await grown(240))
 
 
 async def test_a_connection_is_kept_however_often_it_is_used(running):
