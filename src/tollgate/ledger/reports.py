@@ -71,7 +71,7 @@ _KINDS = ", ".join(
         ("reasoning", "reasoning_tokens", _price("internal_reasoning", "completion")),
         ("searches", "searches", f"{_price('web_search')} * {_price('unit')}"),
         ("images", "images", f"{_price('image')} * {_price('unit')}"),
-        ("calls", "(cost > 0)::INTEGER", f"{_price('request')} * {_price('unit')}"),
+        ("calls", f"(cost > 0 AND {_price('request')} > 0)::INTEGER", f"{_price('request')} * {_price('unit')}"),
         ("other", "0", "0"),
     )
 )
@@ -83,7 +83,7 @@ shares AS (SELECT kind, amount, CASE WHEN whole > 0 THEN cost * due / whole
 SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 9) AS cost,
     round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
 FROM shares GROUP BY kind
-HAVING sum(cost) > 0 OR (sum(amount) > 0 AND kind <> 'calls') ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
+HAVING sum(cost) > 0 OR sum(amount) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
 """No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
 hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
 """
