@@ -111,6 +111,16 @@ objects on the way to a field, not the items of a list. What a `drop`, a `keep` 
 request is in the loss list, unless an edit before has put what it read there elsewhere.
 """
 
+_PLUGINS = """\
+What no filter does can be a function of your own: `plugins: [acme_filters]` in gateway.yaml names Python modules that
+the gateway's Python can import (installed beside it, or in a folder that `PYTHONPATH` names). Each public function of
+such a module is a filter of its name, with what stands in its brackets as further arguments: `{{ $.text |
+upside_down('!') }}` calls `upside_down(value, '!')`. Absent in gives absent out without a call, and `None` from it is
+absent. It sees nothing of the request but its value, and gives the same for the same: examples run twice. One that
+raises fails the conversion it was used in, and is named there. It runs on the path of every request: nothing in it may
+wait. A module is imported once, when a configuration first names it; for a newer version the gateway is started anew.
+"""
+
 _LOSS = """\
 What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub:
 ['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
@@ -226,6 +236,7 @@ def page() -> str:
         "Absent in gives absent out, and so does a value of a kind the filter does not work on.",
         _table(("Filter", "Gives", "Example"), filters), "## Tests",
         _table(("Test", "True for"), [(f"`is {entry.name}`", entry.about) for entry in TESTS.values()]),
+        "## Filters of your own: `plugins`", _PLUGINS,
         "## The engine's names",
         _table(("Name", "Is"), [(f"`${name}`", _cell(about)) for name, about in ABOUT.items()]),
         *(f"Fields of `${record.name}`: {', '.join(_code(record.fields or ()))}." for record in (RUN, PART)),
