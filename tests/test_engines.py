@@ -69,7 +69,7 @@ class Served:
 
 @pytest.fixture(params=["hypercorn", "uvicorn"])
 async def served(request, monkeypatch):
-    monkeypatch.setattr(f"tollgate.engines.{request.param}.KEEP_ALIVE_SECONDS", KEPT)
+    monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", KEPT)
     here = Served(request.param)
     await here.connect()
     yield here
@@ -142,8 +142,8 @@ def test_a_client_that_does_not_read_holds_the_end_up_no_longer_than_the_time_to
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
 def test_a_client_that_never_reads_does_not_keep_its_connection(name, monkeypatch, caplog):
-    monkeypatch.setattr(f"tollgate.engines.{name}.STUCK_SECONDS", 0.1)
-    monkeypatch.setattr(f"tollgate.engines.{name}.KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr("tollgate.engines.http1.STUCK_SECONDS", 0.1)
+    monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", 0.1)
 
     async def never_reading():
         here = Served(name)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from tollgate import cors, endpoints
 from tollgate.errors import InternalError, MethodNotAllowed, NotFound, ShuttingDown, TollgateError
-from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of, take_rest
-from tollgate.services import Reply, Services, new_request_id
+from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
+from tollgate.services import Services, new_request_id
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server
@@ -127,12 +127,12 @@ class App:
                     endpoints.Request(services, scope, headers, receive, responder, request_id, argument)
                 )
                 status = reply.status
-                await self._send(scope, receive, responder, reply)
+                await responder.send(reply)
             except TollgateError as error:  # also of a stream whose row cannot be written
                 services.metrics.refused[error.code] += 1
                 reply = endpoints.failure(dialect, error, request_id, responder)
                 status = reply.status
-                await self._send(scope, receive, responder, reply)
+                await responder.send(reply)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -145,23 +145,17 @@ class App:
             if responder.stopped:
                 reply = endpoints.failure(dialect, ShuttingDown(), request_id, responder)
                 status = reply.status
-                await self._send(scope, receive, responder, reply)
+                await responder.send(reply)
         except Exception:
             log.exception("request %s failed: %s %r", request_id, method, path)
             reply = endpoints.failure(dialect, InternalError(), request_id, responder)
             status = reply.status
-            await self._send(scope, receive, responder, reply)
+            await responder.send(reply)
         finally:
             responder.close()
             self._running.discard(responder)
             services.metrics.running -= 1
             services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
-
-    async def _send(self, scope: Scope, receive: Receive, responder: Responder, reply: Reply) -> None:
-        """Send a reply, after the rest of the request's body where nobody has read it."""
-        if responder.unread and not responder.started:
-            await take_rest(scope, receive, self.services.runtime.current.gateway.server.engine)
-        await responder.send(reply)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop are the server module's; the protocol is only answered."""

@@ -82,7 +82,6 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     require_json(request.headers)
     place = request.responder.place = services.room.place()
     body = await read_body(request.receive, request.headers, limit, place)
-    request.responder.unread = False
     body = await unpacked(body, request.headers, limit, place)
     request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")

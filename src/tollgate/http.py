@@ -7,7 +7,6 @@ the task that works for it; whatever must still be settled is settled by the pip
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -121,37 +120,9 @@ async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: P
 
 _SMALL_PACKED = 1024
 """May become a megabyte, in a millisecond; 32 MB would hold everybody else up for a tenth of a second."""
-
-
-async def take_rest(scope: Scope, receive: Receive, engine: str) -> None:
-    """Take a small rest of a request's body off the wire before a reply that does not need it, so that the connection
-    stays of use.
-
-    hypercorn closes it after such a reply on HTTP/1, and says so (`engines/http1.py`); uvicorn reads on.
-    """
-    if engine != "hypercorn" or not scope.get("http_version", "1.1").startswith("1") or not _has_body(scope):
-        return
-    size = 0
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_REST_SECONDS):
-            while size <= _REST_BYTES:
-                message = await receive()
-                if not message.get("more_body", False):
-                    return
-                size += len(message.get("body", b""))
-
-
-def _has_body(scope: Scope) -> bool:
-    """Whether a request has a body at all (RFC 9112, 6.3)."""
-    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-
-
 _COMMENT = b": keep-alive\n"
 """A comment line and no empty line behind it: OpenAI's Go client took that for an event until late in 2026, and what it
 lacks for broken JSON, which ended every stream that was silent once."""
-_REST_BYTES = 128 * 1024
-_REST_SECONDS = 0.1
-"""Most clients write head and body at once, or one right after the other."""
 
 
 def require_json(headers: Mapping[str, str]) -> None:
@@ -208,7 +179,6 @@ class Responder:
         "slot",
         "started",
         "stopped",
-        "unread",
     )
 
     def __init__(
@@ -236,8 +206,6 @@ class Responder:
         """What the request's body takes of the room for all of them."""
         self.slot: Slot | None = None
         """Its place among the requests that its key may run at once."""
-        self.unread = True
-        """The request's body has not been read to its end."""
         self.answer_begun = False
         """Something of the answer itself went out; keep-alive comments are none of it."""
 

@@ -1,28 +1,25 @@
-"""HTTP/1 as hypercorn's connections read and write it. h11, which hypercorn comes with, is the second opinion, on both
-sides.
+"""HTTP/1 on a client's connection: what is read, how an answer is framed, how a client that leaves or does not read is
+met.
 
 What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
 """
 
 import asyncio
+import gc
 import re
-from types import SimpleNamespace
+import weakref
 from typing import Any
 
 import h11
 import pytest
-from hypercorn.asyncio.task_group import TaskGroup
-from hypercorn.asyncio.worker_context import EventWrapper, WorkerContext
-from hypercorn.config import Config
-from hypercorn.events import Closed, RawData, Updated
-from hypercorn.protocol.h11 import H2ProtocolAssumedError
-from hypercorn.typing import ConnectionState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.http1 import (
+    GET,
     READ,
     REFUSED,
+    Client,
     Found,
     answers_of,
     check_as_h11,
@@ -32,80 +29,24 @@ from support.http1 import (
     requests,
     whole,
 )
-from tollgate.engines.http1 import Http1
+from tollgate.engines import http1
+from tollgate.http import DIRECT, Responder
+from tollgate.services import Reply
 
-ANSWER = b'{"said": "so"}'
 
+def answering(
+    *messages: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None, whole_answer: bool = True
+) -> Any:
+    """An application that sends these pieces of a body, the last as the end unless the answer is no `whole_answer`."""
 
-class Server:
-    """A connection without a socket: what the application was asked, and what was written and told in turn."""
-
-    def __init__(self, application: Any = None) -> None:
-        self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
-        self.written: list[bytes] = []
-        self.told: list[Any] = []
-        self.application = application or self.answer
-        self.context = WorkerContext(None)
-
-    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
-        body = await whole(receive)
-        if body is None:
-            return
-        self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(ANSWER)).encode())]}
-        )
-        await send({"type": "http.response.body", "body": ANSWER})
-
-    async def _wrapped(self, scope: Any, receive: Any, send: Any, *_: Any) -> None:
-        await self.application(scope, receive, send)
-
-    async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Server":
-        """Read these; then the client's end, unless it has not `left`."""
-        async with asyncio.timeout(5), TaskGroup(asyncio.get_running_loop()) as tasks:
-            around = SimpleNamespace(
-                app=self._wrapped,
-                config=Config(),
-                context=self.context,
-                task_group=tasks,
-                ssl=False,
-                client=("1.2.3.4", 5),
-                server=("1.2.3.4", 80),
-                state=ConnectionState({}),
-                send=self._tell,
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers or []})
+        for number, body in enumerate(messages, start=1):
+            await send(
+                {"type": "http.response.body", "body": body, "more_body": number < len(messages) or not whole_answer}
             )
-            self.http = Http1(around, self._write, EventWrapper())  # type: ignore[arg-type]
-            for piece in pieces:
-                await self.http.handle(RawData(piece))
-            await self._quiet()
-            if left:
-                await self.http.handle(Closed())
-        return self
 
-    async def _quiet(self) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)
-
-    async def _write(self, data: bytes) -> None:
-        assert not any(isinstance(event, Closed) for event in self.told), (
-            "nothing may be written to a closed connection"
-        )
-        self.written.append(data)
-
-    async def _tell(self, event: Any) -> None:
-        self.told.append(event)
-
-    @property
-    def said(self) -> bytes:
-        return b"".join(self.written)
-
-    @property
-    def closed(self) -> bool:
-        return any(isinstance(event, Closed) for event in self.told)
-
-    @property
-    def statuses(self) -> list[int]:
-        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]
+    return application
 
 
 # ---- what is read
@@ -114,311 +55,469 @@ class Server:
 @pytest.mark.parametrize(("sent", "seen"), READ.values(), ids=READ.keys())
 async def test_a_request_is_read(sent, seen):
     for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
-        server = await Server().exchange(pieces)
-        assert [(method, path, version, body) for method, path, version, _, body in server.asked] == [seen]
-        assert server.statuses == [200] and server.closed == (seen[2] == "1.0")
+        client = await Client().exchange(pieces)
+        assert [(method, path, version, body) for method, path, version, _, body in client.asked] == [seen]
+        assert client.statuses == [200] and client.transport.closed == (seen[2] == "1.0")
 
 
 async def test_header_names_are_lower_case_and_values_without_the_blanks_around_them():
-    server = await Server().exchange([b"GET / HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
-    assert server.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
+    client = await Client().exchange([b"GET /a%20b?c=%20 HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
+    assert client.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
+    assert (client.scopes[0]["raw_path"], client.scopes[0]["query_string"], client.scopes[0]["scheme"]) == (
+        b"/a%20b",
+        b"c=%20",
+        "http",
+    )
 
 
-@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(
+    "sent", [*REFUSED.values(), b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"], ids=[*REFUSED.keys(), "a tunnel"]
+)
 async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
-    server = await Server().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
-    assert server.statuses == [400] and server.asked == [] and server.closed
-    assert answers_of(server.said, ["GET"]) == [(400, b"what was sent cannot be read as an HTTP/1.1 request", False)]
-    assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", server.said)
+    client = await Client().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
+    assert client.statuses == [400] and client.asked == [] and client.transport.closed
+    assert answers_of(client.said, ["GET"]) == [(400, b"what was sent cannot be read as an HTTP/1.1 request", False)]
+    assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", client.said)
+
+
+async def test_a_coding_that_nobody_undoes_is_named():
+    client = await Client().exchange(
+        [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"]
+    )
+    assert client.statuses == [501] and b"the only transfer encoding read here is chunked" in client.said
 
 
 async def test_a_head_without_end_is_refused():
-    server = await Server().exchange([b"GET / HTTP/1.1\r\nHost: a\r\n", *[b"X: " + b"a" * 8000 + b"\r\n"] * 9])
-    assert server.statuses == [431] and server.closed
+    client = await Client().exchange([b"GET / HTTP/1.1\r\nHost: a\r\n", *[b"X: " + b"a" * 8000 + b"\r\n"] * 9])
+    assert client.statuses == [431] and client.transport.closed
 
 
 @pytest.mark.parametrize(
     "more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"]
 )
 async def test_what_stands_around_a_body_has_an_end_too(more):
-    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
-    assert server.statuses == [431] and server.asked == [] and server.closed
+    client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
+    assert client.statuses == [431] and client.asked == [] and client.transport.closed
 
 
-async def test_a_body_that_cannot_be_read_ends_the_request_it_belongs_to():
-    server = await Server().exchange(
-        [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", b"zz\r\n"]
-    )
-    assert server.statuses == [400] and server.asked == [] and server.closed
+async def test_what_cannot_be_read_is_told_after_the_answers_before_it():
+    go = asyncio.Event()
 
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await whole(receive)
+        await go.wait()
+        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
 
-async def test_a_refusal_waits_for_the_answers_before_it():
-    server = await Server().exchange(
-        [b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\nnonsense\r\n\r\n"]
-    )
-    assert (
-        server.statuses == [200, 200, 400] and [path for _, path, *_ in server.asked] == ["/1", "/2"] and server.closed
-    )
+    client = Client(application)
+    await client.exchange([GET + GET + b"nonsense\r\n\r\n"], left=False)
+    assert client.said == b""
+    go.set()
+    await client.exchange([])
+    assert answers_of(client.said, ["GET", "GET", "GET"])[:2] == [
+        (200, b"ok", True),
+        (200, b"ok", True),
+    ] and client.statuses == [200, 200, 400]
 
 
 async def test_nothing_is_read_behind_a_request_that_ends_the_connection():
     ending = b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     for pieces in ([ending + ending], [ending, ending], [ending, b"nonsense"]):
-        server = await Server().exchange(pieces)
-        assert (
-            server.statuses == [200]
-            and b"\r\nconnection: close\r\n" in server.said
-            and len(server.asked) == 1
-            and server.closed
-        )
+        client = await Client().exchange(pieces)
+        assert client.statuses == [200] and b"\r\nconnection: close\r\n" in client.said
+        assert len(client.asked) == 1 and client.transport.closed
 
 
-async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word():
-    with pytest.raises(ExceptionGroup) as raised:
-        await Server().exchange([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"])
-    assumed = raised.value.exceptions[0]
-    assert isinstance(assumed, H2ProtocolAssumedError) and assumed.data == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"
+async def test_as_many_requests_to_upgrade_as_one_read_holds_are_ignored():
+    upgrade = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\nContent-Length: 2\r\n\r\nxy"
+    client = await Client().exchange([upgrade * 700], left=False)
+    async with asyncio.timeout(30):
+        while len(client.statuses) < 700:
+            await asyncio.sleep(0)
+    assert client.statuses == [200] * 700 and {body for *_, body in client.asked} == {b"xy"}
 
 
-@pytest.mark.parametrize("at", range(1, 24))
-async def test_it_may_say_so_in_parts(at):
-    said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest"
-    with pytest.raises(ExceptionGroup) as raised:
-        await Server().exchange([said[:at], said[at:]])
-    assert said.startswith(raised.value.exceptions[0].data) and len(raised.value.exceptions[0].data) >= 18
-
-
-async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
-    assert (await Server().exchange([b"P"])).told == []
+async def test_a_body_that_cannot_be_read_ends_its_request_though_it_waits_for_its_turn():
+    client = Client()
+    broken = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+    await client.exchange([GET + GET + broken])
     assert (
-        await Server().exchange([b"P", b"OST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", b"x"])
-    ).statuses == [200]
+        [method for method, *_ in client.asked] == ["GET", "GET"]
+        and client.statuses == [200, 200, 400]
+        and client.transport.closed
+    )
 
 
-def test_as_many_requests_to_upgrade_as_one_read_holds_are_ignored():
-    http = Http1(None, None, None)  # type: ignore[arg-type]
-    http._read(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\nContent-Length: 2\r\n\r\nxy" * 700)
-    assert [item for item in http._arrived if type(item) is bytes] == [b"xy"] * 700 and len(http._arrived) == 3 * 700
+async def test_a_large_body_waits_until_the_application_takes_it():
+    take = asyncio.Event()
+    seen = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await take.wait()
+        seen.append(len(await whole(receive) or b""))
+        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+
+    client = Client(application)
+    await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n", bytes(90000)], left=False)
+    assert client.transport.paused
+    take.set()
+    await client.exchange([], left=False)
+    assert not client.transport.paused and seen == []
+    await client.exchange([bytes(10000)])
+    assert seen == [100000] and client.statuses == [200]
+
+
+async def test_many_requests_behind_one_another_are_not_read_without_end():
+    go = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+
+    client = await Client(application).exchange([GET] * 10, left=False)
+    assert client.transport.paused
+    go.set()
+    await client.exchange([], left=False)
+    assert not client.transport.paused and client.statuses == [200] * 10
+
+
+async def test_who_waits_to_be_told_is_told_when_the_body_is_wanted():
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+    client = await Client().exchange([head], left=False)
+    assert client.said == b"HTTP/1.1 100 Continue\r\n\r\n"
+    await client.exchange([b"a"])
+    assert client.statuses == [100, 200] and client.asked[0][4] == b"a"
+    refused = await Client(answering(b"", status=401, headers=[(b"content-length", b"0")])).exchange([head])
+    assert refused.statuses == [401]
+
+
+# ---- how it is answered
 
 
 @pytest.mark.parametrize(
-    "coding", [b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"]
-)
-async def test_a_coding_nobody_undoes_is_not_implemented(coding):
-    server = await Server().exchange([b"POST / HTTP/1.1\r\nHost: a\r\n" + coding + b"\r\n\r\n0\r\n\r\n"])
-    assert server.statuses == [501] and server.asked == [] and server.closed
-
-
-async def test_a_client_that_waits_for_a_word_before_its_body_is_told_to_go_on():
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
-    server = await Server().exchange([head, b"x"])
-    assert server.statuses == [100, 200] and server.asked[0][4] == b"x"
-    assert (await Server().exchange([head + b"x"])).statuses == [200], "it did not wait"
-
-
-async def test_a_client_that_leaves_is_told_to_the_application():
-    left = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        while (message := await receive())["type"] == "http.request":
-            pass
-        left.append(message["type"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    assert (
-        await Server(application).exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc"])
-    ).said == b""
-    assert left == ["http.disconnect"]
-
-
-# ---- what is written
-
-
-def answering(*messages: dict, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> Any:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": status, "headers": headers or []})
-        for message in messages:
-            await send({"type": "http.response.body", **message})
-
-    return application
-
-
-GET, HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"
-PIECES = ({"body": b"ab", "more_body": True}, {"body": b"", "more_body": True}, {"body": b"c"})
-
-
-@pytest.mark.parametrize(
-    ("sent", "application", "answer"),
+    ("status", "headers", "body", "request_", "written", "closed"),
     [
-        (GET, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"abc", True)),
-        (GET, answering(*PIECES), (200, b"abc", True)),
-        (GET, answering({"body": b""}, status=204), (204, b"", True)),
-        (GET, answering({"body": b""}, status=304, headers=[(b"content-length", b"3")]), (304, b"", True)),
-        (HEAD, answering({"body": b"abc"}, headers=[(b"content-length", b"3")]), (200, b"", True)),
-        (HEAD, answering({"body": b"abc"}), (200, b"", True)),
+        (200, [(b"content-length", b"2")], b"ok", GET, b"200 OK\r\ncontent-length: 2\r\n\r\nok", False),
         (
+            200,
+            [(b"a", b"b")],
+            b"ok",
             GET,
-            answering({"body": b"abc"}, headers=[(b"content-length", b"3"), (b"connection", b"close")]),
-            (200, b"abc", False),
+            b"200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            False,
         ),
-        (GET, answering({"body": b"abc"}, status=599), (599, b"abc", True)),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\n\r\n",
+            False,
+        ),
+        (304, [(b"etag", b"x")], b"", GET, b"304 Not Modified\r\netag: x\r\n\r\n", False),
+        (204, [], b"", GET, b"204 No Content\r\n\r\n", False),
+        (529, [(b"content-length", b"0")], b"", GET, b"529 \r\ncontent-length: 0\r\n\r\n", False),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+            True,
+        ),
+        (
+            200,
+            [(b"content-length", b"2"), (b"connection", b"Close")],
+            b"ok",
+            GET,
+            b"200 OK\r\ncontent-length: 2\r\nconnection: Close\r\n\r\nok",
+            True,
+        ),
+        (
+            200,
+            [(b"content-length", b"2")],
+            b"ok",
+            b"GET / HTTP/1.0\r\n\r\n",
+            b"200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+            True,
+        ),
+        (200, [], b"ok", b"GET / HTTP/1.0\r\n\r\n", b"200 OK\r\nconnection: close\r\n\r\nok", True),
     ],
     ids=[
         "of known length",
-        "in pieces",
-        "no content",
-        "not modified",
+        "in chunks",
         "HEAD",
-        "HEAD of pieces",
-        "closing",
+        "304",
+        "204",
         "a status without a name",
+        "a client that wants the end",
+        "an answer that is the last",
+        "HTTP/1.0",
+        "of unknown length to HTTP/1.0",
     ],
 )
-async def test_an_answer_is_framed_as_its_readers_expect(sent, application, answer):
-    server = await Server(application).exchange([sent, sent])
-    times = 2 if answer[2] else 1
-    assert answers_of(server.said, [sent.split()[0].decode()] * times) == [answer] * times
-    assert server.closed is not answer[2]
-    assert (
-        len(re.findall(rb"\r\ndate: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n", server.said))
-        == times
-    )
+async def test_an_answer_is_framed_as_its_head_says(status, headers, body, request_, written, closed):
+    def direct(scope: Any, receive: Any, send: Any) -> Any:
+        return scope["extensions"][DIRECT].answer(status, headers, body)
+
+    for application in (answering(body, status=status, headers=headers), direct):
+        client = await Client(application).exchange([request_], left=False)
+        assert (client.said, client.transport.closed) == (b"HTTP/1.1 " + written, closed)
+        assert len(client.transport.written) == 1  # head and body leave together
+        client.connection.connection_lost(None)
 
 
-async def test_an_old_client_hears_the_end_of_a_stream_as_the_end_of_the_connection():
-    server = await Server(answering(*PIECES)).exchange([b"GET / HTTP/1.0\r\n\r\n"])
-    head, _, body = server.said.partition(b"\r\n\r\n")
-    assert body == b"abc" and b"transfer-encoding" not in head and b"connection: close" in head and server.closed
+@pytest.mark.parametrize("header", [(b"a", b"b\r\nset-cookie: c"), (b"a\nb", b"c"), (b"a", b"b\n")])
+async def test_a_line_break_in_a_header_is_refused(header, caplog):
+    client = await Client(answering(b"ok", headers=[header])).exchange([GET])
+    assert client.statuses == [500] and b"cookie" not in client.said
+    assert "a header of an answer holds a line break" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("messages", "length"),
-    [
-        (({"body": b"ab"},), b"3"),
-        (({"body": b"ab", "more_body": True},), b"3"),
-        (({"body": b"abcd"},), b"3"),
-        (({"body": b"a", "more_body": True},), None),
-    ],
-    ids=["too short", "broken off", "too long", "a stream broken off"],
+    ("messages", "length"), [((b"ok", b"o"), b"2"), ((b"o", b"k"), b"3")], ids=["too long", "too short"]
 )
 async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
-    server = await Server(answering(*messages, headers=[(b"content-length", length)] if length else [])).exchange([GET])
-    assert server.closed and server.statuses == [200]
+    client = await Client(answering(*messages, headers=[(b"content-length", length)])).exchange([GET, GET])
+    assert client.transport.closed and client.statuses == [200]
+    assert "than its head says" in caplog.text
+
+
+async def test_an_answer_that_is_not_begun_is_a_500_and_one_that_is_not_completed_ends_the_connection(caplog):
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        raise OSError("out of order")
+
+    for application in (silent, failing):
+        client = await Client(application).exchange([GET])
+        assert answers_of(client.said, ["GET"]) == [(500, b"Internal Server Error", False)] and client.transport.closed
+        [request_id] = set(re.findall(rb"request-id: (\S+)", client.said))
+        assert f"request {request_id.decode()}" in caplog.text
+        assert client.host.tasks == set()
+    client = await Client(answering(b"half", whole_answer=False)).exchange([GET])
+    assert client.transport.closed
     with pytest.raises(h11.RemoteProtocolError):
-        answers_of(server.said, ["GET"])
+        answers_of(client.said, ["GET"])
+    assert "out of order" in caplog.text and caplog.text.count("was not completed") == 2
 
 
-async def test_an_application_that_fails_before_its_answer_is_a_500():
+async def test_messages_out_of_their_order_are_refused():
+    refused = []
+
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        raise RuntimeError
+        for kind in (
+            "http.response.body",
+            "http.response.start",
+            "http.response.start",
+            "http.response.body",
+            "http.response.body",
+        ):
+            try:
+                await send({"type": kind, "status": 200, "headers": [(b"content-length", b"0")], "body": b""})
+            except RuntimeError as error:
+                refused.append(str(error))
 
-    server = await Server(application).exchange([GET])
-    assert answers_of(server.said, ["GET"]) == [(500, b"", False)] and server.closed
+    client = await Client(application).exchange([GET])
+    assert client.statuses == [200]
+    assert refused == [
+        "http.response.body was sent where http.response.start can be",
+        "http.response.start was sent where http.response.body can be",
+        "http.response.body was sent where nothing can be",
+    ]
 
 
-async def test_no_header_can_hold_another():
-    server = await Server(answering({"body": b""}, headers=[(b"x", b"a\r\nset-cookie: b")])).exchange([GET])
-    assert b"set-cookie" not in server.said and server.closed
+async def test_an_answer_before_the_body_leaves_the_connection_of_use():
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc", b"defghi" + GET])
+    assert client.statuses == [401, 401] and not client.transport.closed
 
 
 @pytest.mark.parametrize(
-    ("begin", "rest"),
-    [
-        (b"Content-Length: 6\r\n\r\nabc", [b"d", b"ef"]),
-        (b"Content-Length: 6\r\n\r\nabc", [b"def" + GET]),
-        (b"Transfer-Encoding: chunked\r\n\r\n6\r\nabc", [b"def\r\n", b"0\r\n\r\n"]),
-        (b"Transfer-Encoding: chunked\r\n\r\n6\r\nabc", [b"def\r\nnonsense"]),
-    ],
-    ids=["in pieces", "with a request behind it", "chunked", "nonsense"],
+    "rest", [[b"d", b"ef"], [b"def" + GET]], ids=["in pieces", "with a request behind it"]
 )
-async def test_an_unread_body_is_read_to_its_end_before_its_connection_ends(begin, rest):
+async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_before(rest):
     """Most clients write on while the answer is on its way: closing at once is all that they would hear of."""
-    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
-    server = await Server(early).exchange([b"POST / HTTP/1.1\r\nHost: a\r\n" + begin], left=False)
-    assert server.statuses == [401] and b"\r\nconnection: close\r\n" in server.said
-    assert [event.idle for event in server.told] == [False, True]
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 6\r\n\r\n"
+    await client.exchange([head + b"abc"], left=False)
     for piece in rest:
-        assert not server.closed
-        await server.http.handle(RawData(piece))
-    assert server.closed and server.statuses == [401]
+        assert client.statuses == [401] and not client.transport.closed
+        await client.exchange([piece], left=False)
+    assert client.statuses == [401] and client.transport.closed
 
 
-async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch):
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "ending"])
+async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch, more):
     monkeypatch.setattr("tollgate.engines.http1.MOST_DROPPED", 1000)
-    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
-    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-    server = await Server(early).exchange([head + b"3\r\nabc\r\n"], left=False)
+    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n" + more + b"Transfer-Encoding: chunked\r\n\r\n"
+    await client.exchange([head + b"3\r\nabc\r\n"], left=False)
     for _ in range(10):
-        assert not server.closed
-        await server.http.handle(RawData(b"64\r\n" + b"x" * 100 + b"\r\n"))
-    await server.http.handle(RawData(b"1\r\nx\r\n"))
-    assert server.closed and server.statuses == [401]
+        assert not client.transport.closed
+        await client.exchange([b"64\r\n" + b"x" * 100 + b"\r\n"], left=False)
+    await client.exchange([b"1\r\nx\r\n"], left=False)
+    assert client.statuses == [401] and client.transport.closed
 
 
-async def test_an_unread_body_ends_the_connection_and_a_read_one_does_not():
-    early = answering({"body": b""}, status=401, headers=[(b"content-length", b"0")])
-    post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n"
-    unread = await Server(early).exchange([post + b"abc"], left=False)
-    assert b"\r\nconnection: close\r\n" in unread.said
-    whole = await Server(early).exchange([post + b"abcdef", post + b"abcdef"])
-    assert whole.statuses == [401, 401] and not whole.closed
-
-
-async def test_an_answer_that_begins_while_the_server_ends_says_that_its_connection_does_too():
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await server.context.terminated.set()
-        await server.answer(scope, receive, send)
-
-    server = Server(application)
-    await server.exchange([GET])
-    assert (
-        answers_of(server.said, ["GET"]) == [(200, ANSWER, False)]
-        and b"\r\nconnection: close\r\n" in server.said
-        and server.closed
-    )
-
-
-@pytest.mark.parametrize("answers", [True, False], ids=["an early answer", "a client that leaves"])
-async def test_pieces_of_a_body_that_nobody_reads_hold_nothing_up(answers):
-    here, go = asyncio.Event(), asyncio.Event()
+async def test_a_client_that_reads_slowly_is_waited_for():
+    sent = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        here.set()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"x", "more_body": number < 2})
+            sent.append(number)
+            if number == 0:
+                client.connection.pause_writing()
+
+    client = Client(application)
+    await client.exchange([GET], left=False)
+    assert sent == [0]
+    client.connection.resume_writing()
+    await client.exchange([])
+    assert sent == [0, 1, 2] and answers_of(client.said, ["GET"]) == [(200, b"xxx", True)]
+
+
+async def test_who_leaves_while_an_answer_waits_for_room_holds_nothing_up():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        client.connection.pause_writing()
+        await scope["extensions"][DIRECT].answer(200, [(b"content-length", b"2")], b"ok")
+        ended.append(True)
+
+    ended: list[bool] = []
+    client = Client(application)
+    await client.exchange([GET])
+    await asyncio.sleep(0)
+    assert ended == [True] and client.said == b"" and client.host.tasks == set()
+
+
+async def test_the_end_of_the_server_waits_for_the_last_answer_only(monkeypatch):
+    monkeypatch.setattr(http1, "LAST_CALL_SECONDS", 0.05)
+    unread = iter([True])  # at the end of it bytes of a request wait to be read, the first time
+    monkeypatch.setattr(http1, "end_unused", lambda _: not next(unread, False))
+    go = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         await go.wait()
-        if answers:
-            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body"})
-        else:
-            while (await receive())["type"] != "http.disconnect":
-                pass
+        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
 
-    async def leaving() -> None:
-        await here.wait()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        if not answers:
-            await server.http.handle(Closed())
-        go.set()
-
-    server = Server(application)
-    task = asyncio.create_task(leaving())
-    await server.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n", *[b"abc"] * 20])
-    await task
-    assert server.statuses == ([401] if answers else [])
+    idle, busy, late = Client(application), Client(application), Client(application)
+    await busy.exchange([GET + GET], left=False)
+    for client in (idle, busy, late):
+        client.connection.shutdown()
+    await late.exchange([GET], left=False)  # sent before its client could know
+    await asyncio.sleep(0.2)
+    assert next(unread, None) is None and idle.transport.closed
+    assert not busy.transport.closed and not late.transport.closed
+    go.set()
+    for client in (busy, late):
+        await client.exchange([], left=False)
+    assert [kept for *_, kept in answers_of(late.said, ["GET"])] == [False] and late.transport.closed
+    assert [kept for *_, kept in answers_of(busy.said, ["GET", "GET"])] == [True, False] and busy.transport.closed
 
 
-async def test_a_connection_says_when_it_is_idle():
-    server = await Server().exchange([GET, GET])
-    assert [event.idle for event in server.told if isinstance(event, Updated)] == [False, True, False, True]
+async def test_what_stands_between_the_server_and_the_answer_sees_it():
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def adding(message: Any) -> None:
+            await send(
+                message | {"headers": [*message["headers"], (b"x-more", b"1")]} if "headers" in message else message
+            )
+
+        for each in (adding, send)[len(client.statuses):][:1]:
+            responder = Responder(receive, each, [])
+            await receive()
+            responder.watch_client(scope)
+            await responder.send(Reply(200, body=b"ok"))
+            responder.close()
+
+    client = Client(application)
+    await client.exchange([GET, GET])
+    assert client.statuses == [200, 200] and client.said.count(b"x-more: 1") == 1
+
+
+# ---- clients that leave
+
+
+async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_to_be_watched():
+    ends: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("left" if responder.client_gone else "cancelled")
+        finally:
+            responder.close()
+
+    tasks = asyncio.all_tasks()
+    client = Client(application)
+    # the second waits for its turn
+    client.connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")
+    await asyncio.sleep(0.06)
+    assert len(asyncio.all_tasks() - tasks) == 1
+    client.connection.connection_lost(None)
+    await asyncio.sleep(0.01)
+    assert ends == ["left"] and client.host.tasks == set() and client.host.connections == set()
+
+
+async def test_who_waits_for_a_message_is_told_of_the_end():
+    said = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        said.extend([(await receive())["type"] for _ in range(2)])
+
+    await Client(application).exchange([GET])
+    assert said == ["http.request", "http.disconnect"]
+
+
+async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
+    class Kept:
+        pass
+
+    left = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scope["kept"] = kept = Kept()
+        left.append(weakref.ref(kept))
+        responder = Responder(receive, send, [])
+        responder.watch_client(scope)
+        await responder.send(Reply(200, body=b"ok"))
+        responder.close()
+
+    client = Client(application)
+    gc.disable()
+    try:
+        await client.exchange([GET] * 3, left=False)
+        assert client.statuses == [200] * 3
+        assert [ref() for ref in left] == [None] * 3
+    finally:
+        gc.enable()
+        client.connection.connection_lost(None)
+
+
+async def test_nothing_of_a_connection_stays_until_the_collector_comes_by():
+    gc.disable()
+    try:
+        client = await Client(answering(b"", headers=[(b"content-length", b"0")])).exchange([GET, GET])
+        left = weakref.ref(client.connection)
+        del client
+        await asyncio.sleep(0)
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 # ---- a second opinion
 
+
 async def reads(pieces: list[bytes]) -> tuple[Found, bool]:
     """The requests that are found, and whether the rest is refused."""
     found: Found = []
-    statuses = (await Server(noting(found)).exchange(pieces)).statuses
+    statuses = (await Client(noting(found)).exchange(pieces)).statuses
     return found, not {400, 431, 501}.isdisjoint(statuses)
 
 

@@ -1,19 +1,54 @@
+"""What is hypercorn's own: connections that turn out to speak HTTP/2, and the end of one that does. HTTP/1:
+test_http1.py."""
+
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from support.http1 import GET, Client, Transport
 from tollgate.engines import hypercorn as hypercorn_engine
-from tollgate.engines.hypercorn import _ClientLeft, _Connection, _Turn
+from tollgate.engines.hypercorn import _Connection, _Host, _Http1
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-async def test_who_waits_for_a_turn_notices_that_the_client_left_behind_unread_requests():
-    reader = asyncio.StreamReader()
-    reader.feed_data(b"GET / HTTP/1.1\r\n")
-    reader.feed_eof()
-    with pytest.raises(_ClientLeft):
-        async with asyncio.timeout(1):
-            await _Turn(reader).wait()
+class Opened(Client):
+    """A connection whose first bytes decide what is spoken on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.http2: list[bytes] = []
+        self.host = _Host()
+        self.connection: Any = _Http1(
+            self.answer, self.host, asyncio.get_running_loop(), self.http2.append  # type: ignore[arg-type]
+        )
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)
+
+
+@pytest.mark.parametrize("at", range(1, len(PREFACE)))
+async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word_also_in_parts(at):
+    client = Opened()
+    client.connection.data_received(PREFACE[:at])
+    if not client.http2:
+        client.connection.data_received(PREFACE[at:])
+        assert client.http2 == [PREFACE]
+    else:
+        assert client.http2 == [PREFACE[:at]]
+    assert (await client.connection.ended, client.host.connections, client.said) == (True, set(), b"")
+
+
+@pytest.mark.parametrize("pieces", [[GET], [b"P", b"OST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\na"]])
+async def test_who_begins_otherwise_speaks_http1(pieces):
+    client = await Opened().exchange(pieces)
+    assert (client.statuses, client.http2, await client.connection.ended) == ([200], [], False)
+
+
+async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
+    client = await Opened().exchange([b"PRI * HT"])
+    assert (client.said, client.http2, await client.connection.ended) == (b"", [], False)
 
 
 @pytest.mark.parametrize("arrives", ["never", "unread", "read"])
@@ -24,7 +59,7 @@ async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has
     connection.loop, connection.reader = asyncio.get_running_loop(), asyncio.StreamReader()
     connection.context = SimpleNamespace(terminated=asyncio.Event())
     connection.config = SimpleNamespace(keep_alive_timeout=60)
-    connection.writer, connection._writes = SimpleNamespace(transport=None), SimpleNamespace(flush=lambda: None)
+    connection.writer = SimpleNamespace(transport=None)
     connection._idle_since = connection.loop.time()
 
     def end_unused(transport):

@@ -1,12 +1,18 @@
-"""Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers: the second opinion
-on both engines."""
+"""Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers, which is the second
+opinion; and a client without a socket."""
 
 import asyncio
 import itertools
+import re
 from typing import Any
 
 import h11
 from hypothesis import strategies as st
+
+from tollgate.engines.http1 import Http1
+
+GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+ANSWER = b'{"said": "so"}'
 
 READ = {
     "a body of known length": (
@@ -214,3 +220,82 @@ def check_as_h11(read: Any, sent: bytes, pieces: list[bytes], *, damaged: bool =
     assert damaged or not (refused or as_well)
     if not refused and not as_well:
         assert found == expected
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = self.paused = self.aborted = False
+
+    def writelines(self, pieces: Any) -> None:
+        assert not self.closed, "nothing may be written to a closed connection"
+        self.written.append(b"".join(pieces))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Host:
+    """See `http1.Host`."""
+
+    def __init__(self) -> None:
+        self.connections: set[Any] = set()
+        self.tasks: set[Any] = set()
+        self.default_headers: list[tuple[bytes, bytes]] = []
+
+
+class Client:
+    """A connection without a socket: what the application was asked, and what was written."""
+
+    def __init__(self, application: Any = None) -> None:
+        self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
+        self.scopes: list[Any] = []
+        self.transport = Transport()
+        self.host = Host()
+        self.connection = Http1(application or self.answer, self.host, asyncio.get_running_loop())
+        self.connection.connection_made(self.transport)
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        body = await whole(receive)
+        if body is None:
+            return
+        self.scopes.append(scope)
+        self.asked.append((scope["method"], scope["path"], scope["http_version"], scope["headers"], body))
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(ANSWER))]}
+        )
+        await send({"type": "http.response.body", "body": ANSWER})
+
+    async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Client":
+        """Send these; then the client leaves, unless it has not `left`."""
+        for piece in pieces:
+            if not self.transport.closed:
+                self.connection.data_received(piece)
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if left:
+            self.connection.connection_lost(None)
+            await asyncio.sleep(0)
+        return self
+
+    @property
+    def said(self) -> bytes:
+        return b"".join(self.transport.written)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+) ", self.said)]

@@ -1,389 +1,349 @@
-"""HTTP/1 on hypercorn's connections, read by httptools, the parser that the upstream client and the other engine use as
-well.
+"""HTTP/1 on a client's connection, for both engines: requests are read by httptools, and answered one after another.
 
-hypercorn reads it with h11, which is Python throughout and costs more than all that the gateway does for a small
-request. What is served, cancelled and kept alive stays hypercorn's: its streams, its tasks, its connections, its
-HTTP/2.
+What accepts connections and ends the process is the engine's; what a request is and how its answer is framed stands in
+`http_exchange.py`.
 """
 
 from __future__ import annotations
 
-import time
+import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from email.utils import formatdate
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
 
 import httptools
-from hypercorn.events import Closed, RawData, Updated
-from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body, EndBody, Event, Request, Response, StreamClosed
-from hypercorn.protocol.h11 import H2ProtocolAssumedError
-from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.utils import suppress_body
 
-from tollgate.engines import MAX_HEAD_BYTES, MOST_DROPPED
+from tollgate.engines import (
+    KEEP_ALIVE_SECONDS,
+    LAST_CALL_SECONDS,
+    MAX_HEAD_BYTES,
+    MOST_DROPPED,
+    STUCK_SECONDS,
+    UNREAD_SECONDS,
+)
 from tollgate.engines.body_pace import BodyPace
-from tollgate.engines.request_head import REFUSALS, STATUS_LINES, Refused, checked_headers, last_answer, without_upgrade
-from tollgate.engines.streams import forget_unread
+from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
+from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
+from tollgate.engines.sockets import addresses_of, end_unused
+from tollgate.engines.writes import Writes
+from tollgate.http import DIRECT
 
 if TYPE_CHECKING:
-    from hypercorn.asyncio.worker_context import EventWrapper
-    from hypercorn.protocol import ProtocolWrapper
+    from tollgate.app import Asgi
 
-_STREAM = 1
-"""HTTP/1 answers one request at a time, so all have the same number."""
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
-"""How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
+log = logging.getLogger("tollgate.engines")
 
-
-class _Head:
-    """A request without its body. `keep`: the connection outlives its answer. `whole`: its last byte was read."""
-
-    __slots__ = ("continues", "headers", "keep", "method", "target", "version", "whole")
-
-    def __init__(
-        self,
-        method: str,
-        target: bytes,
-        version: str,
-        headers: list[tuple[bytes, bytes]],
-        *,
-        keep: bool,
-        continues: bool,
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.version = version
-        self.headers = headers
-        self.keep = keep
-        self.whole = False
-        self.continues = continues
-        """The client waits to be told before it sends the body."""
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_MOST_WAITING = 8
+"""Requests that may wait behind the one that is answered, before no more are read."""
 
 
-class _Refusal:
-    """Bytes that cannot be read as HTTP: the request they stand in (`of`, None between requests) is answered with
-    `status`, and nothing behind them is read."""
+class Host(Protocol):
+    """What the connections of one server share; uvicorn's `ServerState` is one."""
 
-    __slots__ = ("of", "status")
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+    """Those that answer requests."""
 
-    def __init__(self, status: int, of: _Head | None) -> None:
-        self.status = status
-        self.of = of
-
-
-_END = object()
-"""The end of a request's body."""
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """What every answer gets."""
 
 
-class Http1:
-    """Takes the place of hypercorn's `H11Protocol`: bytes of a connection in, answers out, one request after another.
+class Http1(asyncio.Protocol):
+    """A client's connection: requests are read by httptools, and answered one after another in the order in which they
+    came.
 
-    `write` sends bytes; `turn` is waited for by a request behind one that is being answered.
+    It takes the place of what both servers have for it, which costs twice as much and more, and knows no bounds to what
+    comes beside a body. What cannot be read is answered with an error after the answers to the requests before it;
+    nothing behind it is read.
     """
 
-    def __init__(
-        self, connection: ProtocolWrapper, write: Callable[[bytes], Awaitable[None]], turn: EventWrapper
-    ) -> None:
-        self._connection = connection
-        self._write = write
-        self._turn = turn
-        self._parser = httptools.HttpRequestParser(self)
-        self._arrived: deque[_Head | bytes | object] = deque()
-        """Parsed and not yet handed over: heads, pieces of bodies, `_END`s, and at last a `_Refusal`."""
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._parsed: _Head | None = None
-        """The newest request that was read."""
+    opening: Callable[[bytes], bytes] | None = None
+    """Where set, it is given what comes, and gives what is to be read of that, until it is None again."""
+
+    def __init__(self, app: Asgi, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.host = host
+        self.done = self.loop.create_future()
+        self.done.set_result(None)
+        self.room: asyncio.Future[None] | None = None
+        self._app = app
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        # of requests sent behind one another, the first gets its answer
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._target = b""
+        self._headers: Headers = []
+        self._newest: HttpExchange | None = None
+        """The answer to the request that was read last."""
+        self._active: HttpExchange | None = None
+        """The answer to the request whose turn it is."""
+        self._waiting: deque[tuple[HttpExchange, dict[str, Any]]] = deque()
+        """The answers to the requests behind that one, with their scopes."""
+        self._refusal = 0
+        """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
+        self._upgrade: tuple[bytes, bytes, str, Headers] | None = None
+        """Method, target, version and headers of the request read last, if that asks for an upgrade to another."""
         self._head_bytes = 0
         """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
         self._pace = BodyPace()
-        self._first: bytes | None = b""
-        """The first bytes of the connection, kept until it is certain that they do not begin HTTP/2; then None."""
-        self._deaf = False
-        """What arrives now is not read: it follows a refusal, or a request that ends the connection."""
-        self._over = False
-        """Nothing more is sent."""
-        self._lingers = False
-        """The last answer is out, the rest of its request's body is still being read, for nobody."""
-        self._dropped = 0
-        """Bytes read so."""
-        self._stream: HTTPStream | None = None
-        self._head: _Head | None = None
-        """Of the request that is being answered."""
-        self._answering = False
-        """The head of an answer was written, its end was not."""
-        self._chunked = False
-        self._left: int | None = None
-        """Bytes of the answer's body that its head has promised and that are still to come."""
-        self._ended = False
-        self._in_pieces = False
-        """The body of the request did not come whole: there may be more of it than the application has read."""
+        self._since = 0.0
+        """When the connection became idle, or when the head of the next request began to arrive."""
+        self._begun = False
+        """Some bytes of the next request have arrived, or of the rest of one that is answered already."""
+        self._paused = False
+        self._ends = False
+        """The server ends: what is read from now on is the last request."""
+        self._stuck: asyncio.TimerHandle | None = None
 
-    async def initiate(self) -> None:
-        """See hypercorn's protocols: nothing is said before the client speaks."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self._writes = Writes(self.loop, transport)
+        self.write = self._writes.write
+        self._server, self._client = addresses_of(transport)
+        self._since = self.loop.time()
+        self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._check)
+        self.host.connections.add(self)
 
-    async def handle(self, event: ConnectionEvent) -> None:
-        """Take bytes from the client, or its end. Raises `H2ProtocolAssumedError` when it speaks HTTP/2."""
-        if isinstance(event, RawData):
-            if event.data and not self._deaf:
-                self._read(event.data)
-            await (self._drop_rest() if self._lingers else self._hand_over())
-        elif isinstance(event, Closed):
-            self._over = self._deaf = True
-            await self._close_stream()
-            await self._turn.set()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.host.connections.discard(self)
+        self._parser = None  # it holds our bound methods
+        self._clock.cancel()
+        self._waiting.clear()
+        if self._active is not None:
+            self._active.leave()
+        self._active = self._newest = None  # they hold this connection
+        self._pace.forget()
+        self.resume_writing()
 
-    def lags(self) -> bool:
-        """Whether hardly anything has come, since this was asked last, of a request's body that is being waited for."""
-        newest = self._parsed
-        return newest is not None and self._pace.lags(newest) and newest is self._head and not newest.whole
+    def shutdown(self) -> None:
+        """The server ends, and this connection: with the last answer, or soon where nothing is to be answered."""
+        self._ends = True
+        if self._idle():
+            self._clock.cancel()
+            self._clock = self.loop.call_later(LAST_CALL_SECONDS, self._check)
+        elif self._newest is not None:
+            self._newest.keep = False
 
-    # ---- reading
+    # Reading.
 
-    def _read(self, data: bytes) -> None:
-        if self._first is not None:
-            data = self._first + data
-            if data.startswith(_HTTP2_PREFACE):
-                raise H2ProtocolAssumedError(data)
-            self._first = data if _HTTP2_PREFACE.startswith(data) else None
-            if self._first:
-                return
+    def data_received(self, data: bytes) -> None:
+        if self.opening is not None and not (data := self.opening(data)):
+            return
+        parser = self._parser
+        if self._refusal or parser is None:
+            return
         self._head_bytes += len(data)
-        while data:
-            try:
-                self._parser.feed_data(data)
-                break
-            except httptools.HttpParserUpgrade as upgrade:
-                data = self._ignore_upgrade(data[upgrade.args[0] :])
-            except httptools.HttpParserError:
-                if self._parsed is None or self._parsed.keep or not self._parsed.whole:
-                    self._refuse(400)
-                self._deaf = True  # or it goes on behind the request that was its last
-                break
+        try:
+            while data:
+                try:
+                    parser.feed_data(data)
+                    break
+                except httptools.HttpParserUpgrade as upgrade:
+                    assert self._upgrade is not None
+                    data = without_upgrade(*self._upgrade, data[upgrade.args[0] :])
+                    self._upgrade = None
+        except httptools.HttpParserError as error:
+            cause = error.__context__  # what our own `on_headers_complete` raised
+            self._refuse(cause.status if isinstance(cause, Refused) else 400)
+            return
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
-
-    def _ignore_upgrade(self, rest: bytes) -> bytes:
-        """The bytes to parse next after the head of a request that asks for an upgrade: the head without that, and the
-        `rest`."""
-        head = self._parsed
-        if head is None or self._deaf:
-            return b""
-        if head.method == "CONNECT":  # what follows is no HTTP
-            self._deaf = True
-            head.keep = False
-            return b""
-        self._arrived.pop()  # its end
-        self._arrived.pop()
-        return without_upgrade(head.method.encode(), head.target, head.version, head.headers, rest)
-
-    def _refuse(self, status: int) -> None:
-        if not self._deaf:
-            self._deaf = True
-            self._arrived.append(_Refusal(status, None if self._parsed is None or self._parsed.whole else self._parsed))
+        elif not self._begun and self._head_bytes and self._idle():
+            self._begun = True
+            self._since = self.loop.time()
 
     def on_message_begin(self) -> None:
-        """See httptools, as the next ones."""
-        self._url = b""
+        self._target = b""
         self._headers = []
 
-    def on_url(self, url: bytes) -> None:
-        self._url += url
+    def on_url(self, target: bytes) -> None:
+        self._target += target
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
-        version = self._parser.get_http_version()
-        headers = self._headers
-        try:
-            by_name = checked_headers(version, headers)
-        except Refused as refused:
-            by_name = {}
-            self._refuse(refused.status)
-        continues = version == "1.1" and by_name.get(b"expect", b"").lower() == b"100-continue"
-        head = _Head(
-            self._parser.get_method().decode(),
-            self._url,
-            version,
-            headers,
-            keep=version == "1.1" and self._parser.should_keep_alive(),
-            continues=continues,
-        )
-        self._parsed = head
+        self._begun = False
+        parser, headers = self._parser, self._headers
+        assert parser is not None
+        if self._newest is not None and self._newest.over:
+            return
+        version, method = parser.get_http_version(), parser.get_method()
+        by_name = checked_headers(version, headers)
+        if method == b"CONNECT":
+            raise Refused(400)
+        if parser.should_upgrade():
+            self._upgrade = method, self._target, version, headers
+            return
+        raw_path, _, query = self._target.partition(b"?")
+        path = raw_path.decode("ascii")
+        keep = version != "1.0" and not self._ends and parser.should_keep_alive()
+        continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
+        self._newest = exchange = HttpExchange(self, version, head=method == b"HEAD", keep=keep, continues=continues)
+        scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "scheme": "http",
+            "server": self._server,
+            "client": self._client,
+            "headers": headers,
+            "extensions": {DIRECT: exchange},
+        }
         self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
-        self._arrived.append(head)
+        if self._active is None or self._active.complete:
+            self._begin(exchange, scope)
+        else:
+            self._waiting.append((exchange, scope))
+            if len(self._waiting) > _MOST_WAITING:  # a few are read on: it is how the end of a connection is noticed
+                self._pause()
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, data: bytes) -> None:
         self._head_bytes = 0
-        self._pace.came += len(body)
-        self._arrived.append(body)
+        self._pace.came += len(data)
+        exchange = self._newest
+        if exchange is None or self._upgrade is not None:
+            return
+        exchange.add(data)
+        if exchange.dropped > MOST_DROPPED:
+            self.transport.abort()
+        elif exchange.unread > MOST_UNREAD and not exchange.complete:
+            self._pause()
 
     def on_message_complete(self) -> None:
-        self._head_bytes = 0
-        if self._parsed is not None:
-            self._parsed.whole = True
-        self._arrived.append(_END)
+        if self._newest is not None and self._upgrade is None:
+            self._newest.end()
+            if self._newest.over:
+                self._writes.close()
 
-    # ---- handing over
+    def read_on(self) -> None:
+        """See `Wire`."""
+        if self._paused and len(self._waiting) <= _MOST_WAITING:
+            self._paused = False
+            self.transport.resume_reading()
 
-    async def _hand_over(self) -> None:
-        """Give the application what has arrived; a request waits until the one before it is answered."""
-        arrived = self._arrived
-        while arrived and not self._over:
-            item = arrived.popleft()
-            if isinstance(item, _Head):
-                await self._my_turn()
-                await self._begin(item)
-            elif isinstance(item, _Refusal):
-                if item.of is None or item.of is not self._head:
-                    await self._my_turn()
-                await self._tell_refusal(item.status)
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _refuse(self, status: int) -> None:
+        """What came cannot be read. A request that it stands in is not answered any more."""
+        self._refusal = status
+        newest = self._newest
+        if self._idle():
+            self._tell_refusal()
+        elif newest is not None and newest.more:
+            if newest is not self._active:
+                self._waiting.pop()
+            elif newest.started:
+                self._writes.close()
             else:
-                pieces = []
-                while type(item) is bytes:
-                    pieces.append(item)
-                    item = arrived.popleft() if arrived and not isinstance(arrived[0], _Refusal) else None
-                if item is not _END:
-                    self._in_pieces = True
-                if self._stream is not None and not self._stream.closed:
-                    await self._stream.app_put(
-                        {"type": "http.request", "body": b"".join(pieces), "more_body": item is not _END}
-                    )
+                self._tell_refusal()
 
-    async def _my_turn(self) -> None:
-        while self._stream is not None:
-            await self._turn.clear()
-            await self._turn.wait()
+    def _tell_refusal(self) -> None:
+        self._answer_plainly(self._refusal, REFUSALS[self._refusal])
+        self._writes.close()
 
-    async def _begin(self, head: _Head) -> None:
-        if self._over:
-            return
-        about = self._connection
-        await about.send(Updated(idle=False))
-        self._head = head
-        self._ended = self._in_pieces = False
-        self._stream = stream = HTTPStream(
-            about.app,
-            about.config,
-            about.context,
-            about.task_group,
-            about.ssl,
-            about.client,
-            about.server,
-            self._send,
-            _STREAM,
-        )
-        await stream.handle(Request(_STREAM, head.headers, head.version, head.method, head.target, about.state))
-        if head.continues and not self._arrived:
-            await self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    def _answer_plainly(self, status: int, text: bytes) -> str:
+        """Write an answer that is not the application's, the last of this connection; gives its request id."""
+        answer, request_id = last_answer(status, text, self.host.default_headers)
+        self.write(answer)
+        return request_id
 
-    async def _tell_refusal(self, status: int) -> None:
-        if not self._answering and not self._over:
-            date = (b"date", _date(int(time.time())))
-            await self._write(last_answer(status, REFUSALS[status], [date])[0])
-        await self._close()
+    # Answering.
 
-    # ---- answering
+    def _begin(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
+        self._active = exchange
+        exchange.task = task = self.loop.create_task(self._run(exchange, scope))
+        self.host.tasks.add(task)
 
-    async def _send(self, event: Event) -> None:
-        """What hypercorn's stream has to say."""
-        if self._over:
-            return
-        if isinstance(event, Body):
-            if self._chunked:
-                await self._write(b"%x\r\n%b\r\n" % (len(event.data), event.data))
+    async def _run(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+            if not (exchange.complete or exchange.gone):
+                log.error("the answer to %s %r was not completed", scope["method"], scope["path"])
+        except Exception:
+            log.exception("the answer to %s %r failed", scope["method"], scope["path"])
+        finally:
+            if not (exchange.complete or exchange.gone):
+                self._break_off(exchange)
+            if exchange.task is not None:
+                self.host.tasks.discard(exchange.task)
+                exchange.task = None
+
+    def _break_off(self, exchange: HttpExchange) -> None:
+        """Close the connection under an answer that was not completed; where none of it has left, with a 500."""
+        if not exchange.started and not self.transport.is_closing():
+            request_id = self._answer_plainly(500, b"Internal Server Error")
+            log.error("its client was answered with 500, as request %s", request_id)
+        self._writes.close()
+
+    def answered(self, exchange: HttpExchange) -> None:
+        """See `Wire`."""
+        if exchange.over:
+            if exchange.more and exchange.framed and not self._ends:
+                # who is still writing when the connection closes hears of that alone, not of the answer
+                self._since = self.loop.time()
+                self.read_on()
             else:
-                if self._left is not None:
-                    self._left -= len(event.data)
-                    if self._left < 0:
-                        raise ValueError("the body of an answer is longer than its head says")
-                await self._write(event.data)
-        elif isinstance(event, Response):
-            await self._write(self._answer_head(event))
-        elif isinstance(event, EndBody):
-            self._ended = not self._left
-            if self._chunked:
-                await self._write(b"0\r\n\r\n")
-        elif isinstance(event, StreamClosed):
-            await self._answered()
-
-    def _answer_head(self, event: Response) -> bytes:
-        """The head of an answer, and how its body will be framed (RFC 9112, 6)."""
-        head = self._head
-        assert head is not None
-        headers = dict(event.headers)
-        lines = [STATUS_LINES[event.status_code]]
-        lines += [b"%b: %b\r\n" % header for header in event.headers]
-        lines.append(b"date: %b\r\n" % _date(int(time.time())))
-        length = headers.get(b"content-length")
-        self._chunked = False
-        self._left = None
-        if suppress_body(head.method, event.status_code):
-            pass
-        elif length is not None:
-            self._left = int(length)
-        elif head.version == "1.1":
-            self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+                self._writes.close()
+        elif self._waiting:
+            self._begin(*self._waiting.popleft())
+            self.read_on()
+        elif self._refusal:
+            self._tell_refusal()
         else:
-            head.keep = False  # the body ends with the connection
-        if not head.whole:
-            head.keep = False  # its rest may be long
-        if self._connection.context.terminated.is_set():
-            head.keep = False  # the server ends: who is told so sends no next request into the end of the connection
-        if b"close" in headers.get(b"connection", b"").lower():
-            head.keep = False
-        elif not head.keep:
-            lines.append(b"connection: close\r\n")
-        self._answering = True
-        written = b"".join(lines)
-        if written.count(b"\n") != len(lines) or written.count(b"\r") != len(lines):
-            raise ValueError("a header of an answer holds a line break")
-        return written + b"\r\n"
+            self._since = self.loop.time()
+            self._begun = False
+            self.read_on()
 
-    async def _answered(self) -> None:
-        head = self._head
-        whole = self._ended and head is not None and head.keep and head.whole
-        self._answering = False
-        await self._close_stream()
-        if self._connection.context.terminated.is_set():
-            await self._close()
-        elif whole:
-            await self._turn.set()
-            await self._connection.send(Updated(idle=True))
-        elif self._ended and head is not None and not head.whole and (self._chunked or self._left is not None):
-            # who is still writing when the connection closes hears of that alone, not of the answer
-            self._lingers = True
-            await self._connection.send(Updated(idle=True))
+    def pause_writing(self) -> None:
+        """See asyncio's protocols: the client is slow to read."""
+        self.room = self.loop.create_future()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """See asyncio's protocols."""
+        if self.room is not None:
+            self.room.set_result(None)
+            self.room = None
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    # Waiting.
+
+    def _idle(self) -> bool:
+        """Whether there is nothing to answer."""
+        return self._active is None or self._active.complete
+
+    def _check(self) -> None:
+        """Close the connection of a client that sends no request, or never ends a head or a body."""
+        idle = self._idle()
+        left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
+        if idle and (left <= 0 or self._ends):
+            self._writes.flush()
+            if end_unused(self.transport):
+                self._writes.close()
+            else:
+                self._clock = self.loop.call_later(UNREAD_SECONDS, self._check)
+        elif self._lags() and not idle:
+            self.transport.abort()
         else:
-            await self._close()
+            self._clock = self.loop.call_later(left, self._check)
 
-    async def _drop_rest(self) -> None:
-        self._dropped += sum(len(piece) for piece in self._arrived if isinstance(piece, bytes))
-        self._arrived.clear()
-        if self._deaf or self._head is None or self._head.whole or self._dropped > MOST_DROPPED:
-            await self._close()
-
-    async def _close(self) -> None:
-        self._over = self._deaf = True
-        await self._close_stream()
-        await self._turn.set()
-        await self._connection.send(Closed())
-
-    async def _close_stream(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            if self._in_pieces:
-                forget_unread(stream)
-            await stream.handle(StreamClosed(_STREAM))
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> bytes:
-    """The header that tells the time."""
-    return formatdate(second, usegmt=True).encode()
+    def _lags(self) -> bool:
+        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
+        coming."""
+        newest = self._newest
+        return newest is not None and self._pace.lags(newest) and newest.more and not self._paused

@@ -20,7 +20,6 @@ from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 
 from tollgate.engines import MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
-from tollgate.engines.streams import forget_unread
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
@@ -167,9 +166,17 @@ class Http2(H2Protocol):
         if unsent is not None:
             await unsent.close()  # who waits for room in it would do so for ever
         if stream is not None:
-            forget_unread(stream)
+            _forget_unread(stream)
             await stream.handle(StreamClosed(stream_id=stream_id))
             await self.has_data.set()
+
+
+def _forget_unread(stream: Any) -> None:
+    """Empty the queue of a stream that ends. Nobody reads it any more, and if it is full, putting the end into it would
+    wait for ever."""
+    unread = stream.app_put.__self__
+    while not unread.empty():
+        unread.get_nowait()
 
 
 def _is_readable(event: RequestReceived) -> bool:

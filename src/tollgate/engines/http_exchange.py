@@ -1,7 +1,6 @@
-"""One request on a connection of uvicorn's server, and its answer: what the application receives and sends, framed (RFC
-9112).
+"""One request on an HTTP/1 connection, and its answer: what the application receives and sends, framed (RFC 9112).
 
-The connection (`uvicorn.py`) reads; an exchange knows nothing of other requests. It holds no `scope`, because the scope
+The connection (`http1.py`) reads; an exchange knows nothing of other requests. It holds no `scope`, because the scope
 refers to the exchange (extension `DIRECT`): with such a cycle every request would stay in memory until the garbage
 collector runs.
 """
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tollgate.engines.request_head import STATUS_LINES
 
 if TYPE_CHECKING:
-    from uvicorn.server import ServerState
+    from tollgate.engines.http1 import Host
 
 Message = MutableMapping[str, Any]
 
@@ -31,8 +30,8 @@ class Wire(Protocol):
     """A future that is done already: what `send` returns to whoever need not wait."""
     room: asyncio.Future[None] | None
     """Done when a client that reads slowly has caught up; None while it keeps up."""
-    server: ServerState
-    """Holds the headers that every answer gets."""
+    host: Host
+    """Knows the headers that every answer gets."""
 
     def write(self, data: bytes) -> None:
         """Write to the client, at the end of this turn of the event loop at the latest."""
@@ -195,7 +194,7 @@ class HttpExchange:
             self._begin(message["status"], message.get("headers", ()))
 
     def _begin(self, status: int, about: Any) -> None:
-        headers = [*self._wire.server.default_headers, *about]
+        headers = [*self._wire.host.default_headers, *about]
         by_name = dict(headers)
         if b"connection" in by_name and b"close" in by_name[b"connection"].lower():
             self.keep = False

@@ -1,16 +1,23 @@
-"""hypercorn on asyncio, the default engine; its connections end with their clients."""
+"""hypercorn on asyncio, the default engine: its server and its HTTP/2, with our own HTTP/1 (`http1.py`) in place of
+its.
+
+hypercorn reads HTTP/1 with h11, which is Python throughout, and hands requests to the application through a task group
+and queues: together that costs more than all that the gateway does for a small request.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from hypercorn import protocol
 from hypercorn.asyncio import run, serve
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.asyncio.worker_context import EventWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import h2
@@ -19,7 +26,6 @@ from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECOND
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, Unsent
 from tollgate.engines.sockets import AddressTaken, check_unanswered, end_unused, taken_addresses
-from tollgate.engines.writes import Writes
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -29,8 +35,10 @@ _BACKLOG = 2048
 """Connections that may wait to be accepted."""
 _KEEP_ALIVE_REQUESTS = 10**9
 """A busy HTTP/2 connection is not closed for being used: hypercorn would do so after a thousand requests."""
-_CHECK_SECONDS = 0.5
-"""How often a client whose next request waits for its turn is checked to be still there."""
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
+"""How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
+_EARLY_BYTES = 1 << 20
+"""More than is read before a connection has its task."""
 
 
 class Hypercorn:
@@ -66,53 +74,140 @@ class Hypercorn:
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
-        run.TCPServer = _Connection  # type: ignore[assignment,attr-defined]
-        protocol.H2Protocol = Http2  # type: ignore[assignment,attr-defined]
-        h2.StreamBuffer = Unsent  # type: ignore[misc]
+        host = _Host()
         for each in self._config.create_sockets().insecure_sockets:
             each.listen(_BACKLOG)
+
+        async def stopping() -> None:
+            await stopped()
+            host.end()
+
         announce()
-        await serve(app, self._config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type]
+        with _ours(partial(_Connection, app, host)):
+            await serve(app, self._config, shutdown_trigger=stopping, mode="asgi")  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _ours(connection: Callable[..., Any]) -> Iterator[None]:
+    """Have hypercorn use our classes in place of its own."""
+    replaced = [(run, "TCPServer", connection), (protocol, "H2Protocol", Http2), (h2, "StreamBuffer", Unsent)]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    try:
+        for module, name, ours in replaced:
+            setattr(module, name, ours)
+        yield
+    finally:
+        for module, name, original in kept:
+            setattr(module, name, original)
+
+
+class _Host:
+    """See `http1.Host`."""
+
+    def __init__(self) -> None:
+        self.connections: set[Http1] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.ended = False
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        return _date(int(time.time()))
+
+    def end(self) -> None:
+        """The server ends."""
+        self.ended = True
+        for connection in tuple(self.connections):
+            connection.shutdown()
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> list[tuple[bytes, bytes]]:
+    """The header that tells the time."""
+    return [(b"date", formatdate(second, usegmt=True).encode())]
+
+
+class _Http1(Http1):
+    """A connection that speaks HTTP/1, unless its first bytes say that it is to be HTTP/2: then they are given to
+    `http2`, and nothing more is read here."""
+
+    def __init__(
+        self, app: App, host: _Host, loop: asyncio.AbstractEventLoop, http2: Callable[[bytes], None]
+    ) -> None:
+        super().__init__(app, host, loop)
+        self.opening = self._look
+        self.ended: asyncio.Future[bool] = loop.create_future()
+        """Done with the connection, or as soon as it speaks HTTP/2: true then."""
+        self._http2 = http2
+        self._first = b""
+        """What came, kept until it is certain whether it begins HTTP/2."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.opening = None  # it refers to this object
+        super().connection_lost(exc)
+        if not self.ended.done():
+            self.ended.set_result(False)
+
+    def _look(self, data: bytes) -> bytes:
+        data = self._first + data
+        if data.startswith(_HTTP2_PREFACE):
+            self.ended.set_result(True)
+            self.connection_lost(None)
+            self._http2(data)
+        elif _HTTP2_PREFACE.startswith(data):
+            self._first = data
+        else:
+            self.opening = None
+            return data
+        return b""
 
 
 class _Connection(TCPServer):
-    """hypercorn's connection, gone as soon as its client has closed it and nothing of it is being answered.
+    """A connection as hypercorn has it: given to HTTP/1, and served here where its client speaks HTTP/2. Then it is
+    gone as soon as its client has closed it.
 
     hypercorn itself keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect
-    anew for every request would use up the sockets a process may have. Nor does it look for the end while bytes of a
-    next request wait, be they the line break that some clients send after a body. And it has a new task for every
-    request.
+    anew for every request would use up the sockets a process may have.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, application: App, host: _Host, *args: Any) -> None:
         super().__init__(*args)
+        self._application = application
+        self._host = host
         self._idle_since: float | None = self.loop.time()
         """None while something is being answered."""
-        self._writes = Writes(self.loop, self.writer.transport)
         self._stuck: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the connection to its end."""
         # before Python 3.12, asyncio.streams logs it with a traceback
         with contextlib.suppress(asyncio.CancelledError):
-            await super().run()
+            if await self._speaks_http2():
+                await super().run()
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes of HTTP/1; waits while the client is slow to read."""
-        self._writes.write(data)
-        if self._writes.stuck():
-            self._writes.flush()
-            await self._drain()
-
-    async def _drain(self) -> None:
+    async def _speaks_http2(self) -> bool:
+        """Whether the connection is to be served here; returns when that is certain, or when it has ended."""
+        transport = self.writer.transport
+        http1 = _Http1(self._application, self._host, self.loop, partial(self._take_back, transport.get_protocol()))
+        # what came before this task had its first turn: reading it waits for nothing
+        early = await self.reader.read(_EARLY_BYTES) if self.reader._buffer else b""  # type: ignore[attr-defined]
+        transport.set_protocol(http1)
+        http1.connection_made(transport)  # type: ignore[arg-type]
+        if self._host.ended:
+            http1.shutdown()
+        if early:
+            http1.data_received(early)
+        if self.reader.at_eof():
+            transport.close()
         try:
-            async with asyncio.timeout(STUCK_SECONDS):
-                await self.writer.drain()
-        except (ConnectionError, RuntimeError):
-            await self.protocol.handle(Closed())
-        except TimeoutError:
-            self.writer.transport.abort()
-            await self.protocol.handle(Closed())
+            return await http1.ended
+        except asyncio.CancelledError:  # the time to drain is over
+            transport.abort()
+            raise
+
+    def _take_back(self, streams: asyncio.BaseProtocol, data: bytes) -> None:
+        """Read as hypercorn does from now on, these first bytes before the others."""
+        self.writer.transport.set_protocol(streams)
+        self.reader.feed_data(data)
 
     async def protocol_send(self, event: Event) -> None:
         """Write what HTTP/2 sends, note when the connection is idle, close it."""
@@ -125,8 +220,17 @@ class _Connection(TCPServer):
         else:
             await super().protocol_send(event)
 
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                await self.writer.drain()
+        except (ConnectionError, RuntimeError):
+            await self.protocol.handle(Closed())
+        except TimeoutError:
+            self.writer.transport.abort()
+            await self.protocol.handle(Closed())
+
     async def _close(self) -> None:
-        self._writes.flush()
         task = asyncio.current_task()
         # the time to drain is over: a client that does not read would hold up the end
         if task is not None and task.cancelling():
@@ -144,7 +248,6 @@ class _Connection(TCPServer):
             self._stuck = self.loop.call_later(STUCK_SECONDS, self.writer.transport.abort)
 
     async def _initiate_server_close(self) -> None:
-        self._writes.flush()
         self._bound_last_words()
         await super()._initiate_server_close()
 
@@ -156,8 +259,8 @@ class _Connection(TCPServer):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.context.terminated.wait(), left)
                 terminated = True
-            if self._idle_since is None and not terminated:
-                await self._check()
+            if self._idle_since is None and not terminated and isinstance(self.protocol.protocol, Http2):
+                await self.protocol.protocol.end_stuck()  # every so often: see `_left`
         if terminated and self._idle_since is not None:
             await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer the connection
         while self._idle_since is not None and not await asyncio.shield(self._close_idle()):
@@ -165,20 +268,11 @@ class _Connection(TCPServer):
 
     async def _close_idle(self) -> bool:
         """Close the connection, unless a request has come that is not being answered yet."""
-        self._writes.flush()
         read = self.reader._buffer  # type: ignore[attr-defined]
         if self._idle_since is None or read or not end_unused(self.writer.transport):
             return False
         await self._initiate_server_close()
         return True
-
-    async def _check(self) -> None:
-        """End requests and answers that make no progress; `_left` says how often."""
-        served = self.protocol.protocol
-        if isinstance(served, Http2):
-            await served.end_stuck()
-        elif isinstance(served, Http1) and served.lags():
-            self.writer.transport.abort()
 
     def _left(self) -> float:
         """Seconds until the connection has been idle for too long."""
@@ -186,31 +280,5 @@ class _Connection(TCPServer):
         return keep if self._idle_since is None else self._idle_since + keep - self.loop.time()
 
     async def _read_data(self) -> None:
-        self.protocol.protocol = Http1(self.protocol, self.write, _Turn(self.reader))  # type: ignore[assignment]
-        try:
-            await super()._read_data()
-        except _ClientLeft:
-            await self.protocol.handle(Closed())
+        await super()._read_data()
         await self.idle_task.stop()
-
-
-class _Turn(EventWrapper):
-    """When the next request on a connection may be read. Waiting for it raises `_ClientLeft` once the client is
-    gone."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        super().__init__()
-        self._reader = reader
-
-    async def wait(self) -> None:
-        while not self.is_set():
-            # not `at_eof`, which waits for all to be read
-            if self._reader._eof or self._reader.exception() is not None:  # type: ignore[attr-defined]
-                raise _ClientLeft
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CHECK_SECONDS):
-                    await super().wait()
-
-
-class _ClientLeft(Exception):
-    """The client is gone, with a request of its own unread."""

@@ -35,6 +35,18 @@ def end_unused(transport: asyncio.WriteTransport) -> bool:
     return True
 
 
+def addresses_of(transport: asyncio.BaseTransport) -> tuple[tuple[str, int | None] | None, tuple[str, int] | None]:
+    """Where a connection arrived and who made it, as ASGI's `server` and `client` tell: a unix socket has a path and no
+    port, and its client no address."""
+    try:
+        server, client = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    except OSError:  # it is gone already
+        return None, None
+    if isinstance(server, str):
+        return (server, None), None
+    return (server and (server[0], server[1])), (client and (client[0], client[1]))
+
+
 class AddressTaken(TollgateError):
     """An address to listen on cannot be had."""
 

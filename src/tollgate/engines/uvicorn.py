@@ -1,4 +1,4 @@
-"""The engine of the extra `uvicorn`: uvicorn's server, with a connection class of our own in place of its protocol.
+"""The engine of the extra `uvicorn`: uvicorn's server, with our own connections (`http1.py`) in place of its.
 
 The server is given sockets that are bound already; signals are left to the caller."""
 
@@ -6,44 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-import httptools
 import uvicorn
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
-from tollgate.engines import (
-    KEEP_ALIVE_SECONDS,
-    LAST_CALL_SECONDS,
-    MAX_HEAD_BYTES,
-    MOST_DROPPED,
-    STUCK_SECONDS,
-    UNREAD_SECONDS,
-    Stopped,
-)
-from tollgate.engines.body_pace import BodyPace
-from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
-from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
-from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, end_unused, taken_addresses
-from tollgate.engines.writes import Writes
-from tollgate.http import DIRECT
+from tollgate.engines import Stopped
+from tollgate.engines.http1 import Http1
+from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from tollgate.app import App
     from tollgate.config.model import Server
-
-log = logging.getLogger("tollgate.engines")
-
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
-_MOST_WAITING = 8
-"""Requests that may wait behind the one that is answered, before no more are read."""
 
 
 class Uvicorn:
@@ -74,7 +51,6 @@ class Uvicorn:
             server_header=False,
             lifespan="off",
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=int(self._server.drain_seconds),
             loop="asyncio",
         )
@@ -99,14 +75,8 @@ async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[so
         watcher.cancel()
 
 
-class _Connection(asyncio.Protocol):
-    """A client's connection: requests are read by httptools, and answered one after another in the order in which they
-    came.
-
-    It takes the place of uvicorn's `HttpToolsProtocol`, which costs twice as much and knows no bounds to what comes
-    beside a body. What cannot be read is answered with an error after the answers to the requests before it; nothing
-    behind it is read.
-    """
+class _Connection(Http1):
+    """`Http1` as uvicorn makes it."""
 
     def __init__(
         self,
@@ -115,285 +85,4 @@ class _Connection(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.loop = _loop or asyncio.get_running_loop()
-        self.server = server_state
-        self.done = self.loop.create_future()
-        self.done.set_result(None)
-        self.room: asyncio.Future[None] | None = None
-        self._app = config.loaded_app
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        # of requests sent behind one another, the first gets its answer
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._target = b""
-        self._headers: Headers = []
-        self._newest: HttpExchange | None = None
-        """The answer to the request that was read last."""
-        self._active: HttpExchange | None = None
-        """The answer to the request whose turn it is."""
-        self._waiting: deque[tuple[HttpExchange, dict[str, Any]]] = deque()
-        """The answers to the requests behind that one, with their scopes."""
-        self._refusal = 0
-        """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
-        self._upgrade: tuple[bytes, bytes, str, Headers] | None = None
-        """Method, target, version and headers of the request read last, if that asks for an upgrade to another."""
-        self._head_bytes = 0
-        """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
-        self._pace = BodyPace()
-        self._since = 0.0
-        """When the connection became idle, or when the head of the next request began to arrive."""
-        self._begun = False
-        """Some bytes of the next request have arrived, or of the rest of one that is answered already."""
-        self._paused = False
-        self._ends = False
-        """The server ends: what is read from now on is the last request."""
-        self._stuck: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
-        self._writes = Writes(self.loop, transport)
-        self.write = self._writes.write
-        self._addresses = {
-            "server": get_local_addr(transport),
-            "client": get_remote_addr(transport),
-            "scheme": "https" if is_ssl(transport) else "http",
-        }
-        self._since = self.loop.time()
-        self._clock = self.loop.call_later(KEEP_ALIVE_SECONDS, self._check)
-        self.server.connections.add(self)  # type: ignore[arg-type]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.server.connections.discard(self)
-        self._parser = None  # it holds our bound methods
-        self._clock.cancel()
-        self._waiting.clear()
-        if self._active is not None:
-            self._active.leave()
-        self._active = self._newest = None  # they hold this connection
-        self._pace.forget()
-        self.resume_writing()
-
-    def shutdown(self) -> None:
-        """uvicorn ends: with the last answer, or soon where nothing is to be answered."""
-        self._ends = True
-        if self._idle():
-            self._clock.cancel()
-            self._clock = self.loop.call_later(LAST_CALL_SECONDS, self._check)
-        elif self._newest is not None:
-            self._newest.keep = False
-
-    # Reading.
-
-    def data_received(self, data: bytes) -> None:
-        parser = self._parser
-        if self._refusal or parser is None:
-            return
-        self._head_bytes += len(data)
-        try:
-            while data:
-                try:
-                    parser.feed_data(data)
-                    break
-                except httptools.HttpParserUpgrade as upgrade:
-                    assert self._upgrade is not None
-                    data = without_upgrade(*self._upgrade, data[upgrade.args[0] :])
-                    self._upgrade = None
-        except httptools.HttpParserError as error:
-            cause = error.__context__  # what our own `on_headers_complete` raised
-            self._refuse(cause.status if isinstance(cause, Refused) else 400)
-            return
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(431)
-        elif not self._begun and self._head_bytes and self._idle():
-            self._begun = True
-            self._since = self.loop.time()
-
-    def on_message_begin(self) -> None:
-        self._target = b""
-        self._headers = []
-
-    def on_url(self, target: bytes) -> None:
-        self._target += target
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value.rstrip(b" \t")))
-
-    def on_headers_complete(self) -> None:
-        self._head_bytes = 0
-        self._begun = False
-        parser, headers = self._parser, self._headers
-        assert parser is not None
-        if self._newest is not None and self._newest.over:
-            return
-        version, method = parser.get_http_version(), parser.get_method()
-        by_name = checked_headers(version, headers)
-        if method == b"CONNECT":
-            raise Refused(400)
-        if parser.should_upgrade():
-            self._upgrade = method, self._target, version, headers
-            return
-        raw_path, _, query = self._target.partition(b"?")
-        path = raw_path.decode("ascii")
-        keep = version != "1.0" and not self._ends and parser.should_keep_alive()
-        continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
-        self._newest = exchange = HttpExchange(self, version, head=method == b"HEAD", keep=keep, continues=continues)
-        scope = {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": version,
-            "method": method.decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "root_path": "",
-            "headers": headers,
-            "extensions": {DIRECT: exchange},
-            **self._addresses,
-        }
-        self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
-        if self._active is None or self._active.complete:
-            self._begin(exchange, scope)
-        else:
-            self._waiting.append((exchange, scope))
-            if len(self._waiting) > _MOST_WAITING:  # a few are read on: it is how the end of a connection is noticed
-                self._pause()
-
-    def on_body(self, data: bytes) -> None:
-        self._head_bytes = 0
-        self._pace.came += len(data)
-        exchange = self._newest
-        if exchange is None or self._upgrade is not None:
-            return
-        exchange.add(data)
-        if exchange.dropped > MOST_DROPPED:
-            self.transport.abort()
-        elif exchange.unread > MOST_UNREAD and not exchange.complete:
-            self._pause()
-
-    def on_message_complete(self) -> None:
-        if self._newest is not None and self._upgrade is None:
-            self._newest.end()
-            if self._newest.over:
-                self._writes.close()
-
-    def read_on(self) -> None:
-        """See `Wire`."""
-        if self._paused and len(self._waiting) <= _MOST_WAITING:
-            self._paused = False
-            self.transport.resume_reading()
-
-    def _pause(self) -> None:
-        if not self._paused:
-            self._paused = True
-            self.transport.pause_reading()
-
-    def _refuse(self, status: int) -> None:
-        """What came cannot be read. A request that it stands in is not answered any more."""
-        self._refusal = status
-        newest = self._newest
-        if self._idle():
-            self._tell_refusal()
-        elif newest is not None and newest.more:
-            if newest is not self._active:
-                self._waiting.pop()
-            elif newest.started:
-                self._writes.close()
-            else:
-                self._tell_refusal()
-
-    def _tell_refusal(self) -> None:
-        self._answer_plainly(self._refusal, REFUSALS[self._refusal])
-        self._writes.close()
-
-    def _answer_plainly(self, status: int, text: bytes) -> str:
-        """Write an answer that is not the application's, the last of this connection; gives its request id."""
-        answer, request_id = last_answer(status, text, self.server.default_headers)
-        self.write(answer)
-        return request_id
-
-    # Answering.
-
-    def _begin(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
-        self._active = exchange
-        exchange.task = task = self.loop.create_task(self._run(exchange, scope))
-        self.server.tasks.add(task)
-
-    async def _run(self, exchange: HttpExchange, scope: dict[str, Any]) -> None:
-        try:
-            await self._app(scope, exchange.receive, exchange.send)
-            if not (exchange.complete or exchange.gone):
-                log.error("the answer to %s %r was not completed", scope["method"], scope["path"])
-        except Exception:
-            log.exception("the answer to %s %r failed", scope["method"], scope["path"])
-        finally:
-            if not (exchange.complete or exchange.gone):
-                self._break_off(exchange)
-            if exchange.task is not None:
-                self.server.tasks.discard(exchange.task)
-                exchange.task = None
-
-    def _break_off(self, exchange: HttpExchange) -> None:
-        """Close the connection under an answer that was not completed; where none of it has left, with a 500."""
-        if not exchange.started and not self.transport.is_closing():
-            request_id = self._answer_plainly(500, b"Internal Server Error")
-            log.error("its client was answered with 500, as request %s", request_id)
-        self._writes.close()
-
-    def answered(self, exchange: HttpExchange) -> None:
-        """See `Wire`."""
-        if exchange.over:
-            if exchange.more and exchange.framed and not self._ends:
-                # who is still writing when the connection closes hears of that alone, not of the answer
-                self._since = self.loop.time()
-                self.read_on()
-            else:
-                self._writes.close()
-        elif self._waiting:
-            self._begin(*self._waiting.popleft())
-            self.read_on()
-        elif self._refusal:
-            self._tell_refusal()
-        else:
-            self._since = self.loop.time()
-            self._begun = False
-            self.read_on()
-
-    def pause_writing(self) -> None:
-        """See asyncio's protocols: the client is slow to read."""
-        self.room = self.loop.create_future()
-        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """See asyncio's protocols."""
-        if self.room is not None:
-            self.room.set_result(None)
-            self.room = None
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
-
-    # Waiting.
-
-    def _idle(self) -> bool:
-        """Whether there is nothing to answer."""
-        return self._active is None or self._active.complete
-
-    def _check(self) -> None:
-        """Close the connection of a client that sends no request, or never ends a head or a body."""
-        idle = self._idle()
-        left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
-        if idle and (left <= 0 or self._ends):
-            self._writes.flush()
-            if end_unused(self.transport):
-                self._writes.close()
-            else:
-                self._clock = self.loop.call_later(UNREAD_SECONDS, self._check)
-        elif self._lags() and not idle:
-            self.transport.abort()
-        else:
-            self._clock = self.loop.call_later(left, self._check)
-
-    def _lags(self) -> bool:
-        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
-        coming."""
-        newest = self._newest
-        return newest is not None and self._pace.lags(newest) and newest.more and not self._paused
+        super().__init__(config.loaded_app, server_state, _loop or asyncio.get_running_loop())

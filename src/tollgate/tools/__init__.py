@@ -18,7 +18,7 @@ import orjson
 
 from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
-from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, take_rest, unpacked
+from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
 from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.replies import error_reply
 from tollgate.services import Reply, Services, new_request_id
@@ -72,9 +72,8 @@ class ToolsApp:
             metrics.answered("mcp", answer.status or 499, asyncio.get_running_loop().time() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Admit a request and hand it on, or tell why not; a body that was not read is taken first."""
+        """Admit a request and hand it on, or tell why not."""
         headers = headers_of(scope)
-        unread = True
         place = self.services.room.place()
         try:
             refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
@@ -86,7 +85,6 @@ class ToolsApp:
                     raise MethodNotAllowed("GET, POST")
                 limit = self._server.max_small_body_bytes
                 packed = await read_body(receive, headers, limit, place)
-                unread = False
                 body = await unpacked(packed, headers, limit, place)
                 return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
             status, words = refused
@@ -96,8 +94,6 @@ class ToolsApp:
             reply = error_reply("tools", error, answer.request_id)
         finally:
             place.leave()
-        if unread:
-            await take_rest(scope, receive, self._server.engine)
         await answer.reply(reply)
 
     @property
