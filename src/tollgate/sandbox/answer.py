@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import orjson
@@ -43,21 +43,13 @@ class ToolCall:
     kind: Literal["function", "custom"] = "function"
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(Cached):
     """Token counts: `prompt` includes what the cache read and wrote, `completion` includes `reasoning`."""
 
     prompt: int
     completion: int
-    reasoning: int = 0
-    read: int = 0
-    written_5m: int = 0
-    written_1h: int = 0
-
-    @property
-    def written(self) -> int:
-        """Tokens written to the cache, for however long."""
-        return self.written_5m + self.written_1h
+    reasoning: int
 
     @property
     def uncached(self) -> int:
@@ -104,8 +96,8 @@ def total(answers: Sequence[Answer]) -> Counts:
     first = answers[0].counts
     if len(answers) == 1:
         return first
-    return Counts(first.prompt, sum(a.counts.completion for a in answers), sum(a.counts.reasoning for a in answers),
-                  first.read, first.written_5m, first.written_1h)
+    return replace(first, completion=sum(a.counts.completion for a in answers),
+                   reasoning=sum(a.counts.reasoning for a in answers))
 
 
 def logprobs(text: str, top: int) -> list[dict[str, object]]:
@@ -206,4 +198,4 @@ def _counts(prompt: Prompt, cached: Cached, generated: int, thought: int) -> Cou
         out = generated - thought + reasoned
     if wishes.prompt_tokens is None:
         total_in = max(total_in, read + written_5m + written_1h)
-    return Counts(total_in, out, reasoned, read, written_5m, written_1h)
+    return Counts(read, written_5m, written_1h, prompt=total_in, completion=out, reasoning=reasoned)

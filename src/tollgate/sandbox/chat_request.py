@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tollgate.sandbox import counting
-from tollgate.sandbox.faults import Fault, chosen, wrong
+from tollgate.sandbox.faults import Fault, chosen, missing, wrong
 from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons, strings
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -81,8 +81,7 @@ def _content(gather: Gather, role: str, content: object, where: str) -> list[str
             texts.append(text)
         elif kind in ("image_url", "input_audio", "file", "video_url"):
             if not part.get(str(kind)):
-                raise Fault(400, f"Missing required parameter: '{where}.content.[{index}].{kind}'.",
-                            param=f"{where}.content.[{index}].{kind}", code="missing_required_parameter")
+                raise missing(f"{where}.content.[{index}].{kind}", "chat")
             gather.picture(role, part)
         else:
             known = ("text", "image_url", "input_audio", "refusal", "file")
@@ -100,8 +99,7 @@ def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
             or not isinstance(inner, Mapping)
             or not isinstance(inner.get("name"), str)
         ):
-            raise Fault(400, f"Missing required parameter: 'tools[{index}].function.name'.",
-                        param=f"tools[{index}].function.name", code="missing_required_parameter")
+            raise missing(f"tools[{index}].function.name", "chat")
         gather.add("tool", tool, f"{inner['name']} {inner.get('description') or ''} {inner.get('parameters') or ''}")
         tools.append(Tool(str(inner["name"]), inner.get("parameters") or {}, kind))
     return tuple(tools)
@@ -123,7 +121,6 @@ def _format(wanted: object) -> tuple[object, bool]:
     if wanted.get("type") == "json_schema":
         inner = wanted.get("json_schema")
         if not isinstance(inner, Mapping) or not inner.get("name"):
-            raise Fault(400, "Missing required parameter: 'response_format.json_schema.name'.",
-                        param="response_format.json_schema.name", code="missing_required_parameter")
+            raise missing("response_format.json_schema.name", "chat")
         return inner.get("schema") or {}, False
     return None, wanted.get("type") == "json_object"

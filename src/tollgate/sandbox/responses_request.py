@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tollgate.sandbox import counting, signing
-from tollgate.sandbox.faults import Fault, chosen, wrong
+from tollgate.sandbox.faults import Fault, chosen, missing, wrong
 from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons
 
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text")
@@ -128,13 +128,11 @@ def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
     for index, tool in enumerate(as_list(body.get("tools"), "tools", "responses")):
         kind = tool.get("type")
         if kind is None:
-            raise Fault(400, f"Missing required parameter: 'tools[{index}].type'.", param=f"tools[{index}].type",
-                        code="missing_required_parameter")
+            raise missing(f"tools[{index}].type", "responses")
         gather.add("tool", tool, f"{tool.get('name')} {tool.get('description') or ''} {tool.get('parameters') or ''}")
         if kind in ("function", "custom"):
             if not isinstance(tool.get("name"), str):
-                raise Fault(400, f"Missing required parameter: 'tools[{index}].name'.", param=f"tools[{index}].name",
-                            code="missing_required_parameter")
+                raise missing(f"tools[{index}].name", "responses")
             tools.append(Tool(str(tool["name"]), tool.get("parameters") or {}, kind))
     return tuple(tools)
 
@@ -153,7 +151,6 @@ def _format(text: object) -> tuple[object, bool]:
         return None, False
     if wanted.get("type") == "json_schema":
         if not wanted.get("name"):
-            raise Fault(400, "Missing required parameter: 'text.format.name'.", param="text.format.name",
-                        code="missing_required_parameter")
+            raise missing("text.format.name", "responses")
         return wanted.get("schema") or {}, False
     return None, wanted.get("type") == "json_object"
