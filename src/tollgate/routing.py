@@ -170,14 +170,10 @@ def fits(offer: Offer, needs: Needs) -> bool:
 
 def _takes_tools(can: Mapping[str, Any], parameters: tuple[str, ...], effort: str) -> bool:
     efforts = can.get("tools_with_effort")
-    return _declares(can, "tools", parameters) and (efforts is None or effort in efforts)
-
-
-def _declares(can: Mapping[str, Any], name: str, parameters: tuple[str, ...]) -> bool:
-    declared = can.get(name)
-    if isinstance(declared, bool):
-        return declared
-    return not parameters or name in parameters
+    if efforts is not None and effort not in efforts:
+        return False
+    declared = can.get("tools")
+    return declared if isinstance(declared, bool) else not parameters or "tools" in parameters
 
 
 def _draw(weight: int, rng: Callable[[], float]) -> float:

@@ -109,7 +109,7 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
     for name in required:
         if body[name] is None:
             raise BadRequest(f"{name} is null; {known[name][1]} is wanted", param=name)
-    _check_list("tools", body.get("tools"))
+    _check_tools(body.get("tools"))
     if dialect == "responses":
         if type(body.get("input")) is list:
             _check_items(body["input"])
@@ -161,10 +161,10 @@ def _check_items(items: list[Any]) -> None:
             raise BadRequest(f"input[{at}] is {_kind(item)}; an object is wanted", param=f"input[{at}]")
 
 
-def _check_list(name: str, items: list[Any] | None) -> None:
-    for at, item in enumerate(items or ()):
-        if type(item) is not dict:
-            raise BadRequest(f"{name}[{at}] is {_kind(item)}; an object is wanted", param=f"{name}[{at}]")
+def _check_tools(tools: list[Any] | None) -> None:
+    for at, tool in enumerate(tools or ()):
+        if type(tool) is not dict:
+            raise BadRequest(f"tools[{at}] is {_kind(tool)}; an object is wanted", param=f"tools[{at}]")
 
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
