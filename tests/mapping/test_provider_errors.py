@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled, offer
-from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of
+from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of, spent_until
 from tollgate.mapping.provider.errors import ErrorRules, marks_of
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
@@ -230,6 +230,43 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 )
 def test_a_wait_is_read_from_headers(headers, seconds):
     assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "30"}, 30),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) + 30)}, 30),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{int(NOW.timestamp()) + 30}000"}, 30),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1754667660000"}, 0),
+        ({"acme-ratelimit-tokens-remaining": "0", "acme-ratelimit-tokens-reset": "2026-11-21T12:00:37Z"}, 37),
+        ({"acme-ratelimit-tokens-remaining": "0", "acme-ratelimit-tokens-reset": "2026-11-21T12:00:37"}, 37),
+        (
+            {
+                "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m20s",
+                "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "2s",
+                "x-ratelimit-remaining-images": "5", "x-ratelimit-reset-images": "1h",
+            },
+            80,
+        ),
+        ({"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "30s"}, None),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "soon"}, None),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9" * 400}, None),
+        ({"x-ratelimit-remaining": "0"}, None),
+        ({"x-ratelimit-reset": "30"}, None),
+    ],
+    ids=str,
+)
+def test_a_limit_that_is_used_up_says_when_it_is_there_again(headers, seconds):
+    assert spent_until(headers, NOW) == seconds
+
+
+def test_a_used_up_limit_is_waited_for_where_nothing_else_tells_a_wait():
+    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "30s"}
+    assert judged(RULES, 429, {}, spent).retry_after == 30
+    assert judged(RULES, 429, {}, {**spent, "retry-after": "2"}).retry_after == 2
+    assert judged(RULES, 429, {"error": {"details": [{"retryDelay": "37s"}]}}, spent).retry_after == 37
+    assert judged(RULES, 500, {}, spent).retry_after is None
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ _MOST_TITLE = 1000
 thousands in the whole page would take minutes."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
+_UNIX = re.compile(r"\d{10}(?:\d{3})?\Z")
+"""A time in Unix seconds, or milliseconds."""
 _DEPTH = 6
 
 
@@ -179,9 +181,40 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     if (seconds := seconds_of(after)) is not None:
         return seconds
     try:
-        moment = parsedate_to_datetime(after)
+        return _seconds_to(parsedate_to_datetime(after), now)
     except ValueError:
         return None
+
+
+def spent_until(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds until the last of the limits that are used up (`x-ratelimit-remaining-tokens: 0`) is there again.
+
+    The `reset` header beside it tells a wait in any notation, or a moment: in Unix seconds, Unix milliseconds or ISO
+    8601. None where no limit is used up, or none of them says when it resets.
+    """
+    waits = [
+        wait
+        for name, left in headers.items()
+        if "ratelimit" in name and "remaining" in name and left.strip() == "0"
+        if (wait := _until(headers.get(name.replace("remaining", "reset"), ""), now)) is not None
+    ]
+    return max(waits, default=None)
+
+
+def _until(reset: str, now: datetime | None) -> float | None:
+    reset = reset.strip()
+    if (seconds := seconds_of(reset)) is not None:
+        return seconds
+    try:
+        if _UNIX.match(reset):
+            return _seconds_to(datetime.fromtimestamp(int(reset[:10]), UTC), now)
+        return _seconds_to(datetime.fromisoformat(reset), now)
+    except ValueError:
+        return None
+
+
+def _seconds_to(moment: datetime, now: datetime | None) -> float:
+    """Seconds from now to a moment, which is in UTC where it names no zone; 0 when it has passed."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())

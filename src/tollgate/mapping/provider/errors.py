@@ -23,6 +23,7 @@ from tollgate.mapping.provider.error_details import (
     retry_after,
     seconds_of,
     showable,
+    spent_until,
     status_words,
 )
 
@@ -224,6 +225,8 @@ class ErrorRules:
             read = reads.get("retry_after") or self._reads.get("retry_after")
             if wait is None and read is not None:
                 wait = seconds_of(read(body, answer_headers=headers))
+            if wait is None and status == 429:
+                wait = spent_until(headers)
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
         if kind == "stop" and status in _REFUSALS and self._says_too_long(details.message):
             code = "context_length_exceeded"  # agents shorten a conversation on nothing else
