@@ -197,3 +197,79 @@ def test_message_start_says_the_estimate_when_the_upstream_told_nothing() -> Non
     )
     assert told[0][1]["message"]["usage"]["input_tokens"] == 12
     assert told[-2][1]["usage"]["input_tokens"] == 9
+
+
+def messages_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    """One block of a messages stream."""
+    return [
+        {"type": "content_block_start", "index": index, "content_block": block},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+CITATION = {
+    "type": "web_search_result_location", "url": "https://a.example", "title": "A", "cited_text": "x",
+    "encrypted_index": "e",
+}
+THOUGHTFUL: dict[str, list[Any]] = {
+    "chat": [chunk(reasoning="hm"), chunk(content="so"), chunk("stop")],
+    "messages": [
+        START,
+        *messages_block(0, {"type": "thinking", "thinking": "", "signature": ""},
+                        {"type": "thinking_delta", "thinking": "hm"}, {"type": "signature_delta", "signature": "S"}),
+        *messages_block(1, {"type": "redacted_thinking", "data": "opaque"}),
+        *messages_block(2, {"type": "text", "text": "", "citations": []}, {"type": "text_delta", "text": "so"},
+                        *({"type": "citations_delta", "citation": CITATION} for _ in range(2))),
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+    ],
+    "gemini": [
+        {
+            "responseId": "r1",
+            "candidates": [{"content": {"parts": [
+                {"text": "hm", "thought": True},
+                {"functionCall": {"name": "weather", "args": {"city": "Rom"}}, "thoughtSignature": "S"},
+                {"functionCall": {"name": "weather", "args": {"city": "Bern"}}},
+                {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+                {"inlineData": {"mimeType": "image/png", "data": "BBBB"}},
+            ]}}],
+        },
+        {
+            "responseId": "r1",
+            "candidates": [{"content": {"parts": [{"functionCall": {"name": "now", "args": {}}}]},
+                            "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 3},
+        },
+    ],
+}
+"""Streams with a thought and whatever their format has as a list."""
+
+
+@pytest.mark.parametrize("upstream", THOUGHTFUL)
+def test_a_thought_never_has_a_null_for_a_signature(upstream: str) -> None:
+    told = [data for _, data in converted(upstream, "messages", THOUGHTFUL[upstream])]
+    assert any("thinking_delta" in repr(data) for data in told)
+    assert "'signature': None" not in repr(told)
+
+
+@pytest.mark.parametrize("upstream", THOUGHTFUL)
+def test_every_item_of_a_list_in_a_chat_delta_has_its_index(upstream: str) -> None:
+    """The official stream helper adds lists up by it, and raises where it is missing."""
+    deltas = [data["choices"][0]["delta"] for _, data in converted(upstream, "chat", THOUGHTFUL[upstream])
+              if data != "[DONE]"]
+    lists = [value for delta in deltas for value in delta.values() if isinstance(value, list)]
+    assert lists or upstream == "chat"
+    assert all(isinstance(item.get("index"), int) for items in lists for item in items), lists
+
+
+def test_parallel_calls_of_one_stream_stay_apart_and_its_thoughts_are_output() -> None:
+    converter = StreamConverter(mapping("gemini"), mapping("chat"), context())
+    told = [data for event in THOUGHTFUL["gemini"] for _, data in converter.feed(event)]
+    told += [data for _, data in converter.finish()]
+    calls = [part for part in converter.parts() if part["kind"] == "tool_call"]
+    assert [(call["name"], call["args"]) for call in calls] == [
+        ("weather", '{"city":"Rom"}'), ("weather", '{"city":"Bern"}'), ("now", "{}"),
+    ]
+    assert len({call["id"] for call in calls}) == 3
+    usage = next(data["usage"] for data in told if data != "[DONE]" and data.get("usage"))
+    assert (usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]) == (8, 3)
