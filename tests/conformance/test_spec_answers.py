@@ -8,6 +8,7 @@ import json
 import struct
 import uuid
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ import pytest_asyncio
 from conformance.test_spec_catalog import shape
 from support.inprocess import inprocess, replying
 from support.usage_files import rows_by_id
+from tollgate.config.model import Gateway
+from tollgate.images.service import RECENT
 from tollgate.ledger import Generation
+from tollgate.mapping.provider.discover import EVERY
+from tollgate.tools.calls import WAIT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -406,3 +411,11 @@ async def test_every_answer_leaves_a_row_with_account_key_model_tokens_and_cost(
     for row in rows:
         assert row["account_id"] and row["key_id"] and row["model"] and row["request_id"] and row["outcome"]
         assert row["outcome"] != "ok" or row["cost"] > 0
+
+
+async def test_the_limits_are_those_of_the_specification():
+    """Its table of limits; other tests set shorter times and lower numbers to be quick."""
+    gateway = Gateway(Path())
+    assert gateway.credits.minimum == Decimal("0.01")
+    assert gateway.retry.attempts == 3
+    assert (RECENT, WAIT_SECONDS, EVERY) == (100, 30, 3600)
