@@ -1,6 +1,7 @@
 """The mapping engine: operators describe a wire format in YAML, and it runs as compiled Python.
 
-This module is the engine's public face; everything else in the package is an inside. `docs/building.md` has the list.
+`__all__` is what requests need of it. Provider files are compiled by `provider/` and `images/`, over `edits.py` and
+`plugins.py`; the commands use `explain.py` and `examples.py`.
 """
 
 from tollgate.mapping.compiler import Mapping, compile_mapping
