@@ -183,8 +183,8 @@ def _network(entered: str) -> str:
 
 
 def _listed(text: str, what: str) -> list[str]:
-    """What stands between commas or blanks; nothing of "all" and of no text. Refuses commas alone: a list of nothing is
-    no wish for everything."""
+    """The words between commas or blanks; none for "all" and for an empty text. Commas alone are refused: who writes
+    them wanted some, and would get everything."""
     entered = text.strip().lower()
     if entered in ("", "all", "*"):
         return []

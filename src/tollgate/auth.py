@@ -64,11 +64,11 @@ def authenticate_optional(ledger: Ledger, headers: Mapping[str, str]) -> KeyReco
 
 
 def permit(key: KeyRecord, endpoint: str, scope: Scope, proxies: Proxies) -> None:
-    """Refuse a `restricted` key from an address that is not among its own, and at an endpoint (of `KEY_ENDPOINTS`;
-    empty: the catalogs, which need no key) that is not. Raises `PermissionDenied`.
+    """Raise `PermissionDenied` where a `restricted` key may not be used: from an address that is not among its own, or
+    at an endpoint that is not. `endpoint` is one of `KEY_ENDPOINTS`, or empty for the catalogs, which need no key.
 
-    The address first: whoever is elsewhere learns nothing of what the key is for. The log has it, for an operator whose
-    proxy is not among `server.trusted_proxies`.
+    The address is checked first, so that whoever calls from elsewhere learns nothing of what the key is for. The log
+    names it, for an operator whose proxy is not among `server.trusted_proxies`.
     """
     if key.allowed_addresses:
         address = address_of(scope, proxies)

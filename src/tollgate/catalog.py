@@ -116,10 +116,10 @@ class Catalog:
         return self._names.get(name)
 
     def resolve_foreign(self, name: str, provider: str = "") -> CatalogModel | None:
-        """The model of a canonical id, an alias, or the name that `provider` (else any) has for it,
-        a snapshot's date at its end aside.
+        """The model meant by a canonical id, an alias, or the name that `provider` (or any provider, if None) has for
+        it; the date at the end of a provider's name does not matter.
 
-        Providers name models in their own words: in what tools they run are to ask, and in what they tell of usage.
+        For models that providers name themselves: those their tools are to ask, and those their usage tells of.
         """
         for each in dict.fromkeys((name, _SNAPSHOT.sub("", name))):
             owners = self._upstream.get(each, {})

@@ -321,7 +321,8 @@ def _row(
 
 
 def _per_token(row: Mapping[str, Any]) -> bool:
-    """Some lists give the price of an image *token* under `image`: then it is about that of a prompt token."""
+    """Whether `image` is the price of an image *token*, as some lists have it: then it is close to that of a prompt
+    token, while a whole picture costs far more."""
     image, prompt = decimal_of(str(row.get("image", "0"))), decimal_of(str(row.get("prompt", "0")))
     return bool(image) and image <= prompt * 10
 

@@ -67,8 +67,9 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
 
 
 async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool = True) -> Inbound:
-    """Key first, then credits, then the body: a stranger's bytes are not read (SPEC authentication 3 and 4). A key's
-    spend cap, how many of its requests run, and what is held, are in the way only of what `spends`."""
+    """Check the key, then its credits, and read the body only then: a stranger's bytes are not read (SPEC
+    authentication 3 and 4). What `spends` nothing is not stopped by the key's spend cap, by its number of running
+    requests, or by what those hold."""
     services = request.services
     key = authenticate(services.ledger, request.headers)
     if key.restricted:
@@ -89,8 +90,9 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
 
 
 def _restrict(request: Request, key: KeyRecord, endpoint: str = "", *, slot: bool = False) -> None:
-    """What only a restricted key is asked (`auth.permit`); with `slot` the request takes one of those that the key may
-    run at once, until its end. Who has no credits is told that, and not to come again."""
+    """Check what only restricted keys are held to (`auth.permit`). With `slot` the request also takes one of the places
+    that its key has for requests at once, and keeps it to its end; an account without credits is refused before that,
+    since waiting for a place would not help it."""
     services = request.services
     permit(key, endpoint, request.scope, services.runtime.current.gateway.server.trusted_proxies)
     if slot and key.max_concurrent is not None:

@@ -1,5 +1,5 @@
-"""How deep JSON may be nested so that we can write what we read, how many values it may hold,
-and how much of it can be looked at one by one."""
+"""Bounds of JSON that comes from outside: how deep it may be nested (what is deeper could be read and not written
+again), and how many values it may hold."""
 
 from __future__ import annotations
 

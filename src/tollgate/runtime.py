@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
-from tollgate.collecting import collector_resting
 from tollgate.config.build import Loaded, examine_gateway, in_order, load_gateway
 from tollgate.config.file_reader import needed_mappings
 from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.reusable import Reusable
 from tollgate.errors import ConfigErrors
+from tollgate.garbage_collector import collector_resting
 from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
 from tollgate.mapping.code_cache import CodeCache

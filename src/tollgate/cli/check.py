@@ -36,8 +36,8 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `loaded` is what there is of the configuration, without what is wrong in it, and `compiled` what
-    of that compiles: None when nothing can be said of them. `said` are lines stages want to be seen."""
+    """What was found. `loaded` is the configuration without what is wrong in it, `compiled` is what of that compiles;
+    each is None where nothing is left. `said` are lines that stages want to be shown."""
 
     problems: list[Problem] = field(default_factory=list)
     loaded: Loaded | None = None
@@ -79,7 +79,7 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 
 def check(path: Path | None, options: Options) -> Report:
     """Load, compile and run every stage, each on what the ones before it left whole."""
-    from tollgate.collecting import collector_resting
+    from tollgate.garbage_collector import collector_resting
 
     with collector_resting():
         return _checked(path, options)

@@ -35,8 +35,8 @@ def open_all() -> None:
 
 
 def let_go_of_output() -> None:
-    """Have what is still to be written to standard output, which takes nothing any more, go nowhere: the interpreter
-    would complain of it at the process's end."""
+    """Give up what could not be written to standard output: at the process's end the interpreter would try again, and
+    complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -74,7 +74,8 @@ _WORDS = frozenset({"system", "instructions", "input"})
 
 
 def _beside_words(turns: list[Any]) -> list[Any]:
-    """The turns that are more than words. Those are a text, or {role, content} with a text or parts of text."""
+    """The turns that hold more than words. A turn of words has `role` and `content` alone, and its content is a text or
+    a list of texts."""
     found = []
     for turn in turns:
         if type(turn) is dict:

@@ -30,10 +30,8 @@ def charge_of(
     at: datetime,
     **options: Any,
 ) -> Charge:
-    """`price_usage` of an answer by `asked`, with what other models did at their catalog prices.
-
-    They are named as `provider` names them; one that is not in the catalog costs what `asked` does.
-    """
+    """The charge for an answer of the model `asked`: its own usage at its price, and what other models did at theirs.
+    Usage names those as `provider` does; one that the catalog lacks costs what `asked` does."""
     others = [
         (model, part)
         for name, part in usage.others

@@ -21,11 +21,13 @@ _SIDES = {"input": ("cache_read", "cache_write"), "output": ("reasoning",)}
 
 
 def missing_sides(usage: dict[str, Any]) -> list[str]:
-    """The sides of a hub usage of which it says nothing: both where there is nothing but zeros, for every answer had a
-    prompt; none where no model ran. A zero beside a real count is meant: some providers charge nothing for that side.
-    A part that is zero tells nothing of its side.
+    """The sides of a hub usage (`input`, `output`) that the provider did not tell.
 
-    {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []; {"cache_read": 0, "output": 5} -> ["input"]
+    Both, where all counts are zero, since every answer had a prompt; none, where no model ran. A zero beside a real
+    count was meant: some providers charge nothing for that side. A part of a side (`cache_read`) tells it only if it is
+    not zero.
+
+        {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []; {"cache_read": 0, "output": 5} -> ["input"]
     """
     asked, answered = usage.get("input"), usage.get("output")
     if type(asked) is int and type(answered) is int and asked + answered > 0:  # nearly all of them

@@ -31,8 +31,8 @@ _ELSEWHERE = "\0"
 
 
 def encrypted_in(items: Any) -> dict[str, str]:
-    """What stands encrypted in these items of a request or an answer: the type of its item, by what it says. Sealed
-    tokens are not among it: they tell themselves whose they are."""
+    """The encrypted texts in these items of a request or an answer, each with the type of its item. Sealed tokens are
+    left out: they say themselves whose they are."""
     return {
         content: str(item.get("type"))
         for item in (items if isinstance(items, list) else ())
@@ -74,8 +74,9 @@ def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any
 
 
 def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
-    """Whether a native request that ended in `error` may be sent once more, without the encrypted reasoning that its
-    provider could not read; the exchange then knows what to leave out. A client would send it for ever."""
+    """Whether a native request that failed with `error` should be sent once more without its encrypted reasoning,
+    because the provider could not read it; the exchange then knows what to leave out. Without this the conversation
+    would fail for ever: its client sends the same reasoning each time."""
     if not isinstance(error, UpstreamRejected) or not exchange.native or exchange.inbound.dialect != DIALECT:
         return False
     if not _says_unreadable(exchange.offer, error):

@@ -104,9 +104,10 @@ async def settle_failure(
 ) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
-    Who gets no answer pays for none, even if a route gave one that could not be passed on. A client that left while a
-    route was at work is billed for the prompt, as estimated (DESIGN section 5), or for what `used` counts where not all
-    of it was sent; before the route was called, for nothing. The error tells how the key's rate limits stand.
+    A caller who gets no answer pays nothing, even if a route gave one that could not be passed on. A client that left
+    is billed for what was sent to the provider: nothing if no route was called yet, else the prompt as estimated
+    (DESIGN section 5), or what `used` counts where only a part of it was sent. The error also tells how the key's rate
+    limits stand.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits

@@ -32,14 +32,14 @@ class Authorisation:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the token request."""
     anew: Callable[[], Authorisation] | None = field(default=None, repr=False, compare=False)
-    """The same for one request, where its form, body or headers tell the time or something that may be said only once.
-    It raises a `TollgateError` where they cannot be computed."""
+    """Makes the same for one request, where its form, body or headers read the time or a nonce. Raises a
+    `TollgateError` where they cannot be computed."""
     reads: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False, compare=False)
-    """Where an answer to it holds its `token` and how many seconds that lives (`expires_in`), where not as RFC 6749
-    says: each reads the body and `answer_headers`."""
+    """How to read `token` and `expires_in` out of the answer to a token request, where it differs from RFC 6749. Each
+    is a function of the body and `answer_headers`."""
     adds: Adds | None = field(default=None, repr=False)
-    """Of `signed`: from a call that is about to be sent (`CALL_FIELDS`) and the time, the `headers` and `query` added
-    to it. It raises a `TollgateError` where they cannot be computed."""
+    """For the kind `signed`: a function of a call about to be sent (`CALL_FIELDS`) and the time that gives the
+    `headers` and `query` to add. Raises a `TollgateError` where they cannot be computed."""
     key: object = field(init=False, repr=False, compare=False)
     """Equal for whatever gets the same token. Made once here, for it is asked for at every call."""
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tollgate.collecting import collector_resting
 from tollgate.config.cross_checks import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
@@ -28,6 +27,7 @@ from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.config.server import read_settings, store_reference
 from tollgate.errors import ConfigErrors
+from tollgate.garbage_collector import collector_resting
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ def load_gateway(
 def examine_gateway(
     path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False
 ) -> tuple[Loaded | None, tuple[Problem, ...]]:
-    """As `load_gateway`, for who goes on where something is wrong: every problem, and what there is of the
-    configuration without what they name.
+    """As `load_gateway`, for callers that go on where something is wrong: gives every problem, and the configuration
+    without what those are about.
 
-    The configuration is None where nothing more can be said of it: the gateway file cannot be read, or its `plugins`,
-    without which the words of a mapping are not known. Raises `ConfigErrors` where there is no such file.
+    The configuration is None where the gateway file cannot be read, or its `plugins` cannot: without these the filters
+    of a mapping are not known. Raises `ConfigErrors` where there is no such file.
     """
     loading = _Loading(environ, everything=everything)
     with collector_resting():

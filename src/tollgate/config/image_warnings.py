@@ -1,8 +1,8 @@
-"""Slips in what a provider file says of image jobs that load, and leave a job without an end, a picture or a check.
-All are warnings.
+"""Warnings about the image part of a provider file: slips that load, and leave a job without an end, a picture or a
+check.
 
-What a step's `result` and an `input_schema` may hold is open: facts of the file's own, words of later schemas. So a
-word is a slip only where it is nearly one that is known, which is not there, and nothing else reads it.
+What a step's `result` and an `input_schema` may hold is open, so an unknown word is no mistake by itself. It is warned
+of only where it is nearly a known one, that known one is not there, and nothing else reads it.
 """
 
 from __future__ import annotations

@@ -22,21 +22,21 @@ KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than the 60 seconds after which proxies in front of the gateway close
 one."""
 LAST_CALL_SECONDS = 0.3
-"""How long a server that stops still answers a request on a connection that was idle, and says then that it is the last
-one. A proxy keeps connections and may have sent one already: closed at once, that request would be lost, and a POST is
-not repeated by itself."""
+"""How long a server that stops keeps an idle connection, to answer one more request and say that it is the last. A
+proxy may have sent one already: if the connection were closed at once, that request would be lost, and nobody repeats a
+POST by itself."""
 UNREAD_SECONDS = 0.005
-"""How soon an idle connection is looked at again that was to be closed while bytes of a request waited to be read."""
+"""When to look again at an idle connection that was not closed because bytes of a request were waiting to be read."""
 STUCK_SECONDS = 300
-"""How long a client may take nothing of what is written to it: without an end to it, whoever never reads keeps a socket
-for good."""
+"""How long a client may take nothing of what is written to it. Without a limit, one that never reads would keep its
+socket for ever."""
 SLOWEST_BYTES = 32 * 1024
-"""Of a request's body, the least that must come while an idle connection would be kept, some 400 bytes a second; over
-HTTP/2 also of an answer, the least that must be taken in `STUCK_SECONDS`. Without it, a byte a minute keeps a request
-and what it holds for good."""
+"""The least that must arrive of a request's body within `KEEP_ALIVE_SECONDS` (some 400 bytes a second), and the least
+of an answer over HTTP/2 that its client must take within `STUCK_SECONDS`. Without it, a byte a minute would keep a
+request and all it holds for ever."""
 MOST_DROPPED = 64 << 20
-"""Of a request's body, the most that is read behind an answer that did not wait for it, so that its client sees the
-answer: twice the largest body of the default settings. Without it, whoever has no key could send for ever."""
+"""The most that is read and dropped of a request's body after its answer was sent, so that the client gets to see that
+answer: twice the largest body of the default settings. Without a limit, somebody without a key could send for ever."""
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request, and of the trailers after a chunked one; what comes in one read may be more."""
 

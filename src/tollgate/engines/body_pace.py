@@ -17,8 +17,9 @@ class BodyPace:
         self._then = 0
 
     def lags(self, request: object) -> bool:
-        """Whether fewer than `SLOWEST_BYTES` have come since this was asked last, if that was about the same request.
-        Whether more is to come of its body, and whether anything of ours keeps it from coming, the caller knows."""
+        """Whether the body of `request` comes too slowly: fewer than `SLOWEST_BYTES` since the last call, if that was
+        about the same request. The caller must know that more is to come of the body, and that nothing of ours holds it
+        up."""
         lags = request is self._asked and self.came - self._then < SLOWEST_BYTES
         self._asked, self._then = request, self.came
         return lags

@@ -81,8 +81,11 @@ async def run_step(
 
 
 def kept_answer(offer: ImageOffer, generation: Generation, job_input: dict[str, Any]) -> StepAnswer | None:
-    """The submit step's answer as it is stored with a job, where it was the provider's last word: a job that is polled
-    by its id and has none. It was to be ended at once, and whoever was to do so was stopped. Its headers are gone."""
+    """The stored answer to the submit step, where it already ended the job; None where the job goes on.
+
+    That is so for a job whose poll needs an id and whose answer gave none. Such a job ends at once; this is for one
+    whose process was stopped just before. The answer's headers were not stored.
+    """
     if generation.upstream_id or generation.answer is None or not offer.needs_id:
         return None
     http: dict[str, Any] = {"status": 200, "headers": {}}

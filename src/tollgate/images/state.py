@@ -29,8 +29,8 @@ UNKNOWN_WORD = "unknown status"
 
 
 class Watch:
-    """When a pending job is looked at next on our own account, and on what terms this process took it; None:
-    a former one did."""
+    """When this process asks about a pending job next, and on which terms it took the job (None: an earlier process
+    took it)."""
 
     __slots__ = ("account_id", "due", "every", "looks", "terms")
 

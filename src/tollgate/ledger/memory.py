@@ -23,7 +23,8 @@ _KEPT_DAYS = 62
 """Twice as many as the longest resetting window needs, and counted: after a jump of the clock the month's own days are
 not old."""
 _FORGOTTEN_AT_ONCE = 1024
-"""Finding the oldest key of a dictionary passes over all that were deleted before it."""
+"""Old ids are deleted in batches: to find the oldest key of a dictionary, Python passes over all that were deleted
+before it."""
 
 
 class HoldKeeper(Protocol):

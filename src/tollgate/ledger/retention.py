@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tollgate.config.model import Store
 
 LOOK_SECONDS = 600.0
-"""How often it is looked for what is too old, and how long a clock has to be believable before that."""
+"""How often to look for what is too old. A clock that was set must stay as it is for so long before it is believed."""
 _DRIFT_SECONDS = 60.0
 
 

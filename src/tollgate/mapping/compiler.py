@@ -77,8 +77,8 @@ class Mapping:
             for name, reads in built.reads.items()
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
-        """The `usage` of `response.to_hub` alone, as a function of (answer, context): what an answer that passes as it
-        is is asked."""
+        """The `usage` of `response.to_hub` alone, as a function of (answer, context): for native answers, of which
+        nothing else is read."""
         self.sent_tier: Section | None = namespace.get(_SENT_TIER)  # type: ignore[assignment]
         """The service tier a request of this format asks for, as a function of (request, context);
         None where there are none."""

@@ -205,8 +205,8 @@ def error_from_hub(target: Mapping, hub: dict[str, Any]) -> dict[str, Any]:
 
 
 def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Headers[str, str]) -> bool:
-    """Whether a condition of a client's format (`request.asked_model`) holds of a request; one it does not have does
-    not.
+    """Whether the condition `name` of a client's format (such as `request.asked_model`) holds for a request; False
+    where the format has no such condition.
 
     Raises `Refused` where it fails.
     """

@@ -74,8 +74,9 @@ class Filter:
     takes_absent: bool = False
     takes_context: bool = False
     uses: str = "value"
-    """What counts as read: the `value` with everything in it; only its `outline` (how many, which names); only those
-    `fields` of its items that the arguments name; these, and the `items` are handed on unread; or one `item` is."""
+    """What the filter reads of its value, for the loss list. `value`: all of it. `outline`: only how many items or
+    which names there are. `fields`: of its items those fields that the arguments name. `items`: the same, and the items
+    themselves are handed on unread. `item`: one item is handed on unread."""
     keeps: type | None = None
     """Values of this very type come out as they are, so that the filter need not be called for them."""
     fits: Mapping[int, tuple[Callable[[object], bool], str]] = field(default_factory=dict)

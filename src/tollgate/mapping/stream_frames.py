@@ -1,8 +1,8 @@
-"""Deltas that differ in their text alone: the first one's event is made as it is written, and its JSON around the text
-serves all that follow.
+"""Text deltas of one part, whose events differ in nothing but the text: the event of the first one is made in full, and
+the JSON around its text is used again for all that follow.
 
-Which handlers are such is read off their generated code (`is_steady`): they look at nothing that changes while a part
-is open, beside the text. A delta that comes with more than text is always made in full.
+A handler can be used so when its generated code reads nothing, beside the text, that changes while a part is open
+(`is_steady`). A delta that comes with more than text is always made in full.
 """
 
 from __future__ import annotations

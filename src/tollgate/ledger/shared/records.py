@@ -21,8 +21,8 @@ KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
 GRANT = tuple(each.name for each in fields(Grant))
 _ZERO = Decimal(0)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
-"""A gateway that runs has this lock in its session. Whoever finds it free has it until the transaction ends, so one
-that starts waits for a moment."""
+"""True where no gateway of this name runs, since a running one holds the lock in its session. Until the transaction
+ends the lock is ours, so a gateway of that name that starts meanwhile waits for a moment."""
 
 _SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
     ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date)

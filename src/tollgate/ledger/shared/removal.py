@@ -29,7 +29,7 @@ _DELETE_JOBS = (
 
 
 class Removal:
-    """Looks now and then, for all gateways: one that is gone for good does not."""
+    """Looks now and then for what is too old, of all gateways: one that is gone for good cannot do it itself."""
 
     def __init__(self, connections: Connections, settings: Store) -> None:
         self._connections = connections
