@@ -122,23 +122,28 @@ wait. A module is imported once, when a configuration first names it; for a newe
 """
 
 _LOSS = """\
-What a request holds and no line reads is named to the caller, at every depth. `request: {harmless: {to_hub:
-['input[].id'], from_hub: ['format.name']}}` lists the places that may go unread without a word, because nothing
-changes without them: names of the request's own members, and of the hub's; `{min_p: 0}` is one that may with that
-value alone, which says no more than silence would. So may everything empty. A field is read when a line reads it in
-any item: what a condition, a place in a list or `last` leaves aside there is not seen, so an `$else` with `$lost` (or
-`$refuse`) says it.
+What a request holds and no line reads is named to the caller, at every depth. Empty values are not named.
 
-A condition only asks. A text, a number or a boolean that it looks at counts as read, since it had its effect; of an
-object or a list nothing does, whatever filters and functions look into it. A name of `$let` for a part of the data, for
-a list of parts or for a choice between them reads as much of it as those who read the name; one for a computed value
-reads what that was computed from, if the name is used for more than to look at it. `$x[$n]` reads an item
-where `$n` is certainly a number (the second name of `$each`, `$i + 1`); any other computed key takes all of `$x`.
+- **What may go unread without a word** stands in the mapping file, because nothing changes without it:
+  `request: {harmless: {to_hub: ['input[].id'], from_hub: ['format.name']}}` lists places of the request, and of the
+  hub. `{min_p: 0}` is a place with the one value for which this is so.
+- **Items.** A field is read when a line reads it in any item of a list. What a condition, a place in the list or
+  `last` leaves aside is not noticed: say it by an `$else` with `$lost` (or `$refuse`).
+- **A condition only looks.** A text, a number or a boolean that it looks at counts as read, since it had its effect.
+  An object or a list does not, whatever filters and functions look into it.
+- **A name of `$let`** for a part of the data, for a list of parts or for a choice between them reads what those who
+  use the name read. A name for a computed value reads all that the value was computed from, if it is used for more
+  than to look at it.
+- **Computed keys.** `$x[$n]` reads one item where `$n` is certainly a number (the second name of `$each`, `$i + 1`);
+  any other computed key reads all of `$x`.
 
-What `$lost` says in words is not named once more by its place. The words speak for what their holes read (a hole that
-reads `type` or `kind` speaks for the object it is of), for what the condition they stand under looks at first, for
-the object a `$match` or `==` chose by, and for the item of an `$each`; under the `$else` of another condition, or as
-one field of what is made, for no more than the holes. What stands beside that is named by itself.
+What `$lost` says in words is not named once more by its place. The words speak for
+
+- what their holes read; a hole that reads `type` or `kind` speaks for the whole object that has it;
+- what the condition they stand under looks at first, the object that a `$match` or `==` chose by, and the item of an
+  `$each`; but not under the `$else` of another condition, or as one field of what is made.
+
+What stands beside that is named by itself.
 """
 
 _SERVICE_TIER = """\
