@@ -1,7 +1,8 @@
 """Accounts, keys and credits as people handle them: what the commands and the dashboard share.
 
 Owns reading what a person typed (an expiry, a list of models, an amount), the checks on it, and the views they are
-shown. The changes themselves are the ledger's, in this process or in the running gateway (`ledger.admin.open_books`).
+shown. The changes themselves are the ledger's: in this process, or in the running gateway
+(`ledger.admin_socket.open_books`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def settings(path: Path | None) -> Gateway:
 def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]) -> T:
     """Run `work` with the books of the configured store, through the running gateway when there is one."""
     from tollgate.config.files import shown
-    from tollgate.ledger.admin import open_books
+    from tollgate.ledger.admin_socket import open_books
 
     gateway = settings(path)
     if not gateway.store.url and not gateway.store.directory.exists():

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import Unavailable
-from tollgate.ledger.admin import SOCKET_NAME, AdminServer
+from tollgate.ledger.admin_socket import SOCKET_NAME, AdminServer
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.generations import Generations

@@ -1,6 +1,7 @@
 """Administration of the ledger: accounts, keys, grants and sign-in links. Every change is an event, durable on return.
 
-The same methods are offered to other processes by `admin.py`; people's notations are read in `tollgate.accounts`.
+The same methods are offered to other processes by `admin_socket.py`; people's notations are read in
+`tollgate.accounts`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 from tollgate.errors import BadRequest, NotFound, Unavailable
 from tollgate.ledger import keys
 from tollgate.ledger.interface import Backend, EventKind
-from tollgate.ledger.links import SignInLinks
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
+from tollgate.ledger.sign_in_links import SignInLinks
 from tollgate.money import round_cost, show
 
 _MOST_CREDITS = Decimal(10) ** 12

@@ -16,7 +16,7 @@ import pytest
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
-from tollgate.ledger.admin import open_books
+from tollgate.ledger.admin_socket import open_books
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice

@@ -11,8 +11,8 @@ from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound
-from tollgate.ledger.links import LINK_SECONDS
 from tollgate.ledger.reports import Filters
+from tollgate.ledger.sign_in_links import LINK_SECONDS
 
 
 async def accounts(visit: Visit) -> Response:

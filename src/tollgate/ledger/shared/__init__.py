@@ -23,8 +23,8 @@ from tollgate.ledger.memory import Hold, Memory, cap_days, cap_reached
 from tollgate.ledger.records import CAP_WINDOWS, Account, AccountSums, CapWindow, Grant, KeyRecord
 from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
-from tollgate.ledger.shared.links import SharedLinks
 from tollgate.ledger.shared.minted_ids import SharedRegister
+from tollgate.ledger.shared.sign_in_links import SharedLinks
 from tollgate.ledger.usage_row import UsageRow
 
 __all__ = ["SharedLedger"]

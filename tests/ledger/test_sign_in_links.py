@@ -1,6 +1,6 @@
 """Sign-in links work once, for a quarter of an hour, and are known by their hash only."""
 
-from tollgate.ledger.links import LINK_SECONDS, SignInLinks
+from tollgate.ledger.sign_in_links import LINK_SECONDS, SignInLinks
 
 
 async def test_a_link_works_once():

@@ -1,11 +1,11 @@
-"""One-time sign-in links that any of the gateways honours; see `ledger.links`."""
+"""One-time sign-in links that any of the gateways honours; see `ledger.sign_in_links`."""
 
 from __future__ import annotations
 
 import secrets
 
-from tollgate.ledger.links import LINK_SECONDS, SignInLinks, digest
 from tollgate.ledger.shared.connections import Connections
+from tollgate.ledger.sign_in_links import LINK_SECONDS, SignInLinks, digest
 
 
 class SharedLinks(SignInLinks):

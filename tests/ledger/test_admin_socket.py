@@ -19,7 +19,7 @@ import pytest
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, Unauthorized, Unavailable
 from tollgate.ledger import Ledger, StoreInUse
-from tollgate.ledger.admin import METHODS, RemoteLedger, open_books
+from tollgate.ledger.admin_socket import METHODS, RemoteLedger, open_books
 
 from .conftest import Alice, new_ledger, row, settings
 
@@ -166,7 +166,7 @@ async def test_a_folder_that_can_hold_no_socket_is_a_warning(
     def bind(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
-    monkeypatch.setattr("tollgate.ledger.admin.socket.socket.bind", bind)
+    monkeypatch.setattr("tollgate.ledger.admin_socket.socket.socket.bind", bind)
     async with new_ledger(tmp_path) as ledger:
         await ledger.serve_admin()
         assert ledger.ready
