@@ -20,7 +20,7 @@ import openai
 import orjson
 import pytest
 
-from conformance.upstreams import ASKS, CELLS, IDS, PATHS, events, provider, whole
+from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, events, provider, whole
 from replay.clients import complete_response, published, published_event
 from support import sdks
 from support.inprocess import SSE, inprocess, replying
@@ -987,15 +987,8 @@ async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path)
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_an_error_event_first_is_an_error_status_in_every_format(tmp_path, client):
     """200 and then nothing but an error: no client may take it for an answer."""
-    first = {
-        "chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
-        "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": '
-                    b'"no"}}\n\n',
-        "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", '
-                     b'"sequence_number": 0}\n\n',
-    }
     for upstream in CLIENTS:
         reply, row, _ = await answered(
-            tmp_path / upstream, upstream, [b": hello\n\n", first[upstream]], client=client, stream=True
+            tmp_path / upstream, upstream, [b": hello\n\n", FAILURES[upstream]], client=client, stream=True
         )
         assert reply.status_code in (500, 529) and row["outcome"] == "upstream_error"

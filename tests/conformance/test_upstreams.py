@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conformance.upstreams import ASKS, CELLS, IDS, PATHS, error_events, events, opening, provider, whole
+from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, error_events, events, opening, provider, whole
 from support.inprocess import inprocess
 from support.usage_files import rows_by_id
 from support.wire import chunked, full_backlog, head, raw, says, stream_of, wire
@@ -252,15 +252,22 @@ async def test_15_a_failure_before_the_first_event_moves_on_and_one_after_it_doe
         asked.append("second")
         await stream_of(*events(client))(request, reader, writer)
 
-    for blocks, tried in (((), ["first", "second"]), (opening(client), ["first"])):
+    cases = {
+        "nothing": ((), ["first", "second"]),
+        "a failure": ((b": hello\n\n", FAILURES[client]), ["first", "second"]),
+        "an answer": (opening(client), ["first"]),
+    }
+    for name, (blocks, tried) in cases.items():
         asked.clear()
         async with wire(failing(blocks)) as one, wire(good) as two:
             routes = {
                 "first": provider(one, client, name="first"),
                 "second": provider(two, client, name="second", more="priority: 1"),
             }
-            async with inprocess(tmp_path / str(len(blocks)), providers=routes) as here:
+            async with inprocess(tmp_path / name, providers=routes) as here:
                 reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
         assert asked == tried
-        if blocks:
+        if len(tried) == 1:
             error_events(client, reply.text)
+        else:
+            assert reply.status_code == 200 and '"no"' not in reply.text and "hello" in reply.text

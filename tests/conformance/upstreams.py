@@ -20,7 +20,13 @@ CELLS = [
     ("messages", "responses"),
 ]
 IDS = [f"{client}-client-{upstream}-upstream" for client, upstream in CELLS]
-USAGE = {"input": 10, "output": 5}
+FAILURES = {
+    "chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
+    "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
+    "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", '
+                 b'"sequence_number": 0}\n\n',
+}
+"""Events that tell a failure."""
 
 
 def provider(
