@@ -30,9 +30,9 @@ class Room:
         self._waiting: dict[asyncio.Future[None], tuple[Place, int]] = {}
         """In the order in which they came."""
         self._least = 0
-        """No one who waits wants less than this many further bytes."""
+        """Everyone who waits wants at least this many more bytes."""
         self._heaviest = 0
-        """No one who waits holds more than this many bytes already."""
+        """Everyone who waits holds at most this many bytes already."""
 
     def place(self) -> Place:
         """A place without a byte."""
@@ -73,7 +73,8 @@ class Room:
             del self._waiting[admitted]
 
     def _some_may_fit(self) -> bool:
-        """Whether one of those who wait might fit: `fits`, for the best of them all."""
+        """Whether anybody who waits might fit: the test of `fits` for the least that is wanted and for the most that is
+        held."""
         return self.most - self.held >= self._least or self.held <= self._heaviest
 
     async def wait(self, place: Place, size: int) -> None:
@@ -94,7 +95,8 @@ class Room:
 
 
 class Place:
-    """What one request holds of a room. Whoever works for the request `keep`s it; with the last `leave` it is empty."""
+    """How many bytes one request holds of a room. Each task that needs the body calls `keep`, and `leave` when it is
+    done; the last `leave` gives the bytes back."""
 
     __slots__ = ("_keepers", "_room", "bytes")
 

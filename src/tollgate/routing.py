@@ -51,7 +51,7 @@ class Needs:
     """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads:
     true}` will do."""
     effort: str = "unset"
-    """How much thought a chat request asks for in so many words."""
+    """The reasoning effort that a chat request names; `unset` where it names none."""
     prefer_native: bool = False
     """The request carries what conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a native
     route comes first whatever its priority."""

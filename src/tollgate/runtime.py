@@ -116,8 +116,8 @@ def compile_files(
 def load_or_tell_all(
     path: Path | None = None, *, environ: Mapping[str, str], previous: Reusable | None = None
 ) -> Loaded:
-    """`load_gateway`, for who is about to compile. Raises `ConfigErrors` with what does not compile beside what does
-    not load: all that is wrong is told at once."""
+    """As `load_gateway`, for callers that compile next. Where files do not load, it also compiles what can be, and
+    raises one `ConfigErrors` with the mistakes of both kinds."""
     try:
         return load_gateway(path, environ=environ, previous=previous)
     except ConfigErrors:

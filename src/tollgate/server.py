@@ -141,7 +141,7 @@ async def open_gateway(
         raise
 
     def at_ports(read: Gateway) -> Gateway:
-        """With the ports that were had where the settings ask for any."""
+        """The settings with the ports that were taken, where they ask for any port (0)."""
         return read if read.server.bind != asked else replace(read, server=served_at(read.server, taken))
 
     if taken != asked:

@@ -76,8 +76,8 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, place: Place | None = None) -> asyncio.Task[Any]:
-        """Run `work` on its own; a reference is kept until it ends. So long it keeps the `place` of the body it
-        reads."""
+        """Run `work` in a task of its own, and keep a reference until it ends. Until then it also keeps the `place` of
+        the request body that it reads."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

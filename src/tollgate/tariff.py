@@ -280,8 +280,9 @@ def upper_bound(
 
 
 def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> list[tuple[int, int, bool]]:
-    """The sizes at which a request may be dearest, with and without thinking where a row asks: the largest it can have,
-    and the last of every row that ends below."""
+    """The sizes at which a request may cost most: the largest it can have, and the last size of each row that ends
+    below it, because a shorter request may be in a dearer row. Each with and without thinking, where a row asks for
+    that."""
     prompts = {
         prompt_tokens,
         *(
@@ -336,8 +337,8 @@ def _matches(row: Volume, prompt: int, completion: int, thinking: bool, named: C
 
 
 def _moved(tier_price: Decimal, base: Decimal | None, moved: Decimal | None) -> Decimal:
-    """The tier's price in the proportion in which `base` became `moved`; where that never ends, to 80 digits
-    (`CONTEXT`)."""
+    """The tier's price, changed in the proportion in which `base` became `moved`. A proportion without an end is cut
+    after 80 digits (`CONTEXT`)."""
     if not base or moved is None or moved == base:
         return tier_price
     exact = Fraction(tier_price) * Fraction(moved) / Fraction(base)

@@ -15,8 +15,8 @@ from typing import Any
 from tollgate.money import decimal_of
 
 MAX_TOKENS = 20_000_000
-"""Twice the largest context on sale: a count above it is a mistake of the upstream, not a request;
-who bills counts for himself then (`beyond_belief`)."""
+"""Twice the largest context on sale: a larger count is a mistake of the upstream, and the tokens are counted here
+instead (`beyond_belief`)."""
 MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
@@ -64,7 +64,8 @@ class Usage:
     reported_cost: Decimal | None = None
     """The cost the provider itself reported: recorded beside ours, never charged."""
     others: tuple[tuple[str, Usage], ...] = ()
-    """What other models than the one asked had of these counts, by the name the provider has for them."""
+    """The part of these counts that other models used than the one asked for, each under the name that the provider has
+    for that model."""
 
     @property
     def prompt_tokens(self) -> int:

@@ -1,4 +1,5 @@
-"""What a stream says before its answer: events that its format calls opening (`stream.opening` of its mapping)."""
+"""Events at the start of a stream that say no more than that an answer will come; which ones these are says
+`stream.opening` of the format's mapping file. They are held back while another route could still answer."""
 
 from __future__ import annotations
 
@@ -14,22 +15,23 @@ if TYPE_CHECKING:
     from tollgate.routing import Offer
 
 Opening = Callable[..., Any] | None
-"""`Mapping.opening`; None where every event is of the answer."""
+"""`Mapping.opening`; None where every event is part of the answer."""
 
 
 def opening_of(exchange: Exchange, offer: Offer) -> Opening:
-    """The condition for a route's events. The last route's pass as they come: nobody else could answer."""
+    """The condition for a route's events. None for the last route, whose events pass as they come, since nobody else
+    could answer."""
     return offer.mapping.opening if exchange.has_other_route() else None
 
 
 def is_opening(event: Any, opening: Opening) -> bool:
-    """Whether an event says nothing of the answer yet."""
+    """Whether an event holds nothing of the answer yet."""
     return opening is not None and type(event) is dict and bool(opening(event, Context()))
 
 
 def answers(block: bytes, opening: Opening) -> bool:
-    """Whether these bytes of an event stream hold something of the answer: an event that is no opening one. They hold
-    whole events; comments are none."""
+    """Whether these bytes, which are whole events of a stream, hold something of the answer: an event that is neither a
+    comment nor an opening one."""
     if opening is None:
         return b"data" in block
     decoder, at = Decoder(), 0

@@ -20,8 +20,8 @@ from tollgate.ledger.store import RECENT_IDS
 
 _ZERO = Decimal(0)
 _KEPT_DAYS = 62
-"""Twice as many as the longest resetting window needs, and counted: after a jump of the clock the month's own days are
-not old."""
+"""How many days with a sum are kept of each key: twice as many as the longest window that resets. They are counted, not
+compared with today: after the clock was set, the days of this month must not look old."""
 _FORGOTTEN_AT_ONCE = 1024
 """Old ids are deleted in batches: to find the oldest key of a dictionary, Python passes over all that were deleted
 before it."""

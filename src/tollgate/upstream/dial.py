@@ -140,8 +140,8 @@ async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolv
 async def _handed_over(
     sock: socket.socket, context: ssl.SSLContext | None, origin: Origin, connection: Connection
 ) -> Connection:
-    """`connection` over `sock`, which is the transport's to close from here on: closed by us as well, its number would
-    be another connection's by then."""
+    """`connection` over `sock`. From here on the transport closes the socket, whatever happens: if we closed it too, we
+    might close another connection that has got the same number meanwhile."""
     loop = asyncio.get_running_loop()
     name = origin.host if context is not None else None
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.provider.pieces import Pieces, Read
 
 EVERY = 3600.0
-"""Seconds between refreshes where the file says nothing (SPEC: the list is refreshed hourly)."""
+"""Seconds between two looks at a list whose file names no time (SPEC: the list is refreshed hourly)."""
 MAX_MODELS = 5000
 MAX_PAGES = 100
 """A list that goes on for longer, or comes back to itself, is not read to its end."""
