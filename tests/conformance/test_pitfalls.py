@@ -706,8 +706,9 @@ async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
         providers=routes,
         apps={"first": app("first", bad), "second": app("second", replying(body=json.dumps(whole("chat")).encode()))},
     ) as here:
-        for _ in range(3):
-            assert (await here.post(PATHS["chat"], ASKS["chat"])).status_code == 200
+        for n in range(3):  # conversations of their own: one would stay with the route that answered it
+            ask = {**ASKS["chat"], "messages": [{"role": "user", "content": f"hello {n}"}]}
+            assert (await here.post(PATHS["chat"], ask)).status_code == 200
         assert asked.count("second") == 3 and asked.count("first") == 1
     asked.clear()
     alone = {"first": routes["first"]}
@@ -770,7 +771,7 @@ async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
         reply = await busy
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert reply.status_code == 200 and row["estimated"] and row["output_tokens"] > 1_000_000
-    assert worst < 1.0, f"the loop stood still while {worst:.2f} s were computed"
+    assert worst < 0.3, f"the loop stood still while {worst:.2f} s were computed"
 
 
 async def test_21_no_network_is_needed_to_start_or_to_count(tmp_path, monkeypatch):
