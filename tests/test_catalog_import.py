@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tollgate.catalog_import import Source, aliases, changes, digits, import_models
 from tollgate.catalog_yaml import write
 from tollgate.cli.catalog import command
+from tollgate.cli.init import command as init
 from tollgate.config.load import plain, read_text
 from tollgate.config.shape import check_shape
 
@@ -338,6 +339,17 @@ def test_without_a_provider_every_file_is_brought_up_to_date(facts: Path):
     assert "~ acme/large-1: price" in changed.stdout
     assert '+    price: {unit: 1000000, prompt: "0.40", completion: "1.25"}' in changed.stdout
     assert '"0.40"' in (out / "mine.yaml").read_text()
+
+
+def test_a_starter_set_keeps_the_schemas_its_editors_use(facts: Path):
+    assert CliRunner().invoke(init, [str(facts.parent / "set")]).exit_code == 0
+    out = facts.parent / "set" / "providers" / "models"
+    line = "# yaml-language-server: $schema=../../schemas/models.schema.json"
+    for name in ("acme", "groq"):
+        facts.write_text(json.dumps({"models": [offer(provider=name)]}))
+        assert run(facts, "--provider", name, "--out", out, "--yes").exit_code == 0
+        assert (out / f"{name}.yaml").read_text().partition("\n")[0] == line
+    assert run(facts, "--provider", "groq", "--out", out).stdout.strip().endswith("nothing changes")
 
 
 def test_a_broken_file_is_not_overwritten(facts: Path):

@@ -28,16 +28,20 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+*-]*[A-Za-z0-9.)+]\Z|[A-Za-z]\Z")
 """Text that means itself without quotes."""
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 """Plain words that YAML parsers read as something else."""
+NAMES_SCHEMA = "# yaml-language-server: $schema="
+"""How a file's first line tells editors where its schema is."""
+SCHEMA = NAMES_SCHEMA + "../../src/tollgate/schemas/models.schema.json"
+"""That line of the repository's own files."""
 _WIDTH = 140
 """Columns of the file, where a list can be wrapped."""
 
 
-def write(made: Import, name: str) -> str:
-    """The text of a models file; the same entries always give the same text."""
+def write(made: Import, name: str, schema: str = SCHEMA) -> str:
+    """The text of a models file, `schema` its first line; the same entries always give the same text."""
     source = made.source
     head = {"provider": source.provider, "only": list(source.only), "without": list(source.without)}
     lines = [
-        "# yaml-language-server: $schema=../../src/tollgate/schemas/models.schema.json",
+        schema,
         f"# Models of `{name}`, written by `tollgate catalog import`. "
         + "Entries of the same id in the provider's own file win.",
         f"from: {_flow(Flow({key: value for key, value in head.items() if value}))}",

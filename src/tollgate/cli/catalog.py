@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tollgate.catalog_import import Import, Source, changes, import_models, offers_of
-from tollgate.catalog_yaml import write
+from tollgate.catalog_yaml import NAMES_SCHEMA, SCHEMA, write
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape
@@ -124,8 +124,17 @@ def _one(facts: Any, source: Source, name: str, out: Path) -> _Planned:
     kept = _tree(path).get("models") or {} if before else {}
     speaks = _tree(out.parent / f"{name}.yaml").get("speaks") or {}
     made: Import = import_models(facts, source, speaks=[speaks] if isinstance(speaks, str) else list(speaks), kept=kept)
-    after = write(made, name)
+    after = write(made, name, _schema(path, before))
     return _Planned(path, before, after, changes(kept, made.models), made.left_out)
+
+
+def _schema(path: Path, before: str) -> str:
+    """The line that tells editors where the schema is: the file's own, or that of the starter set a new file is in."""
+    first = before.partition("\n")[0]
+    if first.startswith(NAMES_SCHEMA):
+        return first
+    schemas = path.parent.parent.parent / "schemas" / "models.schema.json"
+    return f"{NAMES_SCHEMA}../../schemas/{schemas.name}" if schemas.is_file() else SCHEMA
 
 
 def _tree(path: Path) -> dict[str, Any]:
