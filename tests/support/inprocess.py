@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 
+from support.stores import empty_store
 from tollgate.config.build import load_gateway
 from tollgate.config.reusable import Reusable
 from tollgate.runtime import Runtime, build_runtime
@@ -84,6 +85,7 @@ async def inprocess(
     """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
+    empty_store(runtime.gateway.store.directory)
     opened = await open_gateway(runtime, path)
     for name, app in (apps or {}).items():
         opened.services.client.register_app(name, app)

@@ -1,0 +1,27 @@
+"""An empty store, made once in this process and copied from then on: DuckDB takes longer to make its tables than most
+tests take for everything else. Stores that are copies have one identity, by which those that are moved into a database
+are told apart; tests of the ledger itself make their own."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+from tollgate.ledger.store import FILE_NAME, Store
+
+
+@functools.cache
+def _made() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / FILE_NAME)
+        store.open()
+        store.close()
+        return (Path(folder) / FILE_NAME).read_bytes()
+
+
+def empty_store(directory: Path) -> None:
+    """Put one where a gateway keeps its store, unless there is one already."""
+    if not (directory / FILE_NAME).exists():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / FILE_NAME).write_bytes(_made())
