@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from support.shipped_mappings import read_once
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import Ledger
 
 from .tollgate import Tollgate
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_mappings() -> Iterator[None]:
+    with read_once():
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,46 @@
+"""The shipped mapping files, read and compiled once in this process for all the configurations that name them, as a
+reload takes over what has not changed: a command begins from nothing, and tests run hundreds of them in one process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tollgate import mapping, runtime
+from tollgate.config import file_reader
+from tollgate.config.files import built_in_mappings
+from tollgate.config.load import Document, read_file
+
+_documents: dict[tuple[str | None, str], Document] = {}
+_compiled: dict[Document, Any] = {}
+
+
+@contextlib.contextmanager
+def read_once() -> Iterator[None]:
+    """For the length of a `with`."""
+    shipped = built_in_mappings()
+
+    def read(path: Path, shown_as: str | None = None, *, without: str = "", known: Document | None = None) -> Document:
+        if path.parent != shipped:
+            return read_file(path, shown_as, without=without, known=known)
+        name = (shown_as, without)
+        _documents[name] = read_file(path, shown_as, without=without, known=known or _documents.get(name))
+        return _documents[name]
+
+    def compiled(document: Document, *, plugins: Any = None, trace: bool = False) -> Any:
+        if plugins or trace or document not in _documents.values():
+            return compile_mapping(document, plugins=plugins, trace=trace)
+        if document not in _compiled:
+            _compiled[document] = compile_mapping(document)
+        return _compiled[document]
+
+    compile_mapping = mapping.compile_mapping
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_reader, "read_file", read)
+        patch.setattr(mapping, "compile_mapping", compiled)
+        patch.setattr(runtime, "compile_mapping", compiled)
+        yield
