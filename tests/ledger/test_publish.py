@@ -153,6 +153,18 @@ def test_a_file_explains_its_own_columns_to_an_older_reader(desk: Desk) -> None:
     assert comments == {column.name: column.about for column in COLUMNS}
 
 
+def test_a_file_whose_making_broke_off_is_made_at_the_next_publication(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.add(row(time=TEN))
+    with monkeypatch.context() as broken:
+        broken.setattr(publish_module, "comments", lambda name: [f"COMMENT ON COLUMN {name}.no_such IS 'x'"])
+        with pytest.raises(duckdb.Error, match="no_such"):
+            desk.publisher.publish(TEN)
+    assert desk.publisher.publish(TEN) == 1
+    assert desk.read() == 1
+
+
 def test_nothing_is_written_when_nothing_changed(desk: Desk) -> None:
     desk.add(row(time=TEN))
     assert desk.publisher.publish(TEN) == 1

@@ -155,9 +155,7 @@ class Publisher:
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
         with _Attached(self._source.connection, temporary) as attached:
-            attached.run(create_table("published.usage"))
-            for statement in comments("published.usage"):
-                attached.run(statement)
+            attached.run_as_one(create_table("published.usage"), *comments("published.usage"))
             self._source.copy(hour, 0, "published.usage")
         return True
 
@@ -228,3 +226,14 @@ class _Attached:
 
     def run(self, statement: str) -> None:
         self._connection.execute(statement)
+
+    def run_as_one(self, *statements: str) -> None:
+        """In one transaction: without it each waits for the disk."""
+        self.run("BEGIN")
+        try:
+            for statement in (*statements, "COMMIT"):
+                self.run(statement)
+        except BaseException:
+            with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
+                self.run("ROLLBACK")
+            raise
