@@ -40,6 +40,35 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_change_is_not_undone_by_what_was_read_before_it(two, monkeypatch) -> None:
+    alice, _ = two
+    shared = alice.ledger._shared
+    read, read_before, go_on = shared.records.keys, asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(*asked: str) -> object:
+        found = await read(*asked)
+        read_before.set()
+        await go_on.wait()
+        return found
+
+    async def unheard(what: str, id: str) -> None:
+        """What is said of the change later would mend it."""
+
+    monkeypatch.setattr(shared._listener, "_changed", unheard)
+    monkeypatch.setattr(shared.records, "keys", read_slowly)
+    before = asyncio.create_task(shared.reread("key", alice.key.id))
+    await read_before.wait()
+    monkeypatch.setattr(shared.records, "keys", read)
+    revoked = asyncio.create_task(alice.ledger.revoke_key(alice.key.id))
+    while not (await read(alice.key.id))[0][0].revoked:
+        await asyncio.sleep(0.01)
+    await asyncio.wait([revoked], timeout=0.2)
+    go_on.set()
+    await asyncio.gather(before, revoked)
+    with pytest.raises(Unauthorized):
+        alice.ledger.find_key(alice.secret)
+
+
 async def test_holds_of_all_gateways_together_stay_within_the_balance(two) -> None:
     alice, other = two
     asked = await asyncio.gather(

@@ -33,6 +33,8 @@ class SharedBackend:
         self.sessions = SharedSessions(self.connections)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
         self._listener = ChangeListener(settings.url, f"{name} news", self.reread, self._read_all)
+        self._reading = asyncio.Lock()
+        """One reads at a time: what was read before a change must not be put into the memory after it."""
 
     @property
     def problem(self) -> str:
@@ -119,6 +121,10 @@ class SharedBackend:
             self._memory.spent[account_id] = spent
 
     async def _read_all(self) -> None:
+        async with self._reading:
+            await self._take_all()
+
+    async def _take_all(self) -> None:
         for account in await self.records.accounts():
             self._memory.put_account(account)
         for key, digest in await self.records.keys():
@@ -128,6 +134,10 @@ class SharedBackend:
 
     async def reread(self, what: str, id: str) -> None:
         """Read again what another gateway or a command changed."""
+        async with self._reading:
+            await self._take(what, id)
+
+    async def _take(self, what: str, id: str) -> None:
         if what == "account":
             for account in await self.records.accounts(id):
                 self._memory.put_account(account)
@@ -137,6 +147,6 @@ class SharedBackend:
         elif what == "session":
             await self.sessions.read()
         elif what == "everything":
-            await self._read_all()
+            await self._take_all()
         elif what == "balance":
             self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(id)})
