@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from support.patient import PatientLoop
 from support.postgres import Server, programs, running_postgres
+from support.shipped_mappings import read_once
 
 _IN_MEMORY = Path("/dev/shm")
 _WANTED_BYTES = 2 << 30
@@ -67,6 +68,13 @@ def pytest_collection_finish() -> None:
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Each asynchronous test has a loop that forgives a busy machine."""
     return {"asyncio": PatientLoop}
+
+
+@pytest.fixture
+def shipped_mappings() -> Iterator[None]:
+    """For tests of whole configurations that are not about the shipped mapping files: these are read once."""
+    with read_once():
+        yield
 
 
 @pytest.fixture(scope="session")

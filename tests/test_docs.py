@@ -35,6 +35,8 @@ from tollgate.mapping.provider import run_provider_examples
 from tollgate.mapping.provider.polling import Told
 from tollgate.runtime import build_runtime
 
+pytestmark = pytest.mark.usefixtures("shipped_mappings")
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BUILDING = (ROOT / "docs" / "building.md").read_text("utf-8")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from support.shipped_mappings import read_once
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import Ledger
 
 from .tollgate import Tollgate
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_mappings() -> Iterator[None]:
-    with read_once():
-        yield
+@pytest.fixture(autouse=True)
+def read_once(shipped_mappings: None) -> None:
+    """A command reads and compiles every mapping file."""
 
 
 @pytest.fixture

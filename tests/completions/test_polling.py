@@ -394,6 +394,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.usefixtures("shipped_mappings")
 @pytest.mark.parametrize("case", EXAMPLES)
 def test_a_file_may_hold_examples_of_it(tmp_path, case):
     write_mapping(tmp_path, "slow", OWN)

@@ -10,6 +10,8 @@ from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 from tollgate.runtime import build_runtime
 
+pytestmark = pytest.mark.usefixtures("shipped_mappings")
+
 PROVIDER = """
 provider: acme
 url: https://api.acme.example/v1

@@ -6,6 +6,8 @@ from tollgate.config.build import load_gateway
 from tollgate.config.retirement import retirement_warnings
 from tollgate.errors import ConfigErrors
 
+pytestmark = pytest.mark.usefixtures("shipped_mappings")
+
 TODAY = date(2026, 11, 23)
 FILE = """
 provider: acme

@@ -139,6 +139,7 @@ def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
     assert "found \"caht\"" in files.mistakes()[0]
 
 
+@pytest.mark.usefixtures("shipped_mappings")
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -204,6 +205,7 @@ def test_a_missing_file_is_said_and_nothing_of_what_it_would_hold(files):
     ]
 
 
+@pytest.mark.usefixtures("shipped_mappings")
 def test_an_example_of_a_shared_file_is_run_for_each(files):
     from tollgate.mapping.provider import run_provider_examples
 
@@ -240,6 +242,7 @@ def test_a_start_from_the_cache_takes_both_over(files, monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("shipped_mappings")
 def test_a_failure_while_running_is_placed_in_the_file_it_stands_in(files):
     files.write("one.yaml", OWN.format(name="one") + "request: [{set: {a: 1}}]\n")
     files.write("shared/acme.yaml", SHARED.replace("drop: [user]", 'set: {n: "{{ $.n | parse_json }}"}'))

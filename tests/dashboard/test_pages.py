@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import duckdb
 import pytest
+import pytest_asyncio
 
 from support.inprocess import inprocess, replying
 from tollgate.dashboard.key_list import MOST
@@ -19,7 +20,7 @@ from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.reports import bucket_starts
 
 from .browser import text_of
-from .conftest import browsers, user
+from .conftest import asking, browsers, gateway, user
 
 
 async def test_a_new_account_is_told_how_to_begin(alice):
@@ -156,12 +157,24 @@ async def test_usage_shows_what_was_used(alice, ask):
     assert '<rect class="s0"' in page.text
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asked(tmp_path_factory):
+    """Alice at a gateway where one request of hers was answered and one failed; who only looks can share it."""
+    async with gateway(tmp_path_factory.mktemp("asked")) as here, browsers(here) as make:
+        alice = await user(here, make(), "alice", 10)
+        secret = await alice.make_key()
+        await asking(here)(secret, user="needle-7")
+        await asking(here)(secret, "[[error=503]]")
+        yield alice
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("range", ["1h", "24h", "7d", "30d", "90d", "nonsense"])
-async def test_every_range_works(alice, ask, range):
-    await ask(await alice.make_key())
-    assert "sandbox/echo" in text_of(await alice.get(f"/usage?range={range}"))
+async def test_every_range_works(asked, range):
+    assert "sandbox/echo" in text_of(await asked.get(f"/usage?range={range}"))
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("query", "found"),
     [
@@ -170,11 +183,8 @@ async def test_every_range_works(alice, ask, range):
         ("text=%25", 0), ("text=' OR 1=1 --", 0), ("key=nokey", 0), ("account=default", 2),
     ],
 )
-async def test_requests_are_filtered(alice, ask, query, found):
-    secret = await alice.make_key()
-    await ask(secret, user="needle-7")
-    await ask(secret, "[[error=503]]")
-    page = (await alice.get(f"/requests?range=24h&{query}")).text
+async def test_requests_are_filtered(asked, query, found):
+    page = (await asked.get(f"/requests?range=24h&{query}")).text
     assert len(re.findall(r"<tr>\s*<td><a", page)) == found
 
 
