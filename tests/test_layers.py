@@ -109,9 +109,13 @@ def words_of(path: Path):
 
 def test_no_vendor_is_named_in_the_code():
     known = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, vendors()))})(?![a-z])", re.IGNORECASE)
+    files = [  # most name none in their comments either
+        path for path in FILES
+        if known.search(text := path.read_text("utf-8")) or known.search(FORMAT_NAMES.sub("", text))
+    ]
     found = [
         f"{shown(path)}:{line}: {text[:80]}"
-        for path in FILES
+        for path in files
         for line, text in words_of(path)
         if known.search(FORMAT_NAMES.sub("", text))
     ]
