@@ -175,6 +175,8 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
     section, _, direction = entry.of.partition(".")
     context = entry.context
     context.lenient = section != "request"
+    if entry.of == "request.from_hub" and context.request is None:
+        context.request = entry.given if type(entry.given) is dict else None
     result: Any = None
     try:
         with clean((mapping.file,), request=section == "request"):

@@ -95,7 +95,7 @@ def readable_headers(headers: Mapping[str, str]) -> dict[str, str]:
 ABOUT: dict[str, str] = {
     "model": "the model asked for: upstream, id, max_output, context, ...",
     "can": "what the target declares it accepts (`can:` of its provider file)",
-    "request": "the hub request, while its answer is converted",
+    "request": "the hub request, also while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
     "now": "the current time in Unix seconds",
     "nonce": "32 hexadecimal digits, new for each request; `$nonce | uuid` writes them as a UUID",

@@ -1,0 +1,86 @@
+"""Names of tools that a format does not take are sent as others, no two as the same one, and come back as their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mappings.support import context, converted, mapping
+from tollgate.mapping import convert_request, convert_response
+
+LONG = "mcp__a_server_of_some_length__" + "a" * 120
+NAMES = ["a.b", "a_b", "a/b", "files.read", "plain", f"{LONG}.x", f"{LONG}_x"]
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+                for n, name in enumerate(NAMES)
+            ],
+        },
+        *({"role": "tool", "tool_call_id": f"c{n}", "content": "42"} for n in range(len(NAMES))),
+    ],
+    "tools": [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in NAMES],
+    "tool_choice": {"type": "function", "function": {"name": "a/b"}},
+}
+
+
+def sent(target: str) -> tuple[list[str], list[str], str]:
+    """The names of the tools, of the calls so far, and of the tool that must be called, as the upstream gets them."""
+    made = convert_request(mapping("chat"), mapping(target), BODY, context()).body
+    if target == "messages":
+        calls = [block["name"] for block in made["messages"][1]["content"]]
+        return [tool["name"] for tool in made["tools"]], calls, made["tool_choice"]["name"]
+    tools = [tool["toolSpec"]["name"] for tool in made["toolConfig"]["tools"]]
+    calls = [block["toolUse"]["name"] for block in made["messages"][1]["content"]]
+    return tools, calls, made["toolConfig"]["toolChoice"]["tool"]["name"]
+
+
+@pytest.mark.parametrize(("target", "most"), [("messages", 128), ("bedrock", 64)])
+def test_no_two_tools_are_sent_under_one_name(target: str, most: int) -> None:
+    tools, calls, chosen = sent(target)
+    assert len(set(tools)) == len(NAMES) and calls == tools and chosen == tools[2]
+    assert tools[1] == "a_b" and tools[3:5] == ["files_read", "plain"]  # only what would be confused is marked
+    assert all(len(name) <= most and name.replace("-", "_").isidentifier() for name in tools)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("upstream", ["messages", "bedrock"])
+def test_each_comes_back_under_its_own(upstream: str, streamed: bool) -> None:
+    run = context()
+    convert_request(mapping("chat"), mapping(upstream), BODY, run)
+    calls = list(enumerate(sent(upstream)[0]))
+    if streamed:
+        told = converted(upstream, "responses", streams(upstream, calls), run)
+        names = [item["name"] for item in told[-1][1]["response"]["output"]]
+    else:
+        answer = convert_response(mapping(upstream), mapping("chat"), whole(upstream, calls), run).body
+        names = [call["function"]["name"] for call in answer["choices"][0]["message"]["tool_calls"]]
+    assert names == NAMES
+
+
+def whole(upstream: str, calls: list[tuple[int, str]]) -> dict[str, Any]:
+    if upstream == "messages":
+        blocks = [{"type": "tool_use", "id": f"t{n}", "name": name, "input": {}} for n, name in calls]
+        return {"id": "m", "content": blocks, "stop_reason": "tool_use"}
+    uses = [{"toolUse": {"toolUseId": f"t{n}", "name": name, "input": {}}} for n, name in calls]
+    return {"output": {"message": {"role": "assistant", "content": uses}}, "stopReason": "tool_use"}
+
+
+def streams(upstream: str, calls: list[tuple[int, str]]) -> list[Any]:
+    if upstream == "messages":
+        events: list[Any] = [{"type": "message_start", "message": {"id": "m", "model": "m"}}]
+        for n, name in calls:
+            block = {"type": "tool_use", "id": f"t{n}", "name": name, "input": {}}
+            events += [{"type": "content_block_start", "index": n, "content_block": block},
+                       {"type": "content_block_stop", "index": n}]
+        return [*events, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+    events = [{"role": "assistant"}]
+    for n, name in calls:
+        events += [{"contentBlockIndex": n, "start": {"toolUse": {"toolUseId": f"t{n}", "name": name}}},
+                   {"contentBlockIndex": n}]
+    return [*events, {"stopReason": "tool_use"}]
