@@ -274,7 +274,7 @@ def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
     )
     (here / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
-can: {reasonning: true, reasoning: true, own-word: true, video: no}
+can: {reasonning: true, reasoning: true, own-word: true, video: no, tools: "false"}
 speaks: {own: {path: /o, can: {toools: false}}, chat: {path: /c, can: {threads: true}}}
 policies: [{match: ["a*"], can: {loud: true}, request: [{when: $can.soft, drop: [seed]}]}]
 models:
@@ -286,6 +286,7 @@ models:
     assert [(each["line"], each["path"], each["message"], each["hint"]) for each in found["problems"]] == [
         (3, "can.reasonning", f'found "reasonning", {unread}', "did you mean `reasoning`?"),
         (3, "can.video", 'found the text "no", which counts as true, wanted true or false', ""),
+        (3, "can.tools", 'found the text "false", which counts as true, wanted true or false', ""),
         (4, "speaks.own.can.toools", f'found "toools", {unread}', "did you mean `tools`?"),
         (5, "policies[0].can.loud", f'found "loud", {unread}', shipped),
         (7, "models.acme/a.can.file", f'found "file", {unread}', "did you mean `files`?")]

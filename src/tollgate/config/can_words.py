@@ -19,8 +19,8 @@ READ_BY_CODE = frozenset({
 })
 """Words that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
-_YAML_1_1 = frozenset({"y", "yes", "on", "n", "no", "off"})
-"""Truth in older YAML; texts in these files, and a text is true."""
+_TRUTH = frozenset({"true", "false", "y", "yes", "on", "n", "no", "off"})
+"""Truth in quotes, or in older YAML; texts in these files, and a text is true."""
 
 
 def check_can(gateway: Gateway) -> list[Problem]:
@@ -70,7 +70,7 @@ def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator
                 hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings",
                 level="warning",
             )
-        elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _YAML_1_1:
+        elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _TRUTH:
             yield document.problem(
                 node,
                 f'found the text "{node.value}", which counts as true, wanted true or false',

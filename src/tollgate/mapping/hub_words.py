@@ -32,6 +32,8 @@ class Shape:
     fields: dict[str, Shape] = field(default_factory=dict)
     items: Shape | None = None
     words: tuple[str, ...] = ()
+    truth: bool = False
+    """It is true or false."""
 
     @property
     def known(self) -> bool:
@@ -68,7 +70,7 @@ def _of(name: str, schema: Mapping[str, Any]) -> Shape:
         return Shape(name, items=_of(name, schema["items"]))
     if schema.get("additionalProperties") is False:
         return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()})
-    return Shape(name, words=tuple(schema.get("enum", ())))
+    return Shape(name, words=tuple(schema.get("enum", ())), truth=schema.get("type") == "boolean")
 
 
 def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: str) -> None:
@@ -296,9 +298,17 @@ def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -
     """Warn of words that a value of the hub is compared with and never has."""
     for read, word, mark in unit.compared:
         shapes = {at for place in read for at in places.get(place, ())}
-        if not shapes or any(not at.words or word in at.words for at in shapes):
+        if not shapes or any(not (at.words or at.truth) or word in at.words for at in shapes):
             continue
         first = next(iter(shapes))
+        if first.truth:
+            unit.mistake(
+                mark,
+                f"the hub's `{first.name}` is true or false, never the text `{word}`",
+                f"{word} without quotes" if word in ("true", "false") else "",
+                level="warning",
+            )
+            continue
         if not _is_written(root, first.name, word):
             unit.mistake(
                 mark,

@@ -26,6 +26,7 @@ from tollgate.mapping.destinations import (
 from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site, suggest
+from tollgate.mapping.slips import check_directive
 
 Body = Callable[[Site, Map, Destination], None]
 """What remains of a node once `$each`, `$let` and `$when` are dealt with."""
@@ -246,6 +247,7 @@ def check_keys(site: Site, node: Map) -> bool:
     good = True
     matching = "$match" in entries
     for key, mark in node.keys.items():
+        check_directive(unit, node, key)
         if matching and key not in directives.DIRECTIVES:
             continue  # labels: checked by $match
         if "{{" in key and not matching:

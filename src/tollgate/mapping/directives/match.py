@@ -15,6 +15,7 @@ from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
 from tollgate.mapping.scope import Lowered, Scope, Site, Spot, suggest
+from tollgate.mapping.slips import quoted
 
 _OWN = ("$each", "$let", "$when", "$match")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -177,7 +178,7 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
                 unit.mistake(mark, f"label `{label}` is used twice (first at line {seen[label]})")
                 good = False
             seen.setdefault(label, mark.line)
-            if label in ("true", "false", "null", "") and not _quoted(site, mark):
+            if label in ("true", "false", "null", "") and not quoted(site.unit.document, mark):
                 unit.mistake(
                     mark,
                     f"a label is text, and `{label}` is not",
@@ -196,18 +197,12 @@ def _warn_of_numbers(site: Site, cases: list[Case]) -> None:
     told, whoever put it into quotes means the text."""
     for case in cases:
         label = next((label for label in case.labels if _NUMBER.fullmatch(label)), None)
-        if label is not None and not _quoted(site, case.mark):
+        if label is not None and not quoted(site.unit.document, case.mark):
             site.unit.mistake(
                 case.mark,
                 f"a label is text: `{label}` does not choose the number {label}",
                 "`$match: $.code | text` chooses both; a label in quotes says that texts are meant", level="warning",
             )
-
-
-def _quoted(site: Site, mark: Mark) -> bool:
-    lines = site.unit.document.holding(mark).lines
-    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
-    return line[mark.column - 1:mark.column] in ("'", '"')
 
 
 def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:

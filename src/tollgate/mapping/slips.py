@@ -1,0 +1,84 @@
+"""Slips of a template that load and do something else: plain texts where paths were meant (`config/bare_paths.py`), and
+fields where directives were: `match: $.type` is a field called `match`. Warnings; whoever means it writes it in quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+from tollgate.config.bare_paths import paths_meant, said
+from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
+from tollgate.mapping.names import ABOUT
+from tollgate.mapping.scalars import path_of
+from tollgate.mapping.scope import Unit
+
+_EXPRESSIONS = ("each", "when", "match")
+_LOOP = re.compile(r"\$\w+(\s*,\s*\$\w+)?\s+in\b")
+
+
+def check_paths(unit: Unit, root: Map) -> None:
+    """Warn of texts of a mapping file that were meant as paths: of any with dots in what reads a document, elsewhere of
+    those that begin with a name that can be seen there."""
+    places: list[tuple[Node | None, Collection[str]]] = [
+        (root.at(section, direction), () if direction == "to_hub" else ABOUT)
+        for section in ("request", "response", "error", "stream")
+        for direction in ("to_hub", "from_hub")
+    ]
+    places += [(function.node, function.parameters) for function in unit.functions.values() if function.parameters]
+    for node, first in places:
+        for text, path in paths_meant(node, first) if node is not None else ():
+            unit.mistake(text, *said(text, path), level="warning")
+
+
+def check_directive(unit: Unit, node: Map, key: str) -> None:
+    """Tell of a field of a template that, by its name and what it holds, was meant as the directive of that name; an
+    expression does not compile there."""
+    looks = _LOOKS.get(key)
+    if looks is not None and looks(node.entries[key], node) and not quoted(unit.document, node.keys[key]):
+        unit.mistake(
+            node.keys[key],
+            f"`{key}` without the `$` is a field of that name",
+            f"write ${key}, or quotes around the name of a field",
+            level="error" if key in _EXPRESSIONS and path_of(node.entries[key]) is None else "warning",
+        )
+
+
+def quoted(document: Document, mark: Mark) -> bool:
+    """Whether the key that stands there is written in quotes."""
+    lines = document.holding(mark).lines
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    return line[mark.column - 1:mark.column] in ("'", '"')
+
+
+def _text(value: Node) -> str:
+    return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else ""
+
+
+def _chosen(value: Node, node: Map) -> bool:
+    return any(key in node.entries for key in ("$when", "$match", "when", "match"))
+
+
+def _alone(value: Node, node: Map) -> bool:
+    return any(key in node.entries for key in ("$each", "$when", "$let", "$join_by")) and all(
+        key.startswith("$") or key in ("value", "else") for key in node.entries
+    )
+
+
+_LOOKS: dict[str, Callable[[Node, Map], bool]] = {
+    "each": lambda value, node: bool(_LOOP.match(_text(value))),
+    "let": lambda value, node: isinstance(value, Map),
+    "when": lambda value, node: _text(value).startswith("$"),
+    "match": lambda value, node: _text(value).startswith("$") and len(node.entries) > 1,
+    "else": _chosen,
+    "absent": _chosen,
+    "first": lambda value, node: isinstance(value, List) and len(value.items) > 1,
+    "copy": lambda value, node: isinstance(value, List) and all(_text(item) for item in value.items),
+    "value": _alone,
+    "join_by": lambda value, node: isinstance(value, Scalar),
+    "lost": lambda value, node: isinstance(value, Scalar) and not value.quoted,
+    "refuse": lambda value, node: isinstance(value, List) and all(
+        isinstance(item, Map) and "say" in item.entries for item in value.items
+    ),
+}
+"""How what a directive takes looks, where its name is written without the `$`."""
