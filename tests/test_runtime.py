@@ -10,6 +10,7 @@ from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root
 from tollgate.config.model import Model
 from tollgate.errors import ConfigErrors
+from tollgate.mapping import plugins
 from tollgate.runtime import RuntimeHolder, build_runtime
 
 PROVIDER = """
@@ -266,3 +267,15 @@ def test_a_plugin_that_ends_the_process_as_it_is_imported_is_told_and_ends_nothi
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_script]\n")
     with pytest.raises(ConfigErrors, match="plugin `acme_script` cannot be imported: SystemExit: 3"):
         files.build()
+
+
+def test_a_plugin_that_hangs_as_it_is_imported_is_named_and_given_up(files, tmp_path, monkeypatch, caplog):
+    (tmp_path / "acme_waiter.py").write_text("import threading\nthreading.Event().wait(60)\ndef f(value): return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugins, "_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(plugins, "_IMPORT_SECONDS", 0.2)
+    files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_waiter]\n")
+    with pytest.raises(ConfigErrors, match=r"gateway\.yaml:4:11: plugins: plugin `acme_waiter` is still being imported "
+                                           r"after 0\.2 s \(a module may not wait for anything as it is imported\)"):
+        files.build()
+    assert "plugin `acme_waiter` is being imported for 0.05 s now" in caplog.text

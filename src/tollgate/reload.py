@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -71,7 +73,7 @@ class Reloader:
             with contextlib.suppress(OSError):
                 self._last = await asyncio.to_thread(self._stamp)
             try:
-                runtime = await asyncio.to_thread(self._build)
+                runtime = await _aside(self._build)
             except ConfigErrors as errors:
                 self._holder.stale = True
                 self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
@@ -173,6 +175,22 @@ class Reloader:
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+async def _aside(work: Callable[[], Runtime]) -> Runtime:
+    """What `work` gives, from a thread that nobody waits for when the process ends, unlike those of `to_thread`: an
+    import that hangs is in it."""
+    done: Future[Runtime] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="tollgate-reload", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _less(before: Stamp, now: Stamp) -> bool:

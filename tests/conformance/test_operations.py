@@ -21,7 +21,7 @@ import pytest
 from conformance.conftest import ENGINES
 from support.client import Raw
 from support.inprocess import write_config
-from support.running import free_port, start_gateway
+from support.running import ROOT, free_port, start_gateway
 from support.usage_files import usage_rows
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
@@ -329,6 +329,25 @@ async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_n
         assert running.stop() == 0
     old = usage_rows(tmp_path, f"request_id = '{headers['x-request-id']}'")[0]
     assert old["upstream_model"] == "echo" and old["cost"] == old["input_tokens"] * Decimal("0.001")
+
+
+async def test_a_plugin_that_hangs_as_a_reload_imports_it_holds_up_neither_requests_nor_the_end(tmp_path):
+    write_config(tmp_path)
+    (tmp_path / "acme_waiter.py").write_text("import threading\n\nthreading.Event().wait()\n")
+    running = start_gateway(tmp_path, environ={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"})
+    file = tmp_path / "gateway.yaml"
+    file.write_text(file.read_text() + "\nplugins: [acme_waiter]\n")
+    running.process.send_signal(signal.SIGHUP)
+    ends = time.monotonic() + 60
+    while "plugin `acme_waiter` is being imported" not in running.log.read_text():
+        assert time.monotonic() < ends, "what the reload waits for was not told"
+        await asyncio.sleep(0.1)
+    async with Raw(running.base, running.key) as client:
+        await client.send(CHAT, chat("still here", stream=False))
+        assert (await client.head())[0] == 200
+    began = time.monotonic()
+    assert running.stop() == 0
+    assert time.monotonic() - began < 15 and "Traceback" not in running.log.read_text()
 
 
 # ---- start ----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import logging
+import queue
+import threading
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -19,6 +22,14 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.functions import FILTERS, Filter
 
+log = logging.getLogger("tollgate.plugins")
+
+_TOLD_SECONDS = 5.0
+"""After which the log names a module that is still being imported; most take a few milliseconds."""
+_IMPORT_SECONDS = 60.0
+"""After which one is given up: a start ends and says so, a reload leaves what runs. Large libraries take some ten on a
+slow disk."""
+
 
 def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
     """The filters of these modules, by name. Raises `ConfigErrors` for a module that
@@ -28,7 +39,17 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
     for plugin in plugins:
         name, mark = plugin.module, plugin.mark
         try:
-            module = importlib.import_module(name)
+            module = _imported(name)
+        except _Hanging:
+            problems.append(
+                Problem(
+                    mark,
+                    f"plugin `{name}` is still being imported after {_IMPORT_SECONDS:g} s",
+                    "plugins",
+                    "a module may not wait for anything as it is imported",
+                )
+            )
+            continue
         except (Exception, SystemExit) as error:  # a script that ends with its work would end the gateway
             problems.append(
                 Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins")
@@ -60,6 +81,35 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
                 found[function_name] = made
     if problems:
         raise ConfigErrors(problems)
+    return found
+
+
+class _Hanging(Exception):
+    """An import that does not end."""
+
+
+def _imported(name: str) -> ModuleType:
+    """The module, imported in a thread of its own, which nobody waits for when it hangs: not the end of the process
+    either. Raises what the import raises."""
+    done: queue.SimpleQueue[ModuleType | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            done.put(importlib.import_module(name))
+        except BaseException as error:
+            done.put(error)
+
+    threading.Thread(target=work, name=f"import {name}", daemon=True).start()
+    try:
+        found = done.get(timeout=_TOLD_SECONDS)
+    except queue.Empty:
+        log.warning("plugin `%s` is being imported for %g s now; everything else waits for it", name, _TOLD_SECONDS)
+        try:
+            found = done.get(timeout=_IMPORT_SECONDS - _TOLD_SECONDS)
+        except queue.Empty:
+            raise _Hanging from None
+    if isinstance(found, BaseException):
+        raise found
     return found
 
 

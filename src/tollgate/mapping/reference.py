@@ -119,6 +119,7 @@ upside_down('!') }}` calls `upside_down(value, '!')`. Absent in gives absent out
 absent. It sees nothing of the request but its value, and gives the same for the same: examples run twice. One that
 raises fails the conversion it was used in, and is named there. It runs on the path of every request: nothing in it may
 wait. A module is imported once, when a configuration first names it; for a newer version the gateway is started anew.
+One whose import takes 5 seconds is named in the log, and after 60 it counts as one that cannot be imported.
 """
 
 _LOSS = """\
