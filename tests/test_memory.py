@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from support.inprocess import inprocess
 from tollgate import memory
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -36,3 +39,32 @@ def test_older_groups_have_a_controller_of_memory(tmp_path):
     own = "9:cpu,cpuacct:/x\n4:memory:/x/y\n1:name=systemd:/z\n"
     assert groups(tmp_path, own, {"memory/x/memory.limit_in_bytes": "8000"}) == 8000
     assert groups(tmp_path, own, {"memory/memory.limit_in_bytes": "9223372036854771712"}) == 8000
+
+
+MIB = 1024**2
+LITTLE = (
+    "200 MiB of memory are little for a gateway that may hold 32 MiB of request bodies at once, which can take 288 MiB "
+    "with all that they become: lower server.max_body_bytes to 14 MiB, or give it more memory"
+)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "settings", "held", "said"),
+    [
+        (8192, "", 1024, ""),
+        (512, "", 64, ""),
+        (300, "", 34, ""),
+        (200, "", 32, LITTLE),
+        (100, "", 32, "lower server.max_body_bytes, or give it more memory"),
+        (200, "server: {max_body_bytes: 8388608}\n", 14, ""),
+        (4096, "server: {max_bodies_bytes: 1073741824}\n", 1024, "lower server.max_bodies_bytes to 512 MiB"),
+    ],
+)
+async def test_a_start_warns_of_memory_that_is_too_little_for_the_bodies(
+    tmp_path, monkeypatch, caplog, allowed, settings, held, said
+):
+    monkeypatch.setattr(memory, "allowed", lambda: allowed * MIB)
+    async with inprocess(tmp_path, settings=settings) as here:
+        assert here.services.room.most // MIB == held
+    told = [record.getMessage() for record in caplog.records if "memory" in record.getMessage()]
+    assert len(told) == bool(said) and all(said in line for line in told)

@@ -43,6 +43,7 @@ from tollgate.upstream import Client
 
 log = logging.getLogger("tollgate.server")
 
+_MIB = 1024**2
 _MOST_NAMED = 10
 """Providers that are off; more are only counted: what is printed at a start must not be buried under them."""
 _LAST_WORDS_SECONDS = 0.5
@@ -177,9 +178,20 @@ async def open_gateway(
 
 
 def _most_held(server: Server) -> int:
-    """The bytes of request bodies to hold at once: as set, else an eighth of the memory there is, since each takes up
-    to three times its size while its answer is waited for. Two of the largest always fit."""
-    return server.max_bodies_bytes or max(memory.allowed() // 8, 2 * server.max_body_bytes)
+    """The bytes of request bodies to hold at once: as set, else a share of the memory there is. The largest always
+    fits. Warns where the memory is too little for them."""
+    allowed = memory.allowed()
+    share = memory.for_bodies(allowed)
+    most = server.max_bodies_bytes or max(share, server.max_body_bytes)
+    if memory.needed(most) > allowed:
+        log.warning(
+            "%d MiB of memory are little for a gateway that may hold %d MiB of request bodies at once, which can take "
+            "%d MiB with all that they become: lower server.%s%s, or give it more memory",
+            *(size // _MIB for size in (allowed, most, memory.needed(most))),
+            "max_bodies_bytes" if server.max_bodies_bytes > server.max_body_bytes else "max_body_bytes",
+            f" to {share // _MIB} MiB" if share >= _MIB else "",
+        )
+    return most
 
 
 async def _open_dashboard(app: App, services: Services, reloader: Reloader, account: str) -> str:

@@ -115,7 +115,7 @@ def _server() -> Schema:
                 "max_bodies_bytes": integer(
                     "Bytes of all request bodies held at once, at least max_body_bytes. A body over 64 KiB without "
                     "room waits unread for 20 seconds, then is refused with 503. 0: an eighth of the memory there is, "
-                    "at least two of the largest.",
+                    "less where it is little, at least max_body_bytes.",
                     minimum=0,
                     wanted="a whole number of bytes; 0 for an eighth of the memory",
                 ),
