@@ -72,10 +72,12 @@ def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
     assert health.cooling_until("a/other", "a") == clock.at + 30
     assert health.cooling_until("b/x", "b") == 0
     new = [health.failed("a/x", "a", "upstream_failed", alarm="balance", retry_after=60) for _ in range(2)]
+    health.failed("a/x", "a", "upstream_unreachable", "proxy p:3128 refused a request to a:80: 407", alarm="proxy")
     assert new == [True, False], "the operator is told of each alarm once"
     assert [(name, alarm.kind, alarm.count) for name, alarm in health.alarms()] == [
         ("a", "key", 1),
         ("a", "balance", 2),
+        ("a", "proxy", 1),
     ]
     health.succeeded("a/x", "a")
     assert health.alarms() == []

@@ -232,7 +232,7 @@ async def _metrics(request: Request) -> Reply:
             float(services.ledger.published),
         ),
         "tollgate_alarms": (
-            "Alarms for the operator: a provider refuses our key, or our balance there is used up.",
+            "Alarms for the operator: a provider refuses our key, our balance there is used up, or a proxy refuses us.",
             float(len(services.health.alarms())),
         ),
         "tollgate_routes_cooling": (

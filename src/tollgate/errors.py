@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tollgate.config.load import Problem
 
 Budget = Literal["connect", "first_byte", "idle", "total"]
-AlarmKind = Literal["balance", "key"]
+AlarmKind = Literal["balance", "key", "proxy"]
 
 
 def whole_seconds(wait: float) -> int:
@@ -185,7 +185,8 @@ class RateLimited(RequestError):
 
 class UpstreamError(TollgateError):
     """A provider failed. `provider` is its name in the configuration; `retry_after` in seconds when it said one;
-    `alarm` is "balance" or "key" when it is our account there that is at fault."""
+    `alarm` is "balance" or "key" when it is our account there that is at fault, "proxy" when it is ours at the proxy on
+    the way to it."""
 
     status = 500
     code = "upstream_error"

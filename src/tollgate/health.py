@@ -58,10 +58,17 @@ class RouteHealth:
     """Failures since then."""
 
 
-def alarm_text(provider: str, alarm: AlarmKind | None, message: str) -> str:
+ALARMS: dict[AlarmKind, str] = {
+    "balance": "our balance there is used up",
+    "key": "our key there is refused",
+    "proxy": "the proxy on the way there refuses us",
+}
+"""What an alarm tells the operator."""
+
+
+def alarm_text(provider: str, alarm: AlarmKind, message: str) -> str:
     """A new alarm as one line of the log: what is wrong, and the provider's own words."""
-    what = "our balance there is empty" if alarm == "balance" else "our key there is refused"
-    return f"provider {provider}: {what} ({_one_line(message[:200])})"
+    return f"provider {provider}: {ALARMS[alarm]} ({_one_line(message[:200])})"
 
 
 def tell_failure(
@@ -80,7 +87,7 @@ def tell_failure(
         route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm
     )
     failures = health.to_tell(route)
-    if alarmed:
+    if alarmed and error.alarm is not None:
         log.error("%s", alarm_text(provider, error.alarm, error.message))
     status = f", HTTP {error.upstream_status}" if isinstance(error, UpstreamFailed) else ""
     more = f" (failure {failures} since the last one told here)" if failures > 1 else ""
@@ -131,7 +138,7 @@ class Health:
         if self._providers:
             self._providers.pop(provider, None)
         if self._alarms:
-            for kind in ("balance", "key"):
+            for kind in ALARMS:
                 self._alarms.pop((provider, kind), None)
 
     def rejected(self, route: str, provider: str) -> None:
@@ -141,7 +148,7 @@ class Health:
     def failed(self, route: str, provider: str, code: str, message: str = "", *, retry_after: float | None = None,
                alarm: AlarmKind | None = None) -> bool:
         """The route failed. It rests when told how long (`retry_after` seconds), or after several failures in a row;
-        an `alarm` rests the whole provider at once, since every route there shares the key and the balance.
+        an `alarm` rests the whole provider at once, since every route there shares the key, the balance and the way.
         Gives True when this alarm is a new one, which the operator should hear of."""
         settings, now = self.settings, self.now()
         health = self._of(route, provider)

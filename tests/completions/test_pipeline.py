@@ -468,6 +468,29 @@ async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, ca
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert [record.getMessage() for record in caplog.records if "our balance" in record.getMessage()] == [
-            "provider first: our balance there is empty (no money)"]
+            "provider first: our balance there is used up (no money)"]
         text = (await here.get("/metrics")).text
         assert "tollgate_alarms 1.0" in text and "tollgate_routes_cooling 1.0" in text
+
+
+async def test_a_proxy_that_does_not_know_us_is_an_alarm_and_no_answer_of_the_upstream(tmp_path, caplog):
+    async def refusing(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 3\r\n\r\nwho")
+        writer.close()
+
+    server = await asyncio.start_server(refusing, "127.0.0.1", 0)
+    proxy = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    behind = provider("first").replace("app://first/", "http://far.example/") + f"proxy: http://u:canary@{proxy}\n"
+    async with server, inprocess(
+        tmp_path,
+        providers={"first": behind, "second": provider("second", priority=1)},
+        apps={"second": replying(body=GOOD)},
+        environ=SECRET,
+    ) as here:
+        done = await here.post("/v1/chat/completions", ASK)
+        assert (done.status_code, done.headers["x-tollgate-provider"]) == (200, "second")
+        assert "tollgate_alarms 1.0" in (await here.get("/metrics")).text
+    refused = f"proxy {proxy} refused a request to far.example:80: 407"
+    told = [record.getMessage() for record in caplog.records]
+    assert f"provider first: the proxy on the way there refuses us ({refused})" in told

@@ -225,6 +225,23 @@ async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> N
     assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
 
 
+@pytest.mark.parametrize("url", ["http://far.example/x", "https://far.example/x"])
+async def test_a_proxy_that_does_not_know_us_is_no_answer_of_the_upstream(client: Client, url: str) -> None:
+    reply = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 12\r\n\r\nwho are you?"
+    async with proxy(reply) as (address, _):
+        with pytest.raises(UpstreamUnreachable, match=f"proxy {address} refused .* to far.example:.*: 407") as caught:
+            await fetch(client, url, proxy=f"http://user:canary@{address}")
+    assert (caught.value.alarm, caught.value.provider) == ("proxy", "acme")
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_407_without_a_proxy_is_the_upstream_s(client: Client) -> None:
+    async with upstream(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n") as server:
+        answer = await client.open(call(server.url()))
+        assert answer.status == 407
+        answer.abort()
+
+
 async def test_a_proxy_that_is_away_is_named_as_the_proxy(client: Client) -> None:
     with pytest.raises(UpstreamUnreachable, match="cannot connect to proxy 127.0.0.1:1: Connection refused"):
         await fetch(client, "https://far.example/", proxy="http://u:canary@127.0.0.1:1")

@@ -235,7 +235,9 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
     status = rest[:3]
     if not version.startswith(b"HTTP/1.") or not status.startswith(b"2"):
         reason = status.decode("latin-1") if status.isdigit() else "a malformed reply"
-        raise UpstreamUnreachable(f"{name} refused a tunnel to {origin.label}: {reason}")
+        raise UpstreamUnreachable(
+            f"{name} refused a tunnel to {origin.label}: {reason}", alarm="proxy" if reason == "407" else None
+        )
     if not reply.endswith(b"\r\n\r\n"):
         raise UpstreamUnreachable(f"{name} sent bytes of its own into the tunnel to {origin.label}")
 

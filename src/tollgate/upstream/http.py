@@ -49,6 +49,8 @@ class _Route:
     pool: Pool
     target: str
     host: str
+    proxy: str = ""
+    """Host and port of a proxy that gets the request itself, and may answer it."""
     heads: dict[tuple[str, int], tuple[Mapping[str, str], bytes]] = field(default_factory=dict)
     """Heads of read-only headers, but for their length, by method and identity; the headers are kept so that they stay
     who they are."""
@@ -88,6 +90,10 @@ class HttpTransport:
                 if len(call.body) > WRITE_WHOLE:
                     await connection.upload(answer, call.body)
                 await answer.headed()
+                if answer.status == 407 and route.proxy:
+                    raise UpstreamUnreachable(
+                        f"proxy {route.proxy} refused a request to {connection.label}: 407", alarm="proxy"
+                    )
             except UpstreamUnreachable as error:
                 answer.abort()
                 if reused and not connection.answered and not fresh and loop.time() - written < _RACE_SECONDS:
@@ -135,7 +141,7 @@ class HttpTransport:
             rest = f"http://{named}{rest}"
             if proxy.authorization:
                 rest += f"proxy-authorization: {proxy.authorization}\r\n"
-        route = _Route(pool, rest, named)
+        route = _Route(pool, rest, named, f"{proxy.host}:{proxy.port}" if proxy is not None and not secure else "")
         if len(call.url) <= _LONG:
             if len(self._routes) >= _ROUTES:  # polled job addresses are all different
                 self._routes.clear()

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tollgate.dashboard import charts
 from tollgate.dashboard.visit import Visit
-from tollgate.health import RouteHealth
+from tollgate.health import ALARMS, RouteHealth
 from tollgate.ledger.reports import Filters
 from tollgate.measures import Measures
 
@@ -68,6 +68,7 @@ async def show(visit: Visit) -> Response:
         "providers.html",
         views=views,
         alarms=alarms,
+        alarm_words=ALARMS,
         attempts=services.metrics.attempts,
         zero=Decimal(0),
         moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
