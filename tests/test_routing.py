@@ -227,6 +227,17 @@ class TestSticky:
         sticky.remember(b"x", "b")
         assert sticky.get(b"x") == "b"
 
+    def test_a_route_is_forgotten_once_no_prompt_cache_is_left_there(self):
+        clock = Clock()
+        sticky = Sticky(clock=clock)
+        sticky.remember(b"x", "a")
+        clock.at += 3600
+        assert sticky.get(b"x") == "a"
+        clock.at += 1
+        assert sticky.get(b"x") is None, "asked for is not answered: the cache is as old as before"
+        sticky.remember(b"x", "a")
+        assert sticky.get(b"x") == "a"
+
     def test_it_forgets_the_conversation_unused_longest(self):
         sticky = Sticky(capacity=2)
         sticky.remember(b"1", "a")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -184,27 +185,33 @@ def _draw(weight: int, rng: Callable[[], float]) -> float:
     return -math.pow(max(rng(), 1e-300), 1.0 / weight)
 
 
-class Sticky:
-    """Which route a conversation used last, so that a provider's prompt cache is met again;
-    the least recent are forgotten."""
+_CACHED_SECONDS = 3600.0
+"""How long a prompt cache may outlive its last use: five minutes to an hour with most providers."""
 
-    def __init__(self, capacity: int = 50_000) -> None:
+
+class Sticky:
+    """Which route a conversation used last, so that a provider's prompt cache is met again. What is older than such a
+    cache is no reason to pass a better route over; the least recent are forgotten."""
+
+    def __init__(self, capacity: int = 50_000, clock: Callable[[], float] = time.monotonic) -> None:
         self._capacity = capacity
-        self._routes: OrderedDict[bytes, str] = OrderedDict()
+        self._clock = clock
+        self._routes: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._routes)
 
     def get(self, conversation: bytes) -> str | None:
         """The route this conversation used last."""
-        route = self._routes.get(conversation)
-        if route is not None:
-            self._routes.move_to_end(conversation)
-        return route
+        known = self._routes.get(conversation)
+        if known is None or self._clock() - known[1] > _CACHED_SECONDS:
+            return None
+        self._routes.move_to_end(conversation)
+        return known[0]
 
     def remember(self, conversation: bytes, route: str) -> None:
         """Note the route that answered."""
-        self._routes[conversation] = route
+        self._routes[conversation] = route, self._clock()
         self._routes.move_to_end(conversation)
         if len(self._routes) > self._capacity:
             self._routes.popitem(last=False)
