@@ -363,3 +363,15 @@ models: {{{name}/one: {{price: {{prompt: "1", completion: "2", unit: 1000000}}}}
     assert (result.exit_code, found["errors"], found["warnings"]) == (0, 0, 1)
     assert found["problems"][0]["file"].endswith("shared/own.yaml") and found["problems"][0]["line"] == 3
     assert found["problems"][0]["message"] == "a label is text: `0` does not choose the number 0"
+
+
+def test_check_names_a_day_that_no_calendar_has(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text("""provider: acme
+url: https://a.example
+speaks: {chat: /c}
+models:
+  acme/one: {retires: "2027-02-30", price: {prompt: "1", completion: "2", unit: 1000000}}
+""")
+    result = run("check", "--json")
+    found = [(each["line"], each["column"], each["message"]) for each in json.loads(result.stdout)["problems"]]
+    assert found == [(5, 23, 'found "2027-02-30", wanted a day that the calendar has')] and result.exit_code == 1

@@ -86,6 +86,7 @@ def _retires(reading: Reading, at: Fields, path: str) -> str:
             date.fromisoformat(day)
         except ValueError:
             reading.say(node, f'found "{day}", wanted a day that the calendar has', f"{path}.retires")
+            return ""
     return day
 
 
