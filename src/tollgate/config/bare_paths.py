@@ -13,9 +13,12 @@ from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
 
 _FIELD = r"[A-Za-z_]\w*"
 _ITEM = r"\[(?:-?\d+|\*|'[^']*')\]"
+_WORD = re.compile(_FIELD)
 _PATH = re.compile(rf"({_FIELD})((?:{_ITEM})*(?:\.{_FIELD}(?:{_ITEM})*)+|(?:{_ITEM})+)")
 _WORDS = ("$refuse", "$lost", "$copy")
 """Directives that take names of fields, or words for people."""
+_NAMED = ("answer_headers", "http", "vars")
+"""What else than the answer (`$`) its readers see."""
 _ERROR_FIELDS = ("message", "type", "code", "param", "retry_after")
 
 
@@ -25,7 +28,7 @@ def paths_meant(node: Node, first: Collection[str] = ()) -> Iterator[tuple[Scala
     if isinstance(node, Scalar):
         found = _PATH.fullmatch(node.value) if isinstance(node.value, str) else None
         if found is not None and not (node.quoted and "[" not in found[2]) and (not first or found[1] in first):
-            yield node, f"${'' if first else '.'}{node.value}"
+            yield node, f"${'' if first or found[1] in _NAMED else '.'}{node.value}"
         return
     inner = node.items if isinstance(node, List) else (node.entries[key] for key in node.entries if key not in _WORDS)
     for value in inner:
@@ -43,9 +46,17 @@ def bare_paths(document: Document) -> Iterator[Problem]:
     if not isinstance(root, Map):
         return
     for path, node in _readers(root):
-        for text, meant in paths_meant(node):
+        for text, meant in _one_word(node) if path.endswith("errors.message") else paths_meant(node):
             message, hint = said(text, meant)
             yield document.problem(text, message, path=path, hint=hint, level="warning")
+
+
+def _one_word(node: Node) -> Iterator[tuple[Scalar, str]]:
+    """As `paths_meant`, for the words of all errors: `message: detail` is meant as a path as well."""
+    if isinstance(node, Scalar) and not node.quoted and isinstance(node.value, str) and _WORD.fullmatch(node.value):
+        yield node, f"$.{node.value}"
+    else:
+        yield from paths_meant(node)
 
 
 def _readers(root: Map) -> Iterator[tuple[str, Node]]:
