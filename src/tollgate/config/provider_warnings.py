@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tollgate.config.bare_paths import bare_paths
 from tollgate.config.image_warnings import image_warnings
 from tollgate.config.load import List, Map, Node, Problem, Scalar, find, walk
 from tollgate.config.model import Provider, names_match
@@ -66,7 +65,6 @@ def _of(provider: Provider) -> Iterator[Problem]:
     for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
         if isinstance(policy, Map):
             yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
-    yield from bare_paths(provider.document)
     yield from image_warnings(provider.document)
 
 

@@ -28,7 +28,6 @@ from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
-from tollgate.mapping.slips import check_paths
 from tollgate.mapping.stream_frames import framed
 from tollgate.mapping.stream_handlers import Handlers, Speaker
 from tollgate.mapping.stream_in import StreamIn, compile_stream_in
@@ -198,7 +197,6 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
             built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
     built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
-    check_paths(unit, root)
     let.check_read(unit, root)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:

@@ -1,34 +1,18 @@
-"""Slips of a template that load and do something else: plain texts where paths were meant (`config/bare_paths.py`), and
-fields where directives were: `match: $.type` is a field called `match`. Warnings; whoever means it writes it in quotes.
+"""Fields of a template that were meant as directives: `match: $.type` is a field called `match`. Warnings; whoever means
+it writes it in quotes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from tollgate.config.bare_paths import paths_meant, said
 from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
-from tollgate.mapping.names import ABOUT
 from tollgate.mapping.scalars import path_of
 from tollgate.mapping.scope import Unit
 
 _EXPRESSIONS = ("each", "when", "match")
 _LOOP = re.compile(r"\$\w+(\s*,\s*\$\w+)?\s+in\b")
-
-
-def check_paths(unit: Unit, root: Map) -> None:
-    """Warn of texts of a mapping file that were meant as paths: of any with dots in what reads a document, elsewhere of
-    those that begin with a name that can be seen there."""
-    places: list[tuple[Node | None, Collection[str]]] = [
-        (root.at(section, direction), () if direction == "to_hub" else ABOUT)
-        for section in ("request", "response", "error", "stream")
-        for direction in ("to_hub", "from_hub")
-    ]
-    places += [(function.node, function.parameters) for function in unit.functions.values() if function.parameters]
-    for node, first in places:
-        for text, path in paths_meant(node, first) if node is not None else ():
-            unit.mistake(text, *said(text, path), level="warning")
 
 
 def check_directive(unit: Unit, node: Map, key: str) -> None:
