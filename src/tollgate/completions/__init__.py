@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tollgate.completions.attempt import AttemptFailed, send, unfit_answer
+from tollgate.completions.attempt import AttemptFailed, asks_stream, send, unfit_answer
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
@@ -21,6 +21,7 @@ from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.polling import cancelling, led_stream
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.state_ids import referenced_ids
@@ -117,8 +118,14 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 await run_off_loop(convert_instead, exchange, offer)
             else:
                 convert_instead(exchange, offer)
+        cancel = None
+        if offer.polling is not None and asks_stream(exchange, offer):
+            answer, cancel = await led_stream(exchange, offer, answer)
         if exchange.stream and offer.streams:
-            return await stream_reply(exchange, offer, answer)
+            reply = await stream_reply(exchange, offer, answer)
+            if cancel is not None and reply.stream is not None:
+                reply.stream = cancelling(exchange, offer, reply.stream, cancel)
+            return reply
         try:
             reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
         except MappingFailure as failure:  # nothing was sent and nothing recorded: the bytes are there before the row

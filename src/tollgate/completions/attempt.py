@@ -63,7 +63,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     `BadRequest` when the request cannot be carried to this protocol."""
     exchange.attempt(offer)
     inbound = exchange.inbound
-    stream = _asks_stream(exchange, offer)
+    stream = asks_stream(exchange, offer)
     headers = offer.headers(inbound.headers, stream=stream, native=exchange.native)
     if exchange.native:
         edited = exchange.sealed or exchange.minters or offer.request_edits is not None
@@ -89,11 +89,16 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     finally:
         exchange.called = call.sent
     exchange.first_byte(began)
+    await check_head(answer, offer, stream=stream and offer.polling is None)
+    return answer
+
+
+async def check_head(answer: Answer, offer: Offer, *, stream: bool) -> None:
+    """Raises `AttemptFailed` for an answer that is a refusal, or no stream where one is to come."""
     if not 200 <= answer.status < 300:
         raise await _refused(answer, offer)
     if stream and not _is_stream(answer, offer):
         raise await _not_a_stream(answer, offer)
-    return answer
 
 
 def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
@@ -174,7 +179,7 @@ def _hub_of(exchange: Exchange, offer: Offer, source: Mapping, context: Context)
     return with_thoughts(exchange, offer, request_to_hub(source, exchange.body, context))
 
 
-def _asks_stream(exchange: Exchange, offer: Offer) -> bool:
+def asks_stream(exchange: Exchange, offer: Offer) -> bool:
     """Whether a route is asked for a stream: where its client wants one and it streams, or it does nothing else."""
     return exchange.stream and offer.streams or not offer.whole
 

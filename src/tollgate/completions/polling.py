@@ -1,5 +1,5 @@
 """Waiting for an answer that is not there at once: its route is asked again until it is, within the attempt's total
-budget.
+budget, or is streamed from the address that the first answer tells.
 
 What the file says of it is `mapping/provider/polling.py`. A job that nobody waits for any more is cancelled, where the
 file says how: it would cost the operator what no caller pays for.
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, holds_too_much
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, check_head, holds_too_much, read_answer
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
@@ -60,7 +60,51 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
 
 
+async def led_stream(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[Answer, Call | None]:
+    """The stream that the first answer of a route leads to, and the call that ends its job where the file says one.
+
+    Raises `AttemptFailed` when that answer tells a failure or no address, or what is there is no stream.
+    """
+    polling = offer.polling
+    assert polling is not None and polling.stream is not None
+    first = await _told(answer, await read_answer(exchange, answer))
+    await answer.close()
+    verdict = offer.errors.judge(answer.status, answer.headers, first.body)
+    if verdict is not None:
+        raise AttemptFailed(verdict.error(offer.provider))
+    call = _call(exchange, offer, polling.stream, first, stream=True)
+    cancel = _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
+    began = time.perf_counter()
+    try:
+        led = await exchange.services.client.open(call)
+    except UpstreamError as error:
+        raise AttemptFailed(error) from None
+    exchange.first_byte(began)
+    exchange.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said where it is
+    try:
+        await check_head(led, offer, stream=True)
+    except AttemptFailed as failed:
+        raise AttemptFailed(_taken_before(failed.error, led, offer)) from None
+    return led, cancel
+
+
+async def cancelling(
+    exchange: Exchange, offer: Offer, stream: AsyncIterator[bytes], cancel: Call
+) -> AsyncIterator[bytes]:
+    """A client's stream; the job it is told of is ended when the client leaves before it does."""
+    try:
+        async for block in stream:
+            yield block
+    except (GeneratorExit, asyncio.CancelledError):
+        if not exchange.settled:  # whoever has the last block reads no further
+            exchange.services.settlements.spawn(_sent_cancel(exchange, offer, cancel))
+        raise
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
 async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Told) -> tuple[Answer, bytes]:
+    assert polling.again is not None
     missed = 0
     for pause in _pauses(polling):
         await asyncio.sleep(pause)
@@ -109,13 +153,20 @@ async def _asked(
     content = raw.decode("utf-8", "replace") if body is None else body
     verdict = offer.errors.judge(answer.status, answer.headers, content)
     assert verdict is not None
-    failure = verdict.error(offer.provider, body)
-    if isinstance(failure, UpstreamRejected):  # the request was taken before; its caller has no part in this
-        failure = UpstreamFailed(failure.message, upstream_status=answer.status, provider=offer.provider)
+    failure = _taken_before(verdict.error(offer.provider, body), answer, offer)
     raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
-def _call(exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None) -> Call:
+def _taken_before(failure: UpstreamError, answer: Answer, offer: Offer) -> UpstreamError:
+    """A failure of a later call: the request was taken before, and its caller has no part in this."""
+    if isinstance(failure, UpstreamRejected):
+        return UpstreamFailed(failure.message, upstream_status=answer.status, provider=offer.provider)
+    return failure
+
+
+def _call(
+    exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None, *, stream: bool = False
+) -> Call:
     assert offer.polling is not None
     try:
         url = place.address(first, offer.model_facts, offer.polling.variables, last)
@@ -123,17 +174,27 @@ def _call(exchange: Exchange, offer: Offer, place: Place, first: Told, last: Tol
         log.error("provider %s: %s", offer.provider, error)
         message = "the provider's answer does not say where the rest is"
         raise AttemptFailed(UpstreamFailed(message, provider=offer.provider)) from None
-    headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
-    return call_to(offer, place.method, url, headers)
+    sent = offer.headers(exchange.inbound.headers, stream=stream)
+    headers = {name: value for name, value in sent.items() if name != "content-type"}
+    return call_to(offer, place.method, url, headers, stream=stream)
 
 
 async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Told) -> None:
+    try:
+        call = _call(exchange, offer, place, first)
+    except AttemptFailed as error:
+        log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
+        return
+    await _sent_cancel(exchange, offer, call)
+
+
+async def _sent_cancel(exchange: Exchange, offer: Offer, call: Call) -> None:
     """Ask the provider to stop a job whose answer nobody waits for. That it fails is logged, and changes nothing."""
     try:
-        async with await exchange.services.client.open(_call(exchange, offer, place, first)) as answer:
+        async with await exchange.services.client.open(call) as answer:
             if answer.status >= 400:
                 log.warning("provider %s: a job was to be cancelled, and it said %s", offer.provider, answer.status)
-    except (UpstreamError, AttemptFailed) as error:
+    except UpstreamError as error:
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
 
 

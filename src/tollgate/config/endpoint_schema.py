@@ -22,8 +22,14 @@ from tollgate.config.schema import (
     text,
 )
 
-POLL_CALLS = ("call", "fetch", "cancel")
+POLL_CALLS = ("call", "fetch", "stream", "cancel")
 """The calls that asking again is made of: a method and an address, or a path appended to the provider's `url`."""
+
+POLL_WANTED = {
+    "while": "An expression over the latest answer (`$`, `$http`): true as long as it is unfinished.",
+    "call": "Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`.",
+}
+"""What asking again is made of; where it is left out, `stream` says all."""
 
 
 def speaks() -> Schema:
@@ -102,14 +108,14 @@ def _poll() -> Schema:
         "Asking again for an answer that is not there at once. In the addresses `$` is the first answer, and `$http` "
         "its `status` and `headers`.",
         {
-            "while": {
-                "type": ["string", "boolean"],
-                "description": "An expression over the latest answer (`$`, `$http`): true as long as "
-                "it is unfinished.",
-            },
-            "call": template("Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`."),
+            "while": {"type": ["string", "boolean"], "description": POLL_WANTED["while"]},
+            "call": template(POLL_WANTED["call"]),
             "fetch": template(
                 "Method and address of the answer, where that which ends the waiting (here `$last`) does not hold it."
+            ),
+            "stream": template(
+                "Method and address of the stream, where the first answer only says where that is; without `while` and "
+                "`call` whole answers are put together from it."
             ),
             "keep": template(
                 "Fields made of the answer that ends the waiting (`$`, `$http`), which the fetched one lacks."
@@ -118,5 +124,4 @@ def _poll() -> Schema:
             "hosts": image_schema.hosts(),
             "every": image_schema.pauses(),
         },
-        required=["while", "call"],
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tollgate.config.authorisation import Auth
-from tollgate.config.endpoint_schema import POLL_CALLS
+from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar
@@ -176,6 +176,9 @@ def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, prot
         return None
     if serves(protocol) == "embedding":
         reading.say(node, "vectors are there at once, wanted no `poll`", path)
+    for key, wanted in POLL_WANTED.items():
+        if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
+            reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
     entries = dict(node.entries)
     for key in POLL_CALLS:
         call = node.get(key)

@@ -222,7 +222,8 @@ class _Compiling:
         own = endpoint.errors
         mapping = self.mappings.get(endpoint.mapping)
         foreign = mapping is not None and endpoint.mapping not in CLIENT_FORMATS  # a client's own format may just pass
-        missing = _missing(mapping) if foreign and mapping is not None else []
+        polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
+        missing = _missing(mapping, polling) if foreign and mapping is not None else []
         if missing:
             at = find(self.provider.document.root, ["speaks", endpoint.protocol])
             pieces.mistake(
@@ -246,7 +247,7 @@ class _Compiling:
             usage_apart=reads_beside_usage(self._usage_node(endpoint)),
             words=words,
             unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
-            polling=compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll"),
+            polling=polling,
         )
 
     def _usage_node(self, endpoint: Endpoint) -> Node | None:
@@ -360,15 +361,15 @@ class _Compiling:
         return self._chains.setdefault(made.identity(), made)
 
 
-def _missing(mapping: ProtocolMapping) -> list[str]:
+def _missing(mapping: ProtocolMapping, polling: Polling | None) -> list[str]:
     """The sections that a format lacks for being spoken to an upstream. For one that answers in streams only,
-    `stream.to_hub` stands in for `response.to_hub`."""
-    wanted = (
-        ["request.from_hub"]
-        if mapping.stream_in is not None and not mapping.hub
-        else ["request.from_hub", "response.to_hub"]
-    )
-    return [name for name in wanted if name not in mapping.sections]
+    `stream.to_hub` stands in for `response.to_hub`, but where the answer is asked for again, which is a whole one."""
+    wanted = ["request.from_hub"]
+    if polling is not None and polling.again is not None or mapping.stream_in is None or mapping.hub:
+        wanted.append("response.to_hub")
+    missing = [name for name in wanted if name not in mapping.sections]
+    streams = polling is not None and polling.stream is not None
+    return [*missing, "stream.to_hub"] if streams and mapping.stream_in is None else missing
 
 
 def _nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:

@@ -97,17 +97,19 @@ class Offer:
     verify: bool = True
     ca_file: str | None = None
     streams: bool = field(init=False)
-    """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and nobody has
-    to ask for the answer again. Of one that does not, the whole answer is asked for."""
+    """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and where the
+    answer is asked for again the file says where its stream is. Of one that does not, the whole answer is asked for."""
     whole: bool = field(init=False)
     """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
 
     def __post_init__(self) -> None:
-        mapping, can, polled = self.mapping, self.can, self.polling is not None
+        mapping, can, polling = self.mapping, self.can, self.polling
         streams = (mapping is None or mapping.stream_in is not None) and can.get("streams") is not False
         whole = (mapping is None or "response.to_hub" in mapping.sections) and can.get("whole") is not False
-        object.__setattr__(self, "streams", streams and not polled)
-        object.__setattr__(self, "whole", whole or polled)
+        if polling is not None:
+            streams, whole = streams and polling.stream is not None, polling.again is not None
+        object.__setattr__(self, "streams", streams)
+        object.__setattr__(self, "whole", whole)
 
     def words_of(self, request: Any) -> tuple[str, ...]:
         """The words of a request, as it is sent, that its prices may ask for."""

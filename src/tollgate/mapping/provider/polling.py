@@ -1,5 +1,5 @@
 """An endpoint whose answer is not there at once: the first one says where it will be, and it is asked for until it is
-done.
+done, or is streamed from there.
 
 Owns what the file says (`speaks.<protocol>.poll`); the waiting is `completions/polling.py`.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from tollgate.config.endpoint_schema import POLL_CALLS
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.images.hosts import Host, is_admitted, origin
 from tollgate.mapping.images.offer import EVERY
@@ -60,11 +61,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """How an endpoint's answer is waited for. `unfinished` is what `while` says of an answer."""
+    """How an endpoint's answer is waited for. `unfinished` is what `while` says of an answer; it and `again` are None
+    where the first answer leads to a `stream` and to nothing else."""
 
-    unfinished: Condition
-    again: Place
+    unfinished: Condition | None
+    again: Place | None
     fetch: Place | None
+    stream: Place | None
     cancel: Place | None
     keep: Condition | None
     every: tuple[float, ...]
@@ -78,7 +81,7 @@ class Polling:
 
     def waits(self, latest: Told) -> bool:
         """Whether the latest answer is unfinished."""
-        return bool(self.unfinished(latest.body, http=latest.http))
+        return self.unfinished is not None and bool(self.unfinished(latest.body, http=latest.http))
 
     def describe(
         self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None, last: Any = None
@@ -92,8 +95,9 @@ class Polling:
         description: dict[str, Any] = {"waits": self.waits(first)}
         if ended is not None and (kept := self.kept(ended, {})):
             description["keep"] = kept
-        for name, place in (("call", self.again), ("fetch", self.fetch), ("cancel", self.cancel)):
-            if place is not None and description["waits"]:
+        places = {"call": self.again, "fetch": self.fetch, "stream": self.stream, "cancel": self.cancel}
+        for name, place in places.items():
+            if place is not None and (description["waits"] or name == "stream"):
                 try:
                     description[name] = f"{place.method} {place.address(first, model, known, ended)}"
                 except NoAddress as error:
@@ -108,7 +112,7 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     names = {"fetch": (*_NAMES, _LAST)}
     compilers = {
         key: Compiler(pieces.document, pieces.functions, {}, names=names.get(key, _NAMES), methods=_METHODS)
-        for key in ("call", "fetch", "cancel")
+        for key in POLL_CALLS
     }
     hosts, condition = node.get("hosts"), node.get("while")
 
@@ -117,7 +121,7 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         called = compilers[key].call(step, hosts, f"{path}.{key}") if step is not None else None
         return Place(*called) if called is not None else None
 
-    again, fetch, cancel = place("call"), place("fetch"), place("cancel")
+    again, fetch, stream, cancel = (place(key) for key in POLL_CALLS)
     for compiler in compilers.values():
         pieces.problems += compiler.problems
     kept = node.get("keep")
@@ -125,9 +129,9 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
     keep = pieces.reader(kept, "http") if kept is not None else None
     waits = pieces.condition(condition, "http") if condition is not None else None
-    if again is None or waits is None:
+    if (again is None or waits is None) and stream is None:
         return None
-    return Polling(waits, again, fetch, cancel, keep, _pauses(node.get("every")) or EVERY, pieces.variables)
+    return Polling(waits, again, fetch, stream, cancel, keep, _pauses(node.get("every")) or EVERY, pieces.variables)
 
 
 def _pauses(node: Node | None) -> tuple[float, ...]:
