@@ -277,6 +277,23 @@ async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client:
     assert "canary" not in repr(auth)
 
 
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({}, {"authorization": "Bearer token-1"}),
+        ({"header": "X-Access", "scheme": "Key"}, {"x-access": "Key token-1"}),
+        ({"header": "X-Access", "scheme": ""}, {"x-access": "token-1"}),
+    ],
+    ids=["bearer", "another scheme", "the token alone"],
+)
+async def test_the_header_a_token_is_sent_in(client: Client, more: dict[str, str], sent: dict[str, str]) -> None:
+    async with upstream(Issuer()) as tokens, upstream(ok()) as server:
+        auth = client_auth(tokens.url("/token"), **more)
+        await (await client.open(Call("POST", server.url(), auth=auth))).read()
+    headers = server.seen[0].headers
+    assert {name: headers[name] for name in ("authorization", "x-access") if name in headers} == sent
+
+
 async def test_each_token_request_is_made_anew_and_their_token_is_one(client: Client) -> None:
     issuer, once = Issuer(), iter("abc")
     async with upstream(issuer) as tokens, upstream(ok()) as server:

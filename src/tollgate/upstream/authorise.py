@@ -58,8 +58,8 @@ class Authoriser:
         token = await self.tokens.get(auth.key, lambda: grant(auth.anew() if auth.anew is not None else auth, call))
         if auth.options.get("query"):
             return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
-        header, scheme = auth.options.get("header") or "authorization", auth.options.get("scheme") or "Bearer"
-        return _headed(call, {header.lower(): f"{scheme} {token}"})
+        header, scheme = auth.options.get("header") or "authorization", auth.options.get("scheme", "Bearer")
+        return _headed(call, {header.lower(): f"{scheme} {token}" if scheme else token})
 
     def kept(self, auth: Authorisation) -> str | None:
         """The token a call would get that was bought for an earlier one."""
