@@ -45,6 +45,13 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
 
 
+def test_the_options_of_an_unknown_kind_of_authorisation_are_not_judged(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD + "auth: {kind: oauth, token_url: https://a.example/t}\n")
+    result = run("check")
+    assert 'auth.kind: found "oauth", wanted' in result.stderr
+    assert result.stdout == "1 error, 0 warnings in 1 file; nothing was loaded\n"
+
+
 def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(here: Path) -> None:
     """All errors at once (DESIGN section 3): of shape, of what does not compile in the same file or in another one,
     and examples of files that are whole. What a file lacks because of its errors is not told beside them."""

@@ -96,6 +96,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
     if fitting or problems:
         return problems
     speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
+    if speaks is None and isinstance(document.root, Map) and nearest("speaks", document.root.entries):
+        return []  # it is misspelt, which is said
     if isinstance(speaks, Scalar) and not provider.endpoints:
         return []  # the address of the one protocol is missing, which is said
     if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():

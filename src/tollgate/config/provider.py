@@ -23,6 +23,7 @@ from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found
 from tollgate.wire import HEADER_NAME
+from tollgate.wording import nearest
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
@@ -83,7 +84,10 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
 def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     speaks = top.get("speaks")
     base = top.get("url")
-    if base is not None and not _check_address(reading, base, "url"):
+    written = reading.document.root
+    if base is None and isinstance(written, Map) and nearest("url", written.entries):
+        base = Scalar(None, "", False, written.mark)  # misspelt, which is said
+    elif base is not None and not _check_address(reading, base, "url"):
         base = Scalar(None, "", False, base.mark)  # said once, and not again for each path behind it
     if isinstance(speaks, Scalar):
         if base is not None and not _is_written(base):

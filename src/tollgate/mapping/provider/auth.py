@@ -81,6 +81,9 @@ def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
 def _check_options(pieces: Pieces, provider: Provider) -> None:
     """Options that this kind of authorisation has not, that undo each other, or that it needs and lacks."""
     auth = provider.auth
+    kind = find(provider.document.root, ["auth", "kind"])
+    if isinstance(kind, Scalar) and kind.value not in AUTH_OPTIONS:
+        return  # an unknown kind is told already, and what its options are nobody knows
     needed, optional = AUTH_OPTIONS[auth.kind]
     known = (*needed, *optional)
     for name, node in auth.options.items():
