@@ -53,7 +53,39 @@ def test_the_file_itself_is_right():
     ],
 )
 def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
-    assert mistakes(FILE.replace("GET https://api.acme.example/jobs/{{ $job.id }}", f'"GET {address}"')) == []
+    text = FILE.replace("GET https://api.acme.example/jobs/{{ $job.id }}", f'"GET {address}"')
+    assert mistakes(text + "vars: {base: http://acme.example, host: acme.example, a: acme}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{{ $job.id }}", "{{ $job.idd }}", "acme.yaml:8:48: `$job` has no field `idd` (did you mean `id`?)"),
+        ("{{ $job.id }}", "{{ $vars.bse }}", "acme.yaml:8:48: `$vars` has no field `bse` (did you mean `base`?)"),
+        ("{status: $.status}", "{status: $http.code}", "acme.yaml:9:22: `$http` has no field `code`"),
+        (
+            '{price: "0.04"}',
+            '{price: "0.04", lines: [{count: seconds, price: "1"}]}',
+            'acme.yaml:12:44: models.acme/draw.price.lines.count: found the text "seconds", wanted a number ' +
+            "(write $.seconds)",
+        ),
+        (
+            '{price: "0.04"}',
+            '{price: "0.04", asked: input.n}',
+            'acme.yaml:12:35: models.acme/draw.price.asked: found the text "input.n", wanted a number (write $input.n)',
+        ),
+    ],
+)
+def test_a_name_that_nothing_tells_and_a_forgotten_dollar_are_mistakes(old, new, said):
+    assert mistakes(FILE.replace(old, new) + "vars: {base: x}\n") == [said]
+
+
+def test_what_a_result_tells_may_be_seen_nowhere():
+    """A result that is copied whole, or one of a model of its own."""
+    copied = FILE.replace("{id: $.id, status: $.status}", "{$copy: [id, status, token]}")
+    assert mistakes(copied.replace("{{ $job.id }}", "{{ $job.token }}")) == []
+    own = FILE.replace("{{ $job.id }}", "{{ $job.token }}")
+    assert mistakes(own + "    submit: {result: {id: $.id, status: $.status, token: $.token}}\n") == []
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,19 @@ def test_an_address_that_misses_a_value_names_it():
 
 
 @pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("usage: {read: {input: usage.in, output: $.usage.out}}", ["`usage.in` stays as it stands"]),
+        ("request: [{set: {a: vars.org, b: x.y, c: $vars.org}}]", ["`vars.org` stays as it stands"]),
+        ("response: [{set: {object: chat.completion}}]", []),
+    ],
+)
+def test_a_path_without_its_dollar_is_warned_of(more, warned):
+    text = SMALL + f"vars: {{org: a}}\n{more}\n"
+    assert [warning.message for warning in compiled(text).warnings] == warned
+
+
+@pytest.mark.parametrize(
     ("rule", "warned"),
     [
         ("{status: 200, when: $.code != 0}", True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
 from tollgate.config.load import List, Map, Node, Problem, Scalar, find, walk
 from tollgate.config.model import Provider, names_match
@@ -66,6 +67,7 @@ def _of(provider: Provider) -> Iterator[Problem]:
         if isinstance(policy, Map):
             yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
     yield from image_warnings(provider.document)
+    yield from forgotten_dollars(provider)
 
 
 def _warn(provider: Provider, at: Node, message: str, path: str, hint: str = "") -> Problem:

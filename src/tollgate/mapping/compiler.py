@@ -264,7 +264,9 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
         del names["request"], names["asked"]
     elif built.hub:
         del names["request"]
+    unit.reads_answer = name in ("response.to_hub", "error.to_hub")
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
+    unit.reads_answer = False
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)

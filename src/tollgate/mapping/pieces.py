@@ -74,12 +74,16 @@ class Template:
         return bool(value) or (value == 0 and value is not False)
 
 
-def compile_template(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
-    """A template over named values. `ConfigErrors` with everything wrong in it."""
+def compile_template(
+    document: Document, node: Node, *, names: Names, defines: Functions | None = None, answer: bool = False
+) -> Template:
+    """A template over named values, `answer`: it reads what a provider said. `ConfigErrors` with everything wrong in
+    it."""
     if isinstance(node, Scalar) and is_literal(node):
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
-    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()))
+    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()),
+                    answer=answer)
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
@@ -132,11 +136,11 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
 
 def _compile(
     document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *,
-    escape: bool = False,
+    escape: bool = False, answer: bool = False,
 ) -> Template:
     document = document.holding(node.mark)
     unit = unit_with(document, functions)
-    unit.escape_holes = escape
+    unit.escape_holes, unit.reads_answer = escape, answer
     variables, order = _variables(names)
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from tollgate.config.forgotten_dollar import meant
 from tollgate.config.load import Scalar
 from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
@@ -77,6 +78,8 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
+        if path := meant(text, site.scope.names, answer=site.unit.reads_answer):
+            site.unit.mistake(spot.mark(0), f"`{text}` stays as it stands", f"write {path}", level="warning")
         return Lowered(repr(text), True, "text", atom=True)
     pieces = split(text, spot)
     if pieces is None:

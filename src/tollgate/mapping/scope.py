@@ -110,6 +110,8 @@ class Unit:
         """Generated helper functions by what they do (paths that give lists)."""
         self.escape_holes = False
         """True while a URL is compiled: what stands in braces is path-escaped."""
+        self.reads_answer = False
+        """True while what a provider said is read: a constant there is a word, not a name in dotted notation."""
         self.compared: list[tuple[Places, str, Mark]] = []
         """Words that values are compared with: where the values come from, the word, and where it is written."""
 

@@ -1,5 +1,5 @@
-"""Fields of a template that were meant as directives: `match: $.type` is a field called `match`. Warnings; whoever means
-it writes it in quotes.
+"""Fields of a template that were meant as directives: `match: $.type` is a field called `match`. Whoever means that
+writes it in quotes.
 """
 
 from __future__ import annotations

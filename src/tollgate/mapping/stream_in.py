@@ -89,7 +89,9 @@ def compile_stream_in(unit: Unit, node: Node) -> StreamIn:
     """Compile; mistakes are noted in the unit."""
     code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
     scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
+    unit.reads_answer = True
     _rules(Site(unit, code, scope), node, top=True)
+    unit.reads_answer = False
     return StreamIn("stream_to_hub", _has_close(node))
 
 

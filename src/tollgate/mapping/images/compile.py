@@ -14,7 +14,7 @@ from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
-from tollgate.mapping.images.pieces import Compiler
+from tollgate.mapping.images.pieces import NAMES, Compiler
 from tollgate.mapping.images.price import Read
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
@@ -47,7 +47,8 @@ def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]
     """The offers of a provider's image models; empty when it has none. Raises `ConfigErrors` with all problems."""
     if provider.images is None:
         return []
-    compiler = Compiler(provider.document, around.functions, around.secrets)
+    names = {**NAMES, "vars": frozenset(provider.variables), "job": _facts_told(provider)}
+    compiler = Compiler(provider.document, around.functions, around.secrets, names=names)
     shared = Steps(compiler, provider.images)
     offers = [_offer(compiler, provider, model, shared, around) for model in provider.models if model.type == "image"]
     if compiler.problems:
@@ -55,6 +56,21 @@ def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]
             sorted(dict.fromkeys(compiler.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
         )
     return [offer for offer in offers if offer is not None]
+
+
+def _facts_told(provider: Provider) -> frozenset[str] | None:
+    """What the results of a provider's steps tell, its models' own steps included, and so `$job` has; None where that
+    cannot be seen."""
+    told = {"id", "uuid", "images"}
+    for holder in (provider.images, *(model.image for model in provider.models)):
+        for name in IMAGE_STEPS:
+            step = holder.get(name) if holder is not None else None
+            result = step.get("result") if isinstance(step, Map) else None
+            if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
+                told |= result.entries.keys()
+            elif result is not None:
+                return None
+    return frozenset(told)
 
 
 class Steps:
@@ -100,7 +116,10 @@ class Steps:
 
 def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
     called = compiler.call(node.get("call"), node.get("hosts"), f"{path}.call")
-    result = _facts(compiler, node, f"{path}.result") if name in UPLOAD_STEPS else compiler.template(node.get("result"))
+    said = node.get("result")
+    result = (
+        _facts(compiler, node, f"{path}.result") if name in UPLOAD_STEPS else compiler.template(said, answer=True)
+    )
     body = compiler.template(node.get("body"))
     headers_node = node.get("headers")
     headers = (
@@ -139,7 +158,7 @@ def _facts(compiler: Compiler, node: Map, path: str) -> Read:
                 mark, f"`{key}` is told by `submit` and later steps: there is no job yet", path,
                 "another name, such as `picture`, read as $job.picture",
             )
-    return compiler.template(result) or (lambda values: None)
+    return compiler.template(result, answer=True) or (lambda values: None)
 
 
 def _offer(

@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from tollgate.config.forgotten_dollar import meant
 from tollgate.config.load import Document, List, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.images.hosts import Host, read_host
 from tollgate.mapping.images.price import Read, Values
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.scalars import is_literal
 from tollgate.money import decimal_of
 
-NAMES = ("$", "input", "job", "model", "vars", "http")
+HTTP = frozenset({"status", "headers"})
+"""What `$http` tells of an answer."""
+NAMES: Mapping[str, frozenset[str] | None] = {
+    "$": None, "input": None, "job": None, "model": None, "vars": None, "http": HTTP
+}
 _CALL = re.compile(r"\s*([A-Za-z]+)[ \t]+(\S.*?)\s*\Z", re.DOTALL)
 _HOLE = re.compile(r"\{\{(.*?)\}\}")
 _HOST = re.compile(r"(?:(?:https?|app)://[^/?#]+|\0)(?=[/?#]|\Z)")
@@ -29,7 +35,7 @@ class Compiler:
 
     def __init__(
         self, document: Document, functions: Functions | None, secrets: Mapping[str, str], *,
-        names: tuple[str, ...] = NAMES, methods: tuple[str, ...] = METHODS,
+        names: Mapping[str, frozenset[str] | None] = NAMES, methods: tuple[str, ...] = METHODS,
     ) -> None:
         self.document = document
         self._names = names
@@ -42,14 +48,27 @@ class Compiler:
         """Note something wrong."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint))
 
-    def template(self, node: Node | None, *, secret: bool = False) -> Read | None:
-        """A template as a reader of the job's values; with `secret`, `$secret` may be read too."""
+    def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> Read | None:
+        """A template as a reader of the job's values; with `secret`, `$secret` may be read too; `answer`: it reads what
+        the provider said."""
         if node is None:
             return None
-        names = (*self._names, "secret") if secret else self._names
+        names = {**self._names, "secret": None} if secret else self._names
         return self._made(
-            lambda: compile_template(self.document, node, names=names, defines=self._functions), secret=secret
+            lambda: compile_template(self.document, node, names=names, defines=self._functions, answer=answer),
+            secret=secret,
         )
+
+    def figure(self, node: Node | None, path: str) -> Read | None:
+        """A template that makes a number: text that is none is a path without its `$`."""
+        if isinstance(node, Scalar) and isinstance(node.value, str) and is_literal(node):
+            try:
+                decimal_of(node.value.strip())
+            except ValueError:
+                hint = meant(node.value, self._names, answer=True) or f"$.{node.value}"
+                self.mistake(node, f'found the text "{node.value}", wanted a number', path, f"write {hint}")
+                return None
+        return self.template(node)
 
     def condition(self, node: Node | None) -> Read | None:
         """A place that takes an expression without braces."""

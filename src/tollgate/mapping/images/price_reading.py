@@ -43,10 +43,10 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
         by=by,
         table=_table(compiler, table, f"{path}.table", len(by)) if isinstance(table, Map) and by else None,
         lines=_lines(compiler, node.get("lines"), f"{path}.lines"),
-        reported=_reported_cost(compiler, node.get("told")),
-        times=_times(compiler, node.get("times")),
-        asked=compiler.template(node.get("asked")),
-        bill=compiler.template(image.get("bill")),
+        reported=_reported_cost(compiler, node.get("told"), f"{path}.told"),
+        times=_times(compiler, node.get("times"), f"{path}.times"),
+        asked=compiler.figure(node.get("asked"), f"{path}.asked"),
+        bill=compiler.figure(image.get("bill"), f"{path.removesuffix('.price')}.bill"),
         size=(size[0], size[1]) if len(size) == 2 else None,
         refuse=_value(node, "miss") == "refuse",
     )
@@ -65,19 +65,21 @@ def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]
     return tuple(
         Line(count, price, _unit(item))
         for item in _maps(node)
-        if (count := compiler.template(item.get("count")))
+        if (count := compiler.figure(item.get("count"), f"{path}.count"))
         and (price := compiler.decimal(item.get("price"), path)) is not None
     )
 
 
-def _reported_cost(compiler: Compiler, node: Node | None) -> ReportedCost | None:
-    amount = compiler.template(node.get("amount")) if isinstance(node, Map) else None
+def _reported_cost(compiler: Compiler, node: Node | None, path: str) -> ReportedCost | None:
+    amount = compiler.figure(node.get("amount"), f"{path}.amount") if isinstance(node, Map) else None
     return ReportedCost(amount, Decimal(_unit(node))) if amount is not None and isinstance(node, Map) else None
 
 
-def _times(compiler: Compiler, node: Node | None) -> tuple[Factor, ...]:
+def _times(compiler: Compiler, node: Node | None, path: str) -> tuple[Factor, ...]:
     return tuple(
-        Factor(count, Decimal(_unit(item))) for item in _maps(node) if (count := compiler.template(item.get("count")))
+        Factor(count, Decimal(_unit(item)))
+        for item in _maps(node)
+        if (count := compiler.figure(item.get("count"), f"{path}.count"))
     )
 
 

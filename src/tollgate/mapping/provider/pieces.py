@@ -17,6 +17,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub import MODEL_FIELDS
+from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
 Read = Callable[..., Any]
@@ -42,7 +43,7 @@ class Pieces:
             self.variables[name] = template(secret=self.secrets) if template is not None else None
         self._names: Mapping[str, frozenset[str] | None] = {
             "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None, "stream": None,
-            "native": None, "can": None,
+            "native": None, "can": None, "http": HTTP,
         }
 
     def tried(self, make: Callable[[], Any]) -> Any:
@@ -78,14 +79,19 @@ class Pieces:
         return {name: self._names.get(name) for name in wanted}
 
     def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
-        """A template over the given names."""
+        """A template over the given names; one that reads `$` reads what the provider said."""
         return self._once(  # type: ignore[no-any-return]
-            "template", node, names, lambda: compile_template(self.document, node, names=names, defines=self.functions)
+            "template",
+            node,
+            names,
+            lambda: compile_template(
+                self.document, node, names=names, defines=self.functions, answer="$" in names
+            ),
         )
 
     def expression(self, node: Node, *more: str) -> Template | None:
         """A place that takes an expression over `$`, and over more names."""
-        names = ("$", *more)
+        names = {"$": None, **self.names(*more)}
         return self._once(  # type: ignore[no-any-return]
             "expression",
             node,
@@ -105,7 +111,7 @@ class Pieces:
 
     def reader(self, node: Node, *more: str) -> Read | None:
         """A template over `$`, and over more names, as a total function: what cannot be computed is absent."""
-        template = self.template(node, ("$", *more))
+        template = self.template(node, {"$": None, **self.names(*more)})
         return total(template) if template is not None else None
 
     def condition(self, node: Node, *more: str) -> Read | None:

@@ -21,7 +21,7 @@ from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.pieces import Read as Condition
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
-_NAMES = ("$", "http", "model", "vars")
+_NAMES = ("http", "model", "vars")
 _LAST = "last"
 """What the address of `fetch` reads beside these: the answer that ended the waiting."""
 
@@ -109,9 +109,10 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
     if node is None:
         return None
-    names = {"fetch": (*_NAMES, _LAST)}
+    names = {"$": None, **pieces.names(*_NAMES)}
+    more = {"fetch": {_LAST: None}}
     compilers = {
-        key: Compiler(pieces.document, pieces.functions, {}, names=names.get(key, _NAMES), methods=_METHODS)
+        key: Compiler(pieces.document, pieces.functions, {}, names={**names, **more.get(key, {})}, methods=_METHODS)
         for key in POLL_CALLS
     }
     hosts, condition = node.get("hosts"), node.get("while")

@@ -1,0 +1,102 @@
+"""Texts that are probably paths whose `$` was forgotten, such as `error.message` where an answer is read: they load,
+and every answer would have the very same text there.
+
+Which names a text may begin with, and whether `$` itself is an answer, is known to who asks. Left out of what is found
+are names of files (`input.png`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from tollgate.config.load import List, Map, Node, Problem, Scalar, walk
+from tollgate.config.model import Provider
+from tollgate.wire import GENERATION_STATUSES
+
+_PATH = re.compile(r"\.?([a-z_]\w*)((?:\.[A-Za-z_]\w*|\[(?:\d+|\*)\])*)")
+_FILE = re.compile(r".*\.(png|jpe?g|webp|gif|json|txt|pdf|bin|mp[34]|wav|zip)")
+_NAMES = ("secret", "vars", "headers", "answer_headers", "job", "input", "http", "call", "last")
+"""What templates of a provider file read beside `$`, but for words that constants begin with (`model.x`)."""
+_TOLD = ("message", "type", "code", "param", "retry_after")
+_SENT = ("headers", "query", "auth", "vars")
+"""Keys of a provider and of an endpoint whose texts are single; larger templates are looked into as they compile."""
+
+
+def meant(text: object, names: Collection[str], *, answer: bool = False) -> str:
+    """The path that a text without `$` was probably meant to be, or nothing. It begins with one of these names, or with
+    a field of `$` where that is an `answer`.
+
+    't.role', ['t'] -> '$t.role'; 'error.message', [], answer -> '$.error.message'
+    """
+    found = _PATH.fullmatch(text) if isinstance(text, str) else None
+    if found is None or not found[2] and not found[0].startswith(".") or _FILE.fullmatch(found[0]):
+        return ""
+    if found[0].startswith("."):
+        return f"${found[0]}" if answer else ""
+    return f"${found[0]}" if found[1] in names else f"$.{found[0]}" if answer else ""
+
+
+def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
+    """Warnings of such texts in a provider's file."""
+    root = provider.document.root
+    if not isinstance(root, Map):
+        return
+    speaks, models, discover = root.get("speaks"), root.get("models"), root.get("discover")
+    endpoints = speaks.entries.items() if isinstance(speaks, Map) else ()
+    for path, holder in (("", root), *((f"speaks.{name}.", endpoint) for name, endpoint in endpoints)):
+        if isinstance(holder, Map):
+            for key in _SENT:
+                if key in holder.entries:
+                    yield from _below(provider, holder.entries[key], f"{path}{key}")
+            yield from _answers(provider, holder, path)
+    entry = discover.get("model") if isinstance(discover, Map) else None
+    for key in ("id", "upstream") if isinstance(entry, Map) else ():
+        node = entry.get(key) if isinstance(entry, Map) else None
+        if isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
+            message = f"found the text `{node.value}`, which every entry of the list would have"
+            yield _warning(provider, node, message, f"discover.model.{key}", f"write $.{node.value.lstrip('.')}")
+    images = root.get("images")
+    if isinstance(images, Map):
+        yield from _steps(provider, images, images, "images.")
+        for name, model in models.entries.items() if isinstance(models, Map) else ():
+            if isinstance(model, Map):
+                yield from _steps(provider, model, images, f"models.{name}.")
+
+
+def _answers(provider: Provider, holder: Map, path: str) -> Iterator[Problem]:
+    """Places under a provider or endpoint that read an answer, a text each."""
+    errors = holder.get("errors")
+    rules = errors.get("rules") if isinstance(errors, Map) else None
+    blocks = [("errors", errors)]
+    blocks += [(f"errors.rules[{n}]", rule) for n, rule in enumerate(rules.items if isinstance(rules, List) else ())]
+    for name, block in blocks:
+        for key in _TOLD if isinstance(block, Map) else ():
+            if isinstance(block, Map) and (node := block.get(key)) is not None:
+                yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
+
+
+def _steps(provider: Provider, holder: Map, images: Map, path: str) -> Iterator[Problem]:
+    words = images.get("statuses")
+    known = {*GENERATION_STATUSES, *(words.entries if isinstance(words, Map) else ())}
+    for name, step in holder.entries.items():
+        result = step.get("result") if isinstance(step, Map) else None
+        if not isinstance(result, Map):
+            continue
+        node = result.get("status")
+        said = node.value if isinstance(node, Scalar) else None
+        if node is not None and isinstance(said, str) and "$" not in said and said not in known:
+            message = f"found the text `{said}`, which is the same for every job and no word of `statuses`"
+            yield _warning(provider, node, message, f"{path}{name}.result.status", f"write $.{said.lstrip('.')}")
+
+
+def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
+    for inner in walk(node):
+        text = inner.value if isinstance(inner, Scalar) else None
+        if (path_meant := meant(text, _NAMES, answer=answer)):
+            yield _warning(provider, inner, f"found the text `{text}`, which stays as it stands", path,
+                           f"write {path_meant}")
+
+
+def _warning(provider: Provider, at: Node, message: str, path: str, hint: str) -> Problem:
+    return provider.document.problem(at, message, path=path, hint=hint, level="warning")
