@@ -178,7 +178,7 @@ async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
     assert await told() == []
     scene.lists.models += [{"id": "two words", "cost": "1"}, {"name": "x", "cost": "1"}]
     said, = await told()
-    assert said.startswith("entries in the list of models of acme were left out (2 problems):\n")
+    assert said.startswith("entries in the list of models of acme were left out (2):\n")
     assert "found no id for an entry with the fields name, cost, wanted a text" in said and "two words" in said
     assert "providers/acme.yaml" in said
     assert await told() == [], "the same list again says nothing"
@@ -236,6 +236,21 @@ async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_f
     assert (await reloader.reload()).ok
     await scene.discoverer.refresh()
     assert scene.ids() == ["acme/new-one", "acme/written"]
+
+
+async def test_the_list_of_a_provider_that_a_reload_brings_is_asked_for_soon(scene):
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    running = asyncio.ensure_future(scene.discoverer.run())
+    try:
+        await asyncio.sleep(0.05)
+        another = PROVIDER.replace("provider: acme", "provider: bemo").replace("acme/", "bemo/")
+        (scene.folder / "providers" / "bemo.yaml").write_text(another.replace("app://bemo/", "app://acme/"))
+        assert (await reloader.reload()).ok
+        async with asyncio.timeout(3):
+            while "bemo/one" not in scene.ids():
+                await asyncio.sleep(0.02)
+    finally:
+        running.cancel()
 
 
 async def test_a_provider_that_is_off_is_not_asked(tmp_path):

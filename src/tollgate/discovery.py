@@ -36,8 +36,8 @@ MAX_BYTES = 32 * 1024 * 1024
 _BUDGETS = Timeouts(connect=10, first_byte=30, idle=30, total=60)
 _FIRST_RETRY = 30.0
 """Seconds before a failed list is asked for again; doubled each time, at most the list's own interval."""
-_LOOK = 15.0
-"""How long the loop sleeps at most: a reload may have brought a provider with a list."""
+_LOOK = 1.0
+"""How long the loop sleeps at most: a reload may have brought a provider with a list, whose operator waits for it."""
 
 _MOST_TOLD = 5
 """Problems of one list written to the log at a time."""
@@ -210,7 +210,7 @@ def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ..
         return
     more = len(messages) - _MOST_TOLD
     log.warning(
-        "entries in the list of models of %s were left out (%d problems):\n%s%s",
+        "entries in the list of models of %s were left out (%d):\n%s%s",
         name,
         len(now),
         "\n".join(messages[:_MOST_TOLD]),

@@ -100,6 +100,16 @@ def test_an_entry_that_does_not_fit_is_left_out_and_told():
     assert "free" in said
 
 
+def test_an_entry_of_a_type_that_no_endpoint_serves_is_left_out_and_told():
+    text = LIST.replace("    name: $.label\n", "    type: $.kind\n")
+    models, problems = read([{"id": "a", "kind": "embedding"}, {"id": "b", "kind": "image"}, {"id": "c"}], text)
+    assert [model.id for model in models] == ["acme/c"]
+    assert [problem.message for problem in problems] == [
+        "found acme/a of type embedding, which no endpoint serves",
+        "found acme/b of type image, which no endpoint serves",
+    ]
+
+
 def test_the_list_is_asked_for_with_the_providers_headers():
     discovery = compiled(LIST).discovery
     assert (discovery.url, discovery.every) == ("https://eu.acme.example/models", 600)

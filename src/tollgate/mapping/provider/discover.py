@@ -17,7 +17,7 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.model_schema import model as model_schema
-from tollgate.config.provider_model import read_model
+from tollgate.config.provider_model import read_model, serves
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
@@ -122,9 +122,17 @@ class Discovery:
             model = read_model(reading, self.provider, name, node, self._mark)
             if reading.problems:
                 problems.extend(reading.problems)
+            elif not self._is_served(model):
+                problems.append(self._problem(f"found {model.id} of type {model.type}, which no endpoint serves"))
             else:
                 models.append(model)
         return tuple(models), problems
+
+    def _is_served(self, model: Model) -> bool:
+        """Whether the provider speaks anything for models of this type."""
+        if model.type == "image":
+            return self.provider.images is not None
+        return any(serves(name) == model.type for name in self.provider.endpoints)
 
     @property
     def _mark(self) -> Mark:
