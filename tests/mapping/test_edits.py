@@ -162,6 +162,31 @@ def test_a_document_no_edit_applies_to_is_the_same_object():
     assert edits(text)(given, Context()) is given
 
 
+WHOLE = [
+    ("another object", "- set: {$: $.result}", {"v": 2, "result": {"a": 1}}, {"a": 1}, ["v", "result"]),
+    ("nothing in its place", "- set: {$: $.result}", {"error": 1}, {"error": 1}, []),
+    ("no object in its place", "- set: {$: $.result}", {"result": [1]}, {"result": [1]}, []),
+    ("it is changed afterwards", "- set: {$: $.r}\n- set: {b: 2}", {"r": {"a": 1}}, {"a": 1, "b": 2}, []),
+    ("an envelope", "- set: {$: {params: $, id: 1}}", {"m": [1]}, {"params": {"m": [1]}, "id": 1}, []),
+    ("an envelope of some", "- set: {$: {p: {m: $.m}}}", {"m": [1], "seed": 3}, {"p": {"m": [1]}}, ["seed"]),
+    ("where it does not hold", "- {set: {$: {p: $.m}}, when: $.seed}", {"m": 1, "x": 2}, {"m": 1, "x": 2}, []),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "wanted", "lost"), [case[1:] for case in WHOLE], ids=[c[0] for c in WHOLE])
+def test_an_object_takes_the_place_of_the_whole_document(text, given, wanted, lost):
+    result, told = run(text, given)
+    assert result == wanted and sorted(told) == sorted(name for name in lost if name != "result")
+    assert run(text, given, of="response") == (wanted, [])
+
+
+def test_what_a_whole_document_went_into_is_not_lost_afterwards():
+    given = {"model": "m", "messages": [1], "seed": 3}
+    text = "- set: {params: $}\n- keep: [params]\n- set: {v: 1}"
+    assert run(text, given) == ({"params": given, "v": 1}, [])
+    assert run("- set: {params: $}\n- drop: [seed, messages]", given)[1] == []
+
+
 def test_only_what_changes_is_copied():
     given = {"m": [{"a": 1}, {"c": [1]}], "t": {"x": 1}}
     result, _ = run('- rename: {"$.m[*].a": b}', given)

@@ -34,6 +34,8 @@ class EditWriter:
         self._values = ValueVerbs(unit, self._lose)
         self._translated: set[str] = set()
         """Top-level fields an earlier edit has read: taking one out afterwards loses nothing."""
+        self._all_translated = False
+        """An earlier edit has put the whole document somewhere."""
 
     def write(self, name: str, edits: Iterable[Edit], line: int) -> None:
         """`name(D, C)`: the document after the edits."""
@@ -50,6 +52,7 @@ class EditWriter:
                     self._apply(code, edit, reads)
             if edit.verb in ("set", "default"):
                 self._translated |= set(reads.fields)
+                self._all_translated = self._all_translated or reads.whole
         code.add("return d", line)
 
     def _place(self, code: Code, line: int, reads: Reads) -> Place:
@@ -68,13 +71,31 @@ class EditWriter:
             place.add(f"C.refuse({words.py}, {edit.param!r})")
         for entry in edit.entries:
             place = self._place(code, entry.mark.line, reads)
-            self._top(place, edit, entry)
+            if entry.steps:
+                self._top(place, edit, entry)
+            else:
+                self._whole(place, edit, entry, reads)
+
+    def _whole(self, place: Place, edit: Edit, entry: Entry, reads: Reads) -> None:
+        """Another object in the place of the document. What of a request it does not take up is told."""
+
+        def put(made: str) -> None:
+            new = place.code.temp("n")
+            place.add(f"{new} = {made}")
+            with place.block(f"if type({new}) is dict"):
+                if self.lossy and not reads.whole and not self._all_translated:
+                    known = NEVER_LOST | self._translated | reads.fields.keys()
+                    with place.block(f"for gone in d.keys() - {self.unit.module.constant(frozenset(known))}"):
+                        place.add("C.lose(gone)")
+                place.add(f"d, own = {new}, False")  # it may be a part of the one before
+
+        self._values.write(place, place.document, place.document, edit, entry, put, None)
 
     def _keep(self, code: Code, edit: Edit) -> None:
         wanted = self.unit.module.constant(frozenset(edit.keys))
         line = edit.mark.line
         with code.block(f"if not d.keys() <= {wanted}", line):
-            if self.lossy:
+            if self.lossy and not self._all_translated:
                 known = self.unit.module.constant(NEVER_LOST | frozenset(self._translated))
                 with code.block(f"for gone in d.keys() - {wanted} - {known}", line):
                     code.add("C.lose(gone)", line)
@@ -228,8 +249,10 @@ class EditWriter:
 
     def _lose(self, place: Place, entry: Entry, condition: str = "") -> None:
         """On a request, tell that something of the caller's is gone, unless it was read before or was never theirs."""
-        first = entry.steps[0]
-        if not self.lossy or len(entry.steps) == 1 and first in NEVER_LOST or first in self._translated:
+        first = entry.steps[0] if entry.steps else ""
+        if not self.lossy or self._all_translated or first in self._translated:
+            return
+        if len(entry.steps) == 1 and first in NEVER_LOST:
             return
         words = lost_name(entry)
         if not condition:

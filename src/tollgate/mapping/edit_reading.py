@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar
 from tollgate.mapping.paths import Descend, Find, Path, PathError, Step, parse_path
+from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Spot, Unit, suggest
 
 
@@ -48,7 +49,7 @@ VERBS: dict[str, Verb] = {
         Verb(
             "set", "table", "{path: value}",
             "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a "
-            "request is told as a loss",
+            "request is told as a loss. `$` is the whole document: an object takes its place (`set: {$: $.result}`)",
             "set: {thinking: {type: enabled}}",
         ),
         Verb(
@@ -76,7 +77,7 @@ BESIDE = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path an edit works on, and what stands beside it."""
+    """One path an edit works on, and what stands beside it. Without steps it is the whole document."""
 
     steps: tuple[Step, ...]
     text: str
@@ -218,8 +219,11 @@ def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
     entries = []
     for text, node in value.entries.items():
         mark = value.keys[text]
-        steps = _steps(unit, text, mark, Scalar(text, text, False, mark))
+        steps = _steps(unit, text, mark, Scalar(text, text, False, mark), whole=verb == "set")
         if steps is None:
+            continue
+        if not steps and (isinstance(node, List) or isinstance(node, Scalar) and is_literal(node)):
+            unit.mistake(node, f"a document is an object, found {_found(node)}", "such as `set: {$: $.result}`")
             continue
         if verb == "rename" and not isinstance(steps[-1], (str, Descend)):
             unit.mistake(mark, f"`rename` needs a path that ends in a field, found `{text}`")
@@ -237,8 +241,9 @@ def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
     return entries
 
 
-def _steps(unit: Unit, text: str, mark: Mark, node: Scalar) -> tuple[Step, ...] | None:
-    """A bare word is a field of the top level; everything else is a path from `$`."""
+def _steps(unit: Unit, text: str, mark: Mark, node: Scalar, *, whole: bool = False) -> tuple[Step, ...] | None:
+    """A bare word is a field of the top level; everything else is a path from `$`. No step: the whole document, where
+    a verb works on that (`whole`)."""
     if not text.startswith("$"):
         if any(sign in text for sign in ".[*"):
             unit.mistake(
@@ -254,7 +259,7 @@ def _steps(unit: Unit, text: str, mark: Mark, node: Scalar) -> tuple[Step, ...] 
     if path.base:
         unit.mistake(mark, f"an edit works on the document, found `{text}`", f"did you mean `$.{text[1:]}`?")
         return None
-    if not path.steps:
+    if not path.steps and not whole:
         unit.mistake(mark, "an edit works on a part of the document, found all of it", "name a field")
         return None
     if any(isinstance(step, Find) for step in path.steps):
