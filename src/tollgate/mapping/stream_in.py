@@ -127,6 +127,12 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
                 hint = "operations stand in a list: put a dash before it"
             site.unit.mistake(node.keys[key], f"unknown key `{key}`", hint)
         return
+    for key in ("$each", "$when"):
+        if key in entries:
+            site.unit.mistake(
+                node.keys[key], f"`{key}` stands beside an operation, not beside a choice between lists of them",
+                "put it beside each operation of the cases",
+            )
     inner = let.enter(site, node) if "$let" in entries else site
     choice = match.enter(inner, replace(node, entries={key: value for key, value in entries.items() if key != "$let"}))
     if choice is None:
