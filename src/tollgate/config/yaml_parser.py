@@ -40,6 +40,10 @@ class PlainParser(_Reader, _Scanner, _Parser):
         return "x" if self._in_plain and character == "?" else character
 
 
+_ODD_BLANKS = re.compile("[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000]")
+"""Characters that come along with text copied from web pages, and that no editor shows."""
+_RUN_ON = re.compile(r"\s*(?:- +)?([\w-]+):[^\s/:]\S*\s*$")
+
 Parser: Any = CParser or PlainParser
 """What reads our files: made with a text, it gives YAML's events."""
 
@@ -50,12 +54,16 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
     if "\t" in here[: max(column, 1)]:
         return "indent with spaces, not tabs"
     before = lines[line - 2] if 1 < line <= len(lines) else ""
+    for number, text in ((line, here), (line - 1, before)):
+        if odd := _ODD_BLANKS.search(text):
+            return f"line {number} has a character that only looks like a blank (U+{ord(odd[0]):04X}): type it anew"
     if what.startswith(("did not find expected", "expected ")):  # libyaml and PyYAML
         left = here[: column - 1].rstrip()
         if left and here[column - 1 : column] in ("[", "{"):
             return "put quotes around a value with brackets inside { } or [ ]"
         if left.count('"') % 2 or here.count('"') % 2:
-            return "a quotation mark is not closed"
+            opened = next((number for number in range(line - 1, 0, -1) if lines[number - 1].count('"') % 2), None)
+            return "a quotation mark is not closed" + (f", probably that in line {opened}" if opened else "")
         if left.endswith(("'", '"')):
             return "a value ends with its closing quotation mark: put all of it inside"
     if re.search(r"(^|[:,[{-])\s*\{\{", here) or re.search(r"[:-]\s+\{\{", before):
@@ -63,6 +71,8 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
     if "mapping values are not allowed" in what:
         key = re.match(r"\s*(- +)?[\w./$\"'-]+:", here)
         if key and here[:column] == here[: here.index(":") + 1]:
+            if run_on := _RUN_ON.match(before):
+                return f"the line before has no blank behind its `:`, as in `{run_on[1]}: ...`"
             return "the line before has no `:`, or the two are indented differently"
         return "put quotes around a value that holds `: `"
     if "another document" in what:
