@@ -220,7 +220,7 @@ def _gateway_aliases(
         if end not in canonical and sound:
             level = "warning" if discovers else "error"
             problems.append(document.problem(node, f'found "{target}", wanted a model or another alias', path=path,
-                                             hint=nearest(target, known), level=level))
+                                             hint=nearest(target, known - {name}), level=level))
         elif name in meaning and meaning[name] != end:
             problems.append(
                 document.problem(

@@ -7,13 +7,15 @@ of only where it is nearly a known one, that known one is not there, and nothing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, List, Map, Node, Problem
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, find, walk
 from tollgate.wire import PICTURE_FIELDS
 from tollgate.wording import closest
 
+_INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
 _OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords that hold schemas by names of the file's own."""
@@ -35,6 +37,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
     if not isinstance(root, Map):
         return
     yield from _steps(document, root.get("images"), "images")
+    yield from _inputs(document, root)
     models = root.get("models")
     for name, model in models.entries.items() if isinstance(models, Map) else ():
         if isinstance(model, Map):
@@ -64,6 +67,23 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
                     yield from _slip(
                         document, picture, word, PICTURE_FIELDS, f"{place}.images[{index}]", "which no picture has"
                     )
+
+
+def _inputs(document: Document, root: Map) -> Iterator[Problem]:
+    """Names of the input that no model's schema has, and that are nearly one it has."""
+    images, models = root.get("images"), root.get("models")
+    listed = [model for model in models.entries.values() if isinstance(model, Map)] if isinstance(models, Map) else []
+    known: dict[str, None] = {}
+    for model in listed:
+        properties = find(model, ["input_schema", "properties"])
+        if model.get("input_schema") is not None and isinstance(properties, Map):
+            known |= dict.fromkeys(properties.entries)
+    for holder, path in ((images, "images"), *((model.get("price"), "price") for model in listed)):
+        for node in walk(holder) if holder is not None and known else ():
+            for name in _INPUT.findall(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ():
+                if name not in known and (meant := closest(name, known)):
+                    message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
+                    yield document.problem(node, message, path=path, hint=hint, level="warning")
 
 
 def _schema(document: Document, node: Node | None, path: str) -> Iterator[Problem]:
