@@ -26,7 +26,8 @@ _INSIDE = ("$value", "$else", "$absent", "$first")
 
 @dataclass(eq=False, slots=True)
 class Shape:
-    """What can stand at one place of the hub: an object with `fields`, a list of `items`, or one of some `words`."""
+    """What can stand at one place of the hub: an object with `fields`, a list of `items`, one of some `words`, or a
+    `number`."""
 
     name: str
     fields: dict[str, Shape] = field(default_factory=dict)
@@ -34,11 +35,12 @@ class Shape:
     words: tuple[str, ...] = ()
     truth: bool = False
     """It is true or false."""
+    number: bool = False
 
     @property
     def known(self) -> bool:
         """Whether anything can be said of what stands there."""
-        return bool(self.fields or self.items or self.words)
+        return bool(self.fields or self.items or self.words or self.number)
 
 
 @cache
@@ -70,7 +72,10 @@ def _of(name: str, schema: Mapping[str, Any]) -> Shape:
         return Shape(name, items=_of(name, schema["items"]))
     if schema.get("additionalProperties") is False:
         return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()})
-    return Shape(name, words=tuple(schema.get("enum", ())), truth=schema.get("type") == "boolean")
+    kind = schema.get("type")
+    return Shape(
+        name, words=tuple(schema.get("enum", ())), truth=kind == "boolean", number=kind in ("integer", "number")
+    )
 
 
 def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: str) -> None:
@@ -170,6 +175,11 @@ class _Writes:
             word = node.value
             if of is shape("part").fields["kind"] and word in self._own_kinds:
                 return
+            if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._is_told(node):
+                self._unit.mistake(
+                    node, f"the hub's `{of.name}` is a number, found the text `{word}`",
+                    f"a path begins with $, such as $.{word}", level="warning",
+                )
             if of.words and isinstance(word, str) and word != NOTHING_WORD and word not in of.words:
                 self._unknown[id(node), word].append((of, node.mark))
         elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
@@ -183,6 +193,11 @@ class _Writes:
                         level="warning",
                     )
                 self.visit(function.node, of)
+
+    def _is_told(self, node: Scalar) -> bool:
+        """Whether something is said of this text already, such as that it looks like a path."""
+        return any(problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)
+                   for problem in self._unit.problems)
 
     def _map(self, node: Map, of: Shape) -> None:
         for directive in _INSIDE:
