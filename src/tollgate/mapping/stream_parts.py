@@ -25,6 +25,7 @@ class Parts:
         "_current",
         "_declared",
         "_done",
+        "_names",
         "_held",
         "_last_call",
         "_speaker",
@@ -59,6 +60,7 @@ class Parts:
         self._ahead: dict[str, dict[str, Any]] = {}
         """Further fields of a kind of part that came before one began."""
         self._done: list[dict[str, Any]] = []
+        self._names: list[str | None] = []
         self._by_key: dict[object, Part] = {}
         self._by_id: dict[str, Part] = {}
         self._last_call: Part | None = None
@@ -224,6 +226,7 @@ class Parts:
             if handlers.close is not None:
                 handlers.close(self, part, self.context)
         self._done.append(part.hub())
+        self._names.append(part.item)
 
     def _close_ended(self) -> None:
         """Close what is over, before an error is: it came whole."""
