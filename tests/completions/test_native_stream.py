@@ -101,6 +101,21 @@ def test_usage_after_the_finish_in_an_empty_choice_is_merged():
     assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data)["usage"] == USAGE
 
 
+def test_what_stands_beside_usage_is_told_with_the_finish():
+    stream, _ = through(
+        sse(
+            chunk({"content": "hi"}),
+            chunk(finish="stop"),
+            {**USAGE_CHUNK, "citations": ["https://a.example"], "model": "other", "obfuscation": "x"},
+        ),
+        100_000,
+    )
+    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {
+        **chunk(finish="stop", usage=USAGE),
+        "citations": ["https://a.example"],
+    }
+
+
 def test_the_last_usage_wins_and_a_later_chunk_still_passes():
     late = {**chunk(), "choices": [], "moderation": {}, "usage": None}
     stream, out = through(

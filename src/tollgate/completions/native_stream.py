@@ -181,6 +181,8 @@ class ChatStream(NativeStream):
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
+        self._beside: dict[str, Any] = {}
+        """The lists that a chunk of usage holds beside it (citations, search results), for the finishing chunk to tell."""
         self._last: dict[str, Any] | None = None
         self.tier: str | None = None
         """The service tier the upstream says it used."""
@@ -240,9 +242,11 @@ class ChatStream(NativeStream):
             last = {"id": frame.get("id", ""), "object": "chat.completion.chunk", "created": frame.get("created", 0),
                     "model": frame.get("model", ""), "choices": [], "usage": usage}
             return b"data: " + orjson.dumps(last) + b"\n\ndata: [DONE]\n\n"
-        if usage is None or finish.get("usage") == usage:
+        beside = {name: told for name, told in self._beside.items() if name not in finish}
+        if not beside and (usage is None or finish.get("usage") == usage):
             return self._finish_raw + b"data: [DONE]\n\n"
-        return b"data: " + orjson.dumps({**finish, "usage": usage}) + b"\n\ndata: [DONE]\n\n"
+        last = {**finish, **beside, **({} if usage is None else {"usage": usage})}
+        return b"data: " + orjson.dumps(last) + b"\n\ndata: [DONE]\n\n"
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         data, raw = event.data, event.raw
@@ -282,6 +286,7 @@ class ChatStream(NativeStream):
             self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
         elif usage and _is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
+            self._beside.update((name, told) for name, told in chunk.items() if type(told) is list and told)
         else:
             if self.finish is not None and _are_of_others(choices, self.finish):
                 out.append(self._finish_raw)
