@@ -196,6 +196,25 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     assert stream.tail(None) == stop
 
 
+@pytest.mark.parametrize("blank", [b"\n\n", b"\n", b""], ids=["whole", "half", "none"])
+def test_an_answer_that_told_why_it_stopped_is_whole_without_its_last_event(blank):
+    delta = b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}'
+    end = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    told = []
+
+    def see(name, event):
+        told.append(event["type"])
+        return False
+
+    stream = PlainStream(
+        judge, MARKS, (b'"message_',), see, MissingUsage(lambda usage: usage, 0, lambda: True),
+        lambda: end if "message_delta" in told else b"",
+    )
+    said = stream.feed(delta + blank) + stream.close() + stream.tail(None)
+    assert stream.ended and stream.error is None
+    assert [event.name for event in Decoder().feed(said) if event.data] == ["message_delta", "message_stop"]
+
+
 BLOCK = b"data: a\n\ndata: b\n\n: note\n\ndata: X1\n\ndata: c\n\ndata: X2 Y\n\ndata: d\n\ndata: e"
 
 

@@ -21,7 +21,7 @@ from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
-from tollgate.sse import BLANK
+from tollgate.sse import BLANK, encode
 from tollgate.wire import ends_unusually, is_last
 
 _WATCHED = {
@@ -36,6 +36,7 @@ _WATCHED = {
     ),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""
+MESSAGE_STOP = encode(b'{"type":"message_stop"}', "message_stop")
 
 
 def native_stage(exchange: Exchange, offer: Offer) -> NativeChat | NativePlain:
@@ -201,8 +202,12 @@ class NativePlain(_Native):
                 watch.count(event)
             return error
 
+        def missing_end() -> bytes:
+            return MESSAGE_STOP if dialect == "messages" and tap.stop is not None else b""
+
+        marks = offer.errors.event_marks
         super().__init__(
-            exchange, offer, PlainStream(judge, offer.errors.event_marks, _WATCHED[dialect], watch.see, missing_usage)
+            exchange, offer, PlainStream(judge, marks, _WATCHED[dialect], watch.see, missing_usage, missing_end)
         )
 
     @property

@@ -181,8 +181,7 @@ class ChatStream(NativeStream):
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
-        self._beside: dict[str, Any] = {}
-        """The lists that a chunk of usage holds beside it (citations, search results), for the finishing chunk to tell."""
+        self._beside: dict[str, Any] = {}  # lists that stood beside usage (citations), for the finishing chunk to tell
         self._last: dict[str, Any] | None = None
         self.tier: str | None = None
         """The service tier the upstream says it used."""
@@ -298,7 +297,7 @@ class PlainStream(NativeStream):
     """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
 
     `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
-    `missing_usage` puts usage where the provider left it out.
+    `missing_usage` puts usage where the provider left it out, `missing_end` the end where an answer is whole without.
     """
 
     def __init__(
@@ -308,13 +307,24 @@ class PlainStream(NativeStream):
         watched: tuple[bytes, ...],
         watch: Callable[[str | None, dict[str, Any]], bool],
         missing_usage: MissingUsage,
+        missing_end: Callable[[], bytes] = bytes,
     ) -> None:
         super().__init__(judge, None if marks is None else (*watched, *marks))
         self._watch = watch
         self._missing_usage = missing_usage
+        self._missing_end = missing_end
         self._held: list[bytes] = []
         self._lacking: tuple[str | None, dict[str, Any]] | None = None
         """The first event held back, where it has no usage: its name and what it says."""
+
+    def _rest(self) -> bytes:
+        """Where an answer told why it stopped and its last event never came, that is told in its stead."""
+        out = super()._rest()
+        if not self.ended and self.error is None and (end := self._missing_end()):
+            before = self._held[-1] if self._held else out
+            self._held.append(end if not before or before.endswith(BLANK) else b"\n\n" + end)
+            self.ended = True
+        return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The bytes held back, with `usage` where it is missing."""
