@@ -1,6 +1,7 @@
 """tollgate.images: the life of a job against a provider driven by hand; ledger, client and catalog are real."""
 
 import asyncio
+import dataclasses
 import gc
 import json
 from datetime import UTC, datetime, timedelta
@@ -102,6 +103,14 @@ async def create(services, key, given=None, request_id="req_1", **more):
     return envelope["data"]
 
 
+def accepted_rows(services):
+    """The rows that the ledger takes from now on."""
+    rows: list[UsageRow] = []
+    accept = services.ledger.accept
+    services.ledger.accept = lambda row: rows.append(row) or accept(row)
+    return rows
+
+
 async def look(services, key, job_id):
     return json.loads((await get_generation(services, key, job_id)).body)["data"]
 
@@ -181,7 +190,7 @@ async def test_a_job_without_a_picture_has_no_upload(gateway):
     assert provider.calls == [("POST", "/jobs", {"of": None})]
 
 
-@pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
 async def test_an_upload_that_fails_is_a_failure_of_the_route_and_says_nothing_of_our_key(gateway, status):
     answer, offer = storing(status=status)
     other = Provider(lambda *_: (200, {"id": "b1", "status": "processing"}))
@@ -193,6 +202,35 @@ async def test_an_upload_that_fails_is_a_failure_of_the_route_and_says_nothing_o
     assert [path for _, path, _ in first.calls] == ["/assets", "/storage/1?sig=s"]
     assert [path for _, path, _ in other.calls] == ["/jobs"]
     assert services.health.alarms() == []
+
+
+async def test_an_upload_with_our_key_that_is_refused_is_told_to_the_operator(gateway, caplog):
+    answer, offer = storing(status=401)
+    prepare, upload = offer.before
+    offer = dataclasses.replace(offer, before=(prepare, dataclasses.replace(upload, auth=True)))
+    services, key, _ = await gateway(answer, offer)
+    with pytest.raises(UpstreamFailed):
+        await create(services, key)
+    assert "provider acme: our key there is refused" in caplog.text
+
+
+async def test_what_storage_answers_to_an_upload_need_not_be_json(gateway):
+    answer, offer = storing()
+    services, key, provider = await gateway(
+        lambda method, path, body: (200, b"<Stored/>") if path.startswith("/storage") else answer(method, path, body),
+        offer,
+    )
+    assert (await create(services, key))["status"] == "processing"
+    assert provider.calls[-1] == ("POST", "/jobs", {"of": "a1"})
+
+
+async def test_a_step_has_headers_of_its_own_and_a_file_the_type_they_say(gateway):
+    answer, offer = storing(image="data:image/png;base64,AAAA")
+    prepare, upload = offer.before
+    typed = dataclasses.replace(upload, headers={"content-type": lambda values: "image/x-own", "x-size": lambda _: 3})
+    services, key, provider = await gateway(answer, dataclasses.replace(offer, before=(prepare, typed)))
+    await create(services, key)
+    assert (provider.headers[1]["content-type"], provider.headers[1]["x-size"]) == ("image/x-own", "3")
 
 
 async def test_a_picture_that_is_none_is_the_caller_s_fault(gateway):
@@ -296,6 +334,38 @@ async def test_a_failed_job_costs_nothing_and_says_why(gateway):
     }
     assert services.ledger.available(key.account_id) == Decimal(10)
     assert json.loads((await list_generations(services, key)).body)["data"] == []
+
+
+async def test_the_row_of_a_failed_job_says_so_and_costs_nothing(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW", "images": URL}))
+    )
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    await look(services, key, made["id"])
+    [row] = rows
+    assert (row.request_id, row.provider, row.attempts, row.status) == ("req_1", "acme", 1, 200)
+    assert (row.outcome, row.error_code) == ("upstream_error", "generation_failed")
+    assert (row.images, row.cost, row.native_cost, row.currency, row.rate, row.prices) == (0, 0, 0, "USD", 1, None)
+
+
+async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    rows = accepted_rows(services)
+    asked = datetime.now(UTC) - timedelta(seconds=3)
+    job_id = (await jobs_of(services).create(Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", asked))).id
+    await look(services, key, job_id)
+    assert rows[0].time == asked
+    assert 3_000 <= rows[0].total_ms < 60_000
+
+
+async def test_a_job_is_given_as_long_as_its_file_says(gateway):
+    services, key, _ = await gateway(Numbered(), make_offer(give_up=77))
+    made = await create(services, key)
+    stored = await services.ledger.get_generation(key.account_id, made["id"])
+    assert stored.deadline_at - stored.created_at == timedelta(seconds=77)
 
 
 async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(gateway, caplog):
@@ -682,6 +752,36 @@ async def test_an_address_under_no_declared_host_is_not_called(gateway):
     assert len(provider.calls) == 1
 
 
+@pytest.mark.parametrize("told", [None, "", 7], ids=["nothing", "an empty text", "a number"])
+async def test_an_answer_without_the_address_to_ask_at_is_the_provider_s_failure(gateway, told):
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", job)
+    poll = Step("poll", "GET", lambda values: told, job)
+    services, key, provider = await gateway(
+        Script((200, {"id": "p1", "status": "starting"})), make_offer(submit=submit, poll=poll)
+    )
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed, match="holds no address for the poll step"):
+        await look(services, key, made["id"])
+    assert len(provider.calls) == 1
+
+
+async def test_an_answer_its_file_cannot_work_with_is_told_to_the_operator_and_is_the_provider_s_failure(
+    gateway, caplog
+):
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", unfit)
+    services, key, _ = await gateway(Script((200, {"id": "p1"})), make_offer(submit=submit))
+    with pytest.raises(UpstreamFailed, match="does not fit its file"):
+        await create(services, key)
+    assert "provider acme: an answer does not fit its submit step: cannot subtract a text and a number" in caplog.text
+
+
+async def test_an_error_is_no_stream_whatever_its_step_is(gateway):
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", job, framing="sse")
+    services, key, _ = await gateway(Script((400, {"error": "no cats"})), make_offer(submit=submit))
+    with pytest.raises(UpstreamRejected, match="no cats"):
+        await create(services, key)
+
+
 async def test_many_readers_ask_the_provider_once(gateway):
     async def answer(method, path, body):
         await asyncio.sleep(0.02)
@@ -958,9 +1058,7 @@ async def test_prices_in_another_currency_become_credits(gateway):
         Script((200, {"id": "p", "status": "succeeded", "images": URL})),
         make_offer(price=ImagePrice(Decimal("0.20"), "CNY")),
     )
-    rows: list[UsageRow] = []
-    record = services.ledger.accept
-    services.ledger.accept = lambda row: rows.append(row) or record(row)
+    rows = accepted_rows(services)
     await create(services, key)
     assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].images) == (
         Decimal("0.028"),
@@ -1117,6 +1215,65 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     ended = await services.ledger.get_generation(key.account_id, left.id)
     assert (ended.status, ended.row["instance"], len(provider.calls)) == ("succeeded", "main", 1)
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
+async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gateway):
+    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})))
+    left = Generation(
+        "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11", key.account_id, key.id, "req_left", "acme/draw", "acme", "processing",
+        {"prompt": "a cat"}, upstream_id="p1", row={"held": "0.04", "instance": "eu-9"},
+        deadline_at=datetime.now(UTC) + timedelta(hours=1),
+    )
+    await services.ledger.create_generation(left)
+    looks = []
+
+    async def gone(instances):
+        looks.append(instances)
+        return instances
+
+    async def too_late(id, instance):
+        return None
+
+    services.ledger.gone, services.ledger.adopt_generation = gone, too_late
+    refresher = Refresher(jobs := jobs_of(services))
+    now = jobs.clock()
+    jobs.clock = lambda: now
+    for seconds in (0, 1, 30):
+        now += seconds
+        await refresher.tick(10)
+    assert (jobs.tracked.pending, provider.calls) == ({}, [])
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert looks == [{"eu-9"}] * 2, "who is gone is not asked for at every tick"
+
+
+async def test_a_job_whose_account_has_no_credits_left_goes_on_after_a_restart(gateway, caplog):
+    services, key, _ = await gateway(Numbered(), credits="0.05")
+    made = await create(services, key)
+    await services.ledger.record(UsageRow("req_2", key.account_id, key.id, "chat", cost=Decimal("0.045")))
+    await close_services(services)
+    again, _, _ = await gateway(Script((200, {"status": "succeeded", "images": URL})))
+    await Refresher(jobs_of(again)).resume()
+    assert f"job {made['id']}: its account or key no longer covers what it may cost" in caplog.text
+    assert (await look(again, key, made["id"]))["status"] == "succeeded"
+    assert again.ledger.balance(key.account_id) == Decimal("-0.035")
+
+
+async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_is_gone_is_not(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (503, {})))
+    made = await create(services, key)
+    refresher = Refresher(jobs := jobs_of(services))
+    now = jobs.clock() + 5
+    jobs.clock = lambda: now
+    await refresher.tick(10)
+    assert list(jobs.tracked.pending) == [made["id"]]
+
+    async def nothing(account_id, job_id):
+        return None
+
+    services.ledger.get_generation = nothing
+    now += 60
+    await refresher.tick(10)
+    assert jobs.tracked.pending == {}
 
 
 async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):
