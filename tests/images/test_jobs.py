@@ -355,7 +355,8 @@ async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
     )
     rows = accepted_rows(services)
     asked = datetime.now(UTC) - timedelta(seconds=3)
-    job_id = (await jobs_of(services).create(Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", asked))).id
+    order = Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", asked)
+    job_id = (await jobs_of(services).create(order)).id
     await look(services, key, job_id)
     assert rows[0].time == asked
     assert 3_000 <= rows[0].total_ms < 60_000

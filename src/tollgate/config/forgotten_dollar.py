@@ -73,6 +73,9 @@ def _answers(provider: Provider, holder: Map, path: str) -> Iterator[Problem]:
     for name, block in blocks:
         for key in _TOLD if isinstance(block, Map) else ():
             if isinstance(block, Map) and (node := block.get(key)) is not None:
+                if block is errors and key == "message" and isinstance(node, Scalar) and str(node.value).isidentifier():
+                    message = f"found the text `{node.value}`, which every error would have"
+                    yield _warning(provider, node, message, f"{path}errors.message", f"write $.{node.value}")
                 yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
 
 
