@@ -173,9 +173,9 @@ def convert_error(source: Mapping, target: Mapping, body: object) -> dict[str, A
     return error_from_hub(target, error_to_hub(source, body))
 
 
-def error_to_hub(source: Mapping, body: object) -> dict[str, Any]:
+def error_to_hub(source: Mapping, body: object, context: Context | None = None) -> dict[str, Any]:
     """Any error body -> {message, type, code, param}; the message is always there. Never raises."""
-    context = Context()
+    context = context or Context()
     context.lenient = True
     found: Any = None
     section = source.section("error.to_hub")
@@ -192,9 +192,9 @@ def error_to_hub(source: Mapping, body: object) -> dict[str, Any]:
     return error
 
 
-def error_from_hub(target: Mapping, hub: dict[str, Any]) -> dict[str, Any]:
+def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
     """{message, type, code, param} -> the client protocol's error body."""
-    context = Context()
+    context = context or Context()
     context.lenient = True
     section = target.section("error.from_hub")
     try:
