@@ -103,7 +103,9 @@ def _imported(name: str) -> ModuleType:
     try:
         found = done.get(timeout=_TOLD_SECONDS)
     except queue.Empty:
-        log.warning("plugin `%s` is being imported for %g s now; everything else waits for it", name, _TOLD_SECONDS)
+        log.warning(
+            "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _TOLD_SECONDS
+        )
         try:
             found = done.get(timeout=_IMPORT_SECONDS - _TOLD_SECONDS)
         except queue.Empty:
