@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from tollgate.config.load import read_file
-from tollgate.mapping import Mapping, compile_mapping
+from mappings.support import mapping
+from tollgate.mapping import Mapping
 
-FOLDER = Path(__file__).parents[2] / "mappings"
 NAMES = ("chat", "responses", "messages", "gemini")
 CLIENTS = ("chat", "responses", "messages")
-MAPPINGS: dict[str, Mapping] = {
-    name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml")) for name in NAMES
-}
+MAPPINGS: dict[str, Mapping] = {name: mapping(name) for name in NAMES}
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

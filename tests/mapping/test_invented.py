@@ -6,12 +6,12 @@ from __future__ import annotations
 import random
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
 from mapping.support import document
-from tollgate.config.load import Mark, read_file
+from mappings.support import mapping as shipped
+from tollgate.config.load import Mark
 from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import (
@@ -90,12 +90,8 @@ examples:
       - {bar: coda, end: fine, ears: {heard: 1, sung: 2}}
     expect: {id: op1, model: oboe, created: 1700000000, parts: [{kind: tool_call, id: a, name: f, args: "{}"}], stop: tool, usage: {input: 1, output: 2}}
 """  # noqa: E501
-FOLDER = Path(__file__).parents[2] / "mappings"
 SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
-CLIENTS: dict[str, Mapping] = {
-    name: compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml"))
-    for name in ("chat", "messages", "responses")
-}
+CLIENTS: dict[str, Mapping] = {name: shipped(name) for name in ("chat", "messages", "responses")}
 
 
 def test_its_own_examples_hold() -> None:

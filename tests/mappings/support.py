@@ -1,4 +1,4 @@
-"""The repository's protocol mappings, compiled once for the tests of this folder."""
+"""The repository's protocol mappings, compiled once for all tests that convert with them."""
 
 from __future__ import annotations
 

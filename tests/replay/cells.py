@@ -6,31 +6,27 @@ Everything goes through the engine's public face with the repository's own mappi
 from __future__ import annotations
 
 import copy
-import functools
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
 
+from mappings.support import mapping
 from replay import clients, compare, read_chat, read_gemini, read_messages, read_responses, vendors
 from replay.explained import EXPLAINED
 from replay.facts import Answer, Asked
 from replay.traffic import Exchange, exchange, ids
-from tollgate.config.load import read_file
 from tollgate.mapping import (
     Context,
     Refused,
     StreamConverter,
     Tap,
-    compile_mapping,
     convert_request,
     convert_response,
     hub,
     tap_response,
 )
 
-MAPPINGS = Path(__file__).resolve().parents[2] / "mappings"
 CLIENTS = ("chat", "responses", "messages")
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages,
@@ -72,12 +68,6 @@ class Cell:
     @property
     def share(self) -> float:
         return self.passed / len(self.results) if self.results else 1.0
-
-
-@functools.cache
-def mapping(name: str) -> Any:
-    """A protocol's compiled mapping."""
-    return compile_mapping(read_file(MAPPINGS / f"{name}.yaml", f"mappings/{name}.yaml"))
 
 
 def context(**more: Any) -> Context:
