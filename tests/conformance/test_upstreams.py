@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -97,9 +96,10 @@ async def test_19_an_upstream_that_cannot_be_connected_to(tmp_path, client, stre
             },
             settings=FAST,
         ) as here:
-            began = time.monotonic()
+            clock = asyncio.get_running_loop().time  # which leaves out the time that the process stood still
+            began = clock()
             late = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
-            assert time.monotonic() - began < 1.4 and late.status_code in (500, 502, 504)
+            assert clock() - began < 1.4 and late.status_code in (500, 502, 504)
             if late.status_code != 502:
                 assert "connect" in late.text
             refused = await here.post(PATHS[client], {**ASKS[client], "model": "gone/one", "stream": stream})

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -389,9 +388,10 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
             async def resolver(host: str, port: int):
                 return [(socket.AF_INET, "127.0.0.1", silent), (socket.AF_INET, "127.0.0.1", server.port)]
 
-            started = time.monotonic()
+            clock = asyncio.get_running_loop().time  # one of them leaves out the time that the process stood still
+            started = clock()
             assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
-            assert 0.2 < time.monotonic() - started < 1.9, "the silent one has 2 seconds"
+            assert 0.2 < clock() - started < 1.9, "the silent one has 2 seconds"
         for filler in fillers:
             filler.close()
 
