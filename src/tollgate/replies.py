@@ -60,6 +60,8 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
         headers.append((b"retry-after", b"%d" % min(_MOST_WAIT_SECONDS, whole_seconds(after))))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
+    if isinstance(error, UpstreamTimeout):
+        headers.append((b"x-tollgate-timeout", error.budget.encode()))
     headers += error.headers
     # With a wrong key Claude Code asks again for three minutes, unless it is told not to.
     if error.billed or isinstance(error, Unauthorized):

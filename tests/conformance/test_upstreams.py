@@ -40,7 +40,7 @@ BEFORE = {
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
-async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstream, stream):
+async def test_19_an_upstream_that_fails_before_it_answers(tmp_path, client, upstream, stream):
     """One gateway for all of them: nothing may linger from one failure to the next."""
     current = []
     given: dict[str, int] = {}
@@ -71,8 +71,11 @@ async def test_an_upstream_that_fails_before_it_answers(tmp_path, client, upstre
                     "timeout_error",
                     "overloaded_error",
                 ), name
-            if says_budget != "ok":
-                assert says_budget in reply.text, name
+            timeout = reply.headers.get("x-tollgate-timeout")
+            if says_budget == "ok":
+                assert timeout is None, name
+            else:  # PITFALLS 19
+                assert says_budget in reply.text and timeout == says_budget.replace("-", "_"), name
             given[reply.headers["x-request-id"]] = status
         rows = await rows_by_id(here, tmp_path)
         assert {request_id: row["status"] for request_id, row in rows.items()} == given
