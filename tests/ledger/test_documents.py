@@ -1,5 +1,6 @@
 """tollgate.ledger.documents: jobs with inline pictures, beside the store."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -72,6 +73,23 @@ def test_small_jobs_stay_in_the_table_and_a_running_one_is_found_at_start(store,
     assert [path.name for path in (tmp_path / "generations").iterdir()] == ["job-002.json"]
     assert store.generation("alice", "job-001") == job(1, "A")
     assert store.snapshot(NOW).pending == [running]
+
+
+def test_a_large_job_is_on_disk_whole_before_it_has_its_name_and_is_closed_to_others(tmp_path, monkeypatch):
+    synced = []
+    sync = os.fsync
+
+    def noted(descriptor):
+        here = tmp_path / "jobs"
+        synced.append({path.name: path.stat().st_size for path in here.iterdir()})
+        sync(descriptor)
+
+    monkeypatch.setattr("tollgate.ledger.documents.os.fsync", noted)
+    Documents(tmp_path / "jobs").keep("job-1", b'{"a":1}', b"null")
+    size = len(b'{"document":{"a":1},"answer":null}')
+    assert synced == [{"job-1.new": size}, {"job-1.json": size}]
+    assert Documents(tmp_path / "jobs").read("job-1") == ({"a": 1}, None)
+    assert (tmp_path / "jobs").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_job_whose_file_is_gone_or_cannot_be_written_says_so(tmp_path):

@@ -217,7 +217,9 @@ async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> N
     assert durable == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_path: Path) -> None:
+async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
     await journal.append("usage", b'{"n":1}')
@@ -230,6 +232,8 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(tmp_pat
     await _space_again(disk, journal)
     await journal.append("usage", b'{"n":4}')
     await journal.close()
+    assert "No space left on device; new work is refused until it can, 1 event(s) wait in memory" in caplog.text
+    assert "the journal can be written again; " in caplog.text
     assert durable == [1, 2, 3, 4]
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 

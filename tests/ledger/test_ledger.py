@@ -314,6 +314,21 @@ async def test_what_all_keys_and_accounts_come_to_is_asked_for_at_once(anywhere:
     assert [key.id for key in await ledger.list_keys("bob")] == [key.id for key in keys[3:]]
 
 
+async def test_the_hold_of_a_row_that_was_recorded_before_is_given_back(alice: Alice) -> None:
+    for _ in range(2):
+        await alice.ledger.record(row("req_1", cost="1"), await alice.ledger.hold(alice.key, Decimal(4)))
+        assert alice.ledger.balance("alice") == alice.ledger.available("alice") == 9
+
+
+async def test_a_changed_account_is_as_it_was_changed_after_a_restart_too(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice", "Alice")
+        await ledger.update_account("alice", name="Alice B.", role="operator", password_hash="scrypt$x")
+    async with new_ledger(tmp_path) as ledger:
+        found = await ledger.get_account("alice")
+        assert (found.name, found.role, found.password_hash) == ("Alice B.", "operator", "scrypt$x")
+
+
 async def test_the_default_account_is_made_once(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         made = await ledger.ensure_default_account()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -243,6 +244,23 @@ async def test_rows_that_no_file_has_stay(kept: Store, monkeypatch: pytest.Monke
             assert (await stored(ledger), list(kept.usage_directory.glob("*/*.duckdb"))) == (["req_old"], [])
         await ten_minutes_later(ledger)
         assert await stored(ledger) == []
+
+
+async def test_rows_whose_file_is_gone_stay_until_it_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = settings(tmp_path, keep_rows_days=30, keep_files_days=90)
+    names = [f"req_{days}" for days in (40, 50, 60)]
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_alice(ledger)
+        for name in names:
+            await ledger.record(row(name, time=days_ago(int(name[4:]))))
+    shutil.rmtree(kept.usage_directory)
+    monkeypatch.setattr(publish, "_TURN_SECONDS", -1.0)  # an hour a turn
+    async with ledger_of(kept, Credits()) as ledger:
+        for _ in range(4):
+            await ten_minutes_later(ledger)
+        assert (await stored(ledger), published(tmp_path)) == ([], names)
 
 
 async def test_a_late_row_of_a_day_that_was_removed_joins_its_file(kept: Store, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -165,6 +166,20 @@ async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(
         "'usage', union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1"
     ).fetchall()
     assert found == [("-eu-1.duckdb", 1), (".duckdb", 42)], "what was published stays, and is not published again"
+
+
+async def test_times_stay_what_they_were_where_the_clock_on_the_wall_is_not_utc(
+    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was = await before(source)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "America/New_York")
+        time.tzset()
+        await moving.move(source, address)
+    time.tzset()
+    async with ledger_of(replace(source, url=address, instance="eu-1"), Credits()) as ledger:
+        assert await facts(ledger) == without_nul(was)
+    assert await eye.fetchval("SELECT count(*) FROM tollgate.usage WHERE time > now()") == 0
 
 
 async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(
