@@ -307,8 +307,13 @@ async def test_a_job_s_end_is_told_when_it_is_on_disk(alice: Alice) -> None:
     made = Generation(id=str(uuid.uuid4()), account_id="alice", model="acme/draw")
     await ledger.create_generation(made)
     disk.full = True
+    ending = asyncio.ensure_future(
+        ledger.update_generation(made.id, "starting", {"status": "succeeded"}, row(cost="1"))
+    )
+    await asyncio.sleep(0)
+    assert await ledger.list_succeeded("alice") == []
     with pytest.raises(Unavailable):
-        await ledger.update_generation(made.id, "starting", {"status": "succeeded"}, row(cost="1"))
+        await ending
     with pytest.raises(Unavailable):
         await ledger.get_generation("alice", made.id)
     assert await ledger.get_generation("bob", made.id) is None
