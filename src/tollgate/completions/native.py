@@ -30,8 +30,8 @@ so."""
 _SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 """Escaped backslashes and whole pairs, which stay as they are, and halves of a pair."""
 _NO_FIGURES = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|-?Infinity|NaN', re.DOTALL)
-"""Texts, which stay as they are, and what is no figure outside them. A text that does not end is one, too: what comes
-behind it is not looked at again for each of its quotes."""
+"""Finds what Python writes in place of a number and JSON does not know. Group 1 is a text, which is kept as it is; one
+that does not end counts as well, so that the rest is not searched again from each of its quotes."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -131,16 +131,19 @@ def valid_utf8(raw: bytes) -> bytes:
 
 
 def _mended(raw: bytes) -> bytes:
-    """What other readers of JSON take: a byte order mark in front, broken characters, halves of a character as escapes,
-    which providers leave who count or cut a text in UTF-16, and figures that are none, as Python writes them for
-    log probabilities. Each such half becomes U+FFFD, and such a figure null."""
+    """JSON without the faults that other readers of it take.
+
+    A byte order mark in front is left out. Broken characters become U+FFFD, and so do halves of a character, written as
+    escapes by providers that count or cut texts in UTF-16. `NaN` and `Infinity`, as Python writes them for log
+    probabilities, become null.
+    """
     raw = _SURROGATES.sub(lambda found: found[1] or b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
     return _NO_FIGURES.sub(lambda found: found[1] or b"null", raw) if b"NaN" in raw or b"Infinity" in raw else raw
 
 
 def _names_twice(raw: bytes, anew: bytes) -> bool:
-    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. Every member
-    has its colon, and texts have the same ones.
+    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. The number of
+    colons tells: each member has one, and those inside texts are the same in both.
 
     We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was
     checked.
