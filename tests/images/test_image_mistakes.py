@@ -183,7 +183,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             'price: {price: "0.04"}',
             'price: {price: "0.04", by: [$input.a], table: {a: "-1"}}',
-            'acme.yaml:12:55: models.acme/draw.price.table.a: wanted an exact decimal such as "0.03"',
+            'acme.yaml:12:55: models.acme/draw.price.table.a: found "-1", wanted an exact decimal such as "0.03"',
         ),
         (
             'price: {price: "0.04"}',

@@ -1,6 +1,7 @@
 """Provider files compiled: addresses, headers, layers of edits and abilities, what they offer,
 and what is wrong with them."""
 
+import re
 from dataclasses import replace
 from uuid import UUID
 
@@ -316,6 +317,41 @@ def test_an_address_that_misses_a_value_names_it():
     )
     with pytest.raises(ConfigErrors, match=r"the address is incomplete for acme/large: `\$vars.host` has no value"):
         compiled(text)
+
+
+@pytest.mark.parametrize(
+    ("speaks", "hub", "said"),
+    [
+        ("own-embeddings", "", "mapping `own` is not for embeddings, as its endpoint (hub: embeddings)"),
+        ("own-chat", "hub: embeddings\n", "mapping `own` is for embeddings (their endpoint is `embeddings` or ends in"),
+        ("own-embeddings", "hub: embeddings\n", ""),
+    ],
+)
+def test_an_endpoint_and_its_mapping_are_for_the_same(speaks, hub, said):
+    made = "vectors: $.v" if hub else "parts: [{kind: text, text: $.t}]"
+    own = compile_mapping(document(
+        f"mapping: own\n{hub}request: {{from_hub: {{a: $.model}}}}\nresponse: {{to_hub: {{{made}}}}}\n",
+        "mappings/own.yaml",
+    ))
+    text = f"provider: acme\nurl: https://a.example\nspeaks: {{{speaks}: {{path: /x, mapping: own}}}}\n"
+    if not said:
+        compiled(text, mappings={"own": own})
+        return
+    with pytest.raises(ConfigErrors, match=re.escape(said)):
+        compiled(text, mappings={"own": own})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("header: x access", 'auth.header: found "x access", wanted the name of a header'),
+        ("expires_in: valid", 'auth.expires_in: found "valid", wanted where the seconds are (such as $.valid)'),
+    ],
+)
+def test_what_a_token_is_sent_in_and_how_long_it_lives_is_checked(more, said):
+    auth = f"auth: {{kind: oauth_client, token_url: https://a.example/t, client_id: a, client_secret: b, {more}}}\n"
+    with pytest.raises(ConfigErrors, match=re.escape(said)):
+        compiled(SMALL + auth)
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,7 @@ def test_a_list_that_goes_on_elsewhere_is_not_followed(told):
         ("$.kind != 'moderation'", "kind", "unknown word `kind`"),
         ("$vars.zone", "$vars.zoen", "did you mean `zone`"),
         ("    context:", "    context_length:", "a model has no field `context_length`"),
+        ("      completion:", "      competion:", "a price has no field `competion` (did you mean `completion`?)"),
         ("    created:", "    craeted:", "a model has no field `craeted` (did you mean `created`?)"),
     ],
 )

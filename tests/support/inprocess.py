@@ -126,7 +126,9 @@ def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
 def unspoken(name: str) -> str:
     """The text of a mapping file as small as one can be:
     for formats a test's providers declare and nobody speaks there."""
-    return f"mapping: {name}\nrequest: {{from_hub: {{$copy: [model]}}}}\nresponse: {{to_hub: {{$copy: [model]}}}}\n"
+    hub = "hub: embeddings\n" if name.endswith("embeddings") else ""
+    made = "{$copy: [model]}"
+    return f"mapping: {name}\n{hub}request: {{from_hub: {made}}}\nresponse: {{to_hub: {made}}}\n"
 
 
 def write_config(

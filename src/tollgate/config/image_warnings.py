@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, find, walk
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, find, plain, walk
 from tollgate.wire import PICTURE_FIELDS
-from tollgate.wording import closest
+from tollgate.wording import closest, nearest
 
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
 _OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords that hold schemas by names of the file's own."""
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_VALUES = {"integer": (int,), "number": (int, Decimal), "string": (str,), "boolean": (bool,)}
+_OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
+"""Keywords by which a schema may know more names than its `properties`."""
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _KEYWORDS = (
     *_OBJECTS, *_SCHEMAS, *_LISTS,
@@ -43,6 +47,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
         if isinstance(model, Map):
             yield from _steps(document, model, f"models.{name}")
             yield from _schema(document, model.get("input_schema"), f"models.{name}.input_schema")
+            yield from _tables(document, model, f"models.{name}")
 
 
 def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Problem]:
@@ -89,6 +94,7 @@ def _inputs(document: Document, root: Map) -> Iterator[Problem]:
 def _schema(document: Document, node: Node | None, path: str) -> Iterator[Problem]:
     if not isinstance(node, Map):
         return
+    yield from _unfit(document, node, path)
     for word, inner in node.entries.items():
         yield from _slip(document, node, word, _KEYWORDS, path, "which says nothing in a JSON Schema")
         if word in _OBJECTS and isinstance(inner, Map):
@@ -99,6 +105,47 @@ def _schema(document: Document, node: Node | None, path: str) -> Iterator[Proble
         elif word in _LISTS and isinstance(inner, List):
             for index, each in enumerate(inner.items):
                 yield from _schema(document, each, f"{path}.{word}[{index}]")
+
+
+def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
+    """What a schema asks for and does not have, and a default it would not take: jobs would be refused."""
+    properties, required = node.get("properties"), node.get("required")
+    for item in required.items if isinstance(required, List) and isinstance(properties, Map) else ():
+        name = str(item.value) if isinstance(item, Scalar) else ""
+        if isinstance(properties, Map) and name not in properties.entries and not node.entries.keys() & set(_OPEN):
+            yield document.problem(item, f"found `{name}`, which is none of the `properties`", path=f"{path}.required",
+                                   hint=nearest(name, properties.entries), level="warning")
+    default, kind, words = node.get("default"), node.get("type"), node.get("enum")
+    if not isinstance(default, Scalar) or default.value is None:
+        return
+    name = str(kind.value) if isinstance(kind, Scalar) else ""
+    listed = [plain(word) for word in words.items] if isinstance(words, List) else None
+    wanted = ""
+    if name in _VALUES and type(default.value) not in _VALUES[name]:
+        wanted = f"of type {name}"
+    elif listed is not None and default.value not in listed:
+        wanted = "out of its `enum`"
+    if wanted:
+        message = f"found the default {default.text}, wanted one {wanted}"
+        yield document.problem(default, message, path=f"{path}.default", level="warning")
+
+
+def _tables(document: Document, model: Map, path: str) -> Iterator[Problem]:
+    """Labels of a price table that the input they are of cannot have: nothing would ever cost that."""
+    price = model.get("price")
+    by = price.get("by") if isinstance(price, Map) else None
+    level = [price.get("table")] if isinstance(price, Map) else []
+    for item in by.items if isinstance(by, List) else ():
+        named = _INPUT.fullmatch(str(item.value)) if isinstance(item, Scalar) else None
+        words = find(model, ["input_schema", "properties", named[1], "enum"]) if named else None
+        known = [str(plain(word)) for word in words.items] if isinstance(words, List) else []
+        for table in level:
+            for label, mark in table.keys.items() if isinstance(table, Map) and known else ():
+                if label not in known:
+                    message = f"found `{label}`, which the input never is"
+                    hint = nearest(label, known) or f"one of {', '.join(known)}"
+                    yield document.problem(mark, message, path=f"{path}.price.table", hint=hint, level="warning")
+        level = [child for table in level if isinstance(table, Map) for child in table.entries.values()]
 
 
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:

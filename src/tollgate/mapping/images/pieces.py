@@ -10,6 +10,7 @@ from typing import Any
 
 from tollgate.config.forgotten_dollar import meant
 from tollgate.config.load import Document, List, Node, Problem, Scalar
+from tollgate.config.shape import found
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.images.hosts import Host, read_host
@@ -117,7 +118,7 @@ class Compiler:
         except ValueError:
             value = None
         if value is None or value < 0:
-            self.mistake(node, 'wanted an exact decimal such as "0.03"', path)
+            self.mistake(node, f'found {found(node)}, wanted an exact decimal such as "0.03"', path)
             return None
         return value
 

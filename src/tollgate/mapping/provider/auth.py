@@ -16,7 +16,9 @@ from tollgate.mapping.provider.error_reading import HEADERS
 from tollgate.mapping.provider.pieces import Pieces, Read, total
 from tollgate.mapping.provider.signing import Signing
 from tollgate.mapping.provider.token_request import PARTS, TokenRequest
+from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.values import text_of
+from tollgate.wire import HEADER_NAME
 from tollgate.wording import nearest
 
 
@@ -94,6 +96,13 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                 "auth",
                 nearest(name, known) or f"one of {', '.join(known)}" if known else "",
             )
+    header = auth.options.get("header")
+    if isinstance(header, Scalar) and is_literal(header) and not HEADER_NAME.fullmatch(str(header.value)):
+        pieces.mistake(header, f'found "{header.text}", wanted the name of a header', "auth.header")
+    lives = auth.options.get("expires_in")
+    if isinstance(lives, Scalar) and isinstance(lives.value, str) and is_literal(lives):
+        pieces.mistake(lives, f'found "{lives.text}", wanted where the seconds are', "auth.expires_in",
+                       f"such as $.{lives.text.lstrip('.')}")
     for name, others in AUTH_INSTEAD.items():
         for other in others if name in auth.options and name in known else ():
             if other in auth.options:

@@ -222,6 +222,11 @@ class _Compiling:
         own = endpoint.errors
         mapping = self.mappings.get(endpoint.mapping)
         foreign = mapping is not None and endpoint.mapping not in CLIENT_FORMATS  # a client's own format may just pass
+        if mapping is not None and (serves(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
+            said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
+            hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
+            at = find(self.provider.document.root, ["speaks", endpoint.protocol])
+            pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", f"speaks.{endpoint.protocol}", hint)
         polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
         missing = _missing(mapping, polling) if foreign and mapping is not None else []
         if missing:

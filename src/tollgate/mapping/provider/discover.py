@@ -17,6 +17,7 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.model_schema import model as model_schema
+from tollgate.config.model_schema import price as price_schema
 from tollgate.config.provider_model import read_model, serves
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
@@ -208,10 +209,15 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
 def _check_fields(pieces: Pieces, shape: Node | None) -> None:
     """A field that no model has would leave out every entry of the list."""
     known = ("id", *model_schema()["properties"])
-    for key, mark in shape.keys.items() if isinstance(shape, Map) else ():
-        if not key.startswith("$") and key not in known:
-            pieces.mistake(mark, f"a model has no field `{key}`", "discover.model",
-                       nearest(key, known) or f"one of {', '.join(known)}")
+    price = shape.get("price") if isinstance(shape, Map) else None
+    for node, what, path, words in (
+        (shape, "model", "discover.model", known),
+        (price, "price", "discover.model.price", tuple(price_schema()["properties"])),
+    ):
+        for key, mark in node.keys.items() if isinstance(node, Map) else ():
+            if not key.startswith("$") and key not in words:
+                hint = nearest(key, words) or f"one of {', '.join(words)}"
+                pieces.mistake(mark, f"a {what} has no field `{key}`", path, hint)
 
 
 def _own_headers(pieces: Pieces, node: Map) -> Headers:
