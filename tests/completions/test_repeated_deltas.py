@@ -161,6 +161,17 @@ def test_a_messages_stream_is_told_the_same(target: str, named: bool) -> None:
 
 
 @pytest.mark.parametrize("target", CLIENTS)
+def test_thoughts_that_are_told_in_two_places_are_taken_together_too(target: str) -> None:
+    events = [
+        {"type": "message_start", "message": {"id": "m", "model": "x", "usage": {"input_tokens": 3}}},
+        *block("thinking_delta", "thinking", [*"abcdefgh", *AWKWARD], 0, type="thinking", thinking=""),
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    ]
+    assert both_ways("messages", target, [b"".join(written(event) for event in events)]) > 5
+
+
+@pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
 def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]]) -> None:

@@ -69,6 +69,21 @@ def test_any_stream_is_the_same_in_frames(target: str, answer: tuple[Any, list[A
     assert said(target, answer[1], frames=True) == said(target, answer[1], frames=False)
 
 
+def test_a_text_that_stands_in_its_event_twice_is_framed_too() -> None:
+    echo = compile_mapping(read_text("""
+mapping: echo
+stream:
+  from_hub:
+    text:
+      delta: [{say: $delta, and: [{once: more, say: $delta}]}]
+""", "echo.yaml"))
+    converter = StreamConverter(MAPPINGS["chat"], echo, Context(), frames=True)
+    told = [data for text in AWKWARD for _, data in converter.feed(chunk(content=text))]
+    expected = [{"say": text, "and": [{"once": "more", "say": text}]} for text in AWKWARD]
+    assert [orjson.loads(data) if type(data) is bytes else data for data in told] == expected
+    assert [type(data) for data in told] == [dict] + [bytes] * (len(AWKWARD) - 1)
+
+
 @pytest.mark.parametrize("target", CLIENTS)
 def test_a_free_form_tool_keeps_its_own_events(target: str) -> None:
     request = {"tools": [{"kind": "function", "name": "f", "custom": True}]}

@@ -93,7 +93,7 @@ def chat_stream(events: list[tuple[str | None, Any]]) -> Answer:
             call["type"] = "custom"
     body = {"choices": [{"message": message, "finish_reason": finish, "logprobs": {"content": logs}}], "usage": usage}
     a = read_chat.answer(body)
-    # the last chunks of reasoning_details repeat what the deltas said
+    # the pieces of reasoning_details say the same once more
     a.reasoning = message.get("reasoning") or ""
     a.error = error
     return a

@@ -62,8 +62,11 @@ class Alike:
         self.used = True
         part.pieces += texts
         written = written[:count]
-        name, before, between, after = frame
+        name, before, between, after, behind = frame
         before = lead(name) + before
+        if behind is not None:
+            end = behind + b"\n\n" + before
+            return before + end.join([each + after + each for each in written]) + end[:-len(before)], count
         after += b"\n\n"
         if between is None:
             return before + (after + before).join(written) + after, count

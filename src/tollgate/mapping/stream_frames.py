@@ -49,9 +49,9 @@ _MARKED = orjson.dumps(_MARK)
 _PLACE = 7_000_000_000_000_007
 """Stands for the number of an event where a frame is made."""
 
-Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes]
+Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes, bytes | None]
 """An event's name and its JSON: before the text (or its number), between number and text where it has one, after the
-text. Empty: the handler must be asked every time."""
+text, and behind the second one where the text stands there twice. Empty: the handler must be asked every time."""
 
 
 def is_steady(lines: Iterable[str]) -> bool:
@@ -77,8 +77,11 @@ def framed(handler: Callable[..., None]) -> Callable[..., None]:
         if not frame:
             handler(run, part, text, context)
             return
-        name, before, between, after = frame
-        if between is None:
+        name, before, between, after, behind = frame
+        if behind is not None:
+            written = orjson.dumps(text)
+            run.out.append((name, before + written + after + written + behind))
+        elif between is None:
             run.out.append((name, before + orjson.dumps(text) + after))
         else:
             run.out.append((name, b"%b%d%b%b%b" % (before, run.seq, between, orjson.dumps(text), after)))
@@ -88,7 +91,8 @@ def framed(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 def _frame(handler: Callable[..., None], run: Any, part: Any, context: Any) -> Frame:
-    """What the handler says of any text; empty where that is not one event with the text in one place."""
+    """What the handler says of any text; empty where that is not one event with the text in one place, or in two and
+    without a number."""
     said, number = run.out, run.seq
     made: list[tuple[str | None, Any]] = []
     run.out, run.seq = made, _PLACE
@@ -100,11 +104,10 @@ def _frame(handler: Callable[..., None], run: Any, part: Any, context: Any) -> F
     if len(made) != 1:
         return ()
     name, event = made[0]
-    pieces = orjson.dumps(event).split(_MARKED)
-    if len(pieces) != 2:
+    before, *rest = orjson.dumps(event).split(_MARKED)
+    if not rest or len(rest) > 2 or counted and len(rest) > 1:
         return ()
-    before, after = pieces
     if not counted:
-        return name, before, None, after
+        return name, before, None, rest[0], rest[1] if len(rest) == 2 else None
     around = before.split(b"%d" % _PLACE)
-    return (name, around[0], around[1], after) if len(around) == 2 else ()
+    return (name, around[0], around[1], rest[0], None) if len(around) == 2 else ()
