@@ -22,7 +22,6 @@ import httpx
 from support.stores import empty_store
 from tollgate.config.build import load_gateway
 from tollgate.config.reusable import Reusable
-from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
@@ -82,13 +81,8 @@ async def inprocess(
     settings: str = "",
     environ: Mapping[str, str] | None = None,
     sandbox: bool = True,
-    publishes_at_end: bool = False,
 ) -> AsyncIterator[Here]:
-    """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox.
-
-    What was not published when the block ends is stored, but not put into usage files unless `publishes_at_end`: it is
-    a quarter of what a test takes, and the folder goes with the test.
-    """
+    """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
     empty_store(runtime.gateway.store.directory)
@@ -100,9 +94,6 @@ async def inprocess(
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787", timeout=60) as client:
             yield Here(opened, opened.first_key or "", client)
     finally:
-        backend = opened.services.ledger._backend
-        if isinstance(backend, EmbeddedBackend) and not publishes_at_end:
-            backend.publisher.publish = lambda now, *, recheck=False: 0
         await close_gateway(opened)
 
 
