@@ -53,6 +53,12 @@ def test_lines_have_gaps_where_nothing_was_measured():
     assert path == "M0.16 0h0.68M2.16 0h0.68" and nothing == ""
 
 
+def test_a_line_begins_anew_behind_a_gap():
+    starts = [STARTS[0] + place * HOUR for place in range(5)]
+    chart = charts.lines("l", "Latency", starts, HOUR, [Series("p50", "s1", [10, 5, None, 5, 10])], show, axis)
+    assert chart.lines[0][1] == "M0.5 0L1.5 50M3.5 50L4.5 0"
+
+
 def test_a_chart_without_values_says_so():
     assert charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [0, 0, 0])], show, axis).empty
 

@@ -319,6 +319,18 @@ async def test_credits_are_exact(here, alice, ask):
     assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in said.replace(" ", "") and "a gift" in said
 
 
+async def test_credits_say_how_long_they_last_at_the_pace_of_the_seven_days_before_today(here, alice):
+    ledger, now = here.services.ledger, datetime.now(UTC)
+    assert "1 credit is 1 USD" in text_of(await alice.get("/credits")), "nothing was spent yet"
+    for days, cost in ((0, "1"), (1, "0.7"), (7, "0.7"), (8, "3")):
+        row = UsageRow(f"req_{days}", "alice", "key_1", "chat", cost=Decimal(cost), time=now - timedelta(days=days))
+        await ledger.record(row)
+    await ledger.settle()
+    assert "about 23 days at this week’s pace" in text_of(await alice.get("/credits"))
+    await ledger.grant("alice", -ledger.balance("alice"), "taken back")
+    assert "this week’s pace" not in text_of(await alice.get("/credits"))
+
+
 async def test_the_catalog_is_searched(alice):
     assert "sandbox/reasoner" in text_of(await alice.get("/models"))
     page = text_of(await alice.get("/models?q=echo"))

@@ -41,6 +41,11 @@ async def test_pages_lead_to_the_sign_in_page_and_back(browser, here):
     assert done.headers["location"] == "/dashboard/keys?x=1"
 
 
+async def test_a_form_sent_by_nobody_leads_to_the_sign_in_page_and_not_back_to_where_forms_go(browser):
+    reply = await browser().post("/keys?x=1", token="x", once="x", name="n")
+    assert (reply.status_code, reply.headers["location"]) == (303, "/dashboard/sign-in")
+
+
 @pytest.mark.parametrize(
     "onward",
     ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "\\\\evil.example"],
@@ -105,7 +110,10 @@ async def test_signing_out_ends_the_session_for_every_copy_of_the_cookie(operato
     copy = browser()
     copy.http.cookies.set("tollgate", operator.http.cookies["tollgate"])
     assert (await copy.get()).status_code == 200
-    assert (await operator.post("/sign-out")).status_code == 303
+    done = await operator.post("/sign-out")
+    assert done.status_code == 303
+    assert "tollgate" not in operator.http.cookies, "the browser is told to forget it"
+    assert done.headers["set-cookie"].startswith('tollgate=""; ') and "Max-Age=0" in done.headers["set-cookie"]
     assert (await operator.get()).status_code == 303
     assert (await copy.get()).status_code == 303
 
