@@ -94,6 +94,34 @@ async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, m
     assert ("this key can use none now" in text_of(await alice.get(f"/keys/{key.id}"))) is useless
 
 
+@pytest.mark.parametrize(
+    ("models", "shown", "kept"),
+    [("sandbox/*, !sandbox/draw", "sandbox/*, !sandbox/draw", ("sandbox/*", "!sandbox/draw")), ("none", "none", ()),
+     ("", "all", None)],
+    ids=["some", "none", "all"],
+)
+async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_models(here, alice, models, shown, kept):
+    key = here.services.ledger.find_key(await alice.make_key(models=models))
+    page = (await alice.get(f"/keys/{key.id}")).text
+    typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
+    assert typed["models"] == shown
+    assert (await alice.post(f"/keys/{key.id}", **typed)).status_code == 303
+    assert (await here.services.ledger.get_key(key.id)).allowed_models == kept
+
+
+async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_limits(here, alice):
+    secret = await alice.make_key(
+        name="laptop", cap="2.5", window="month", rpm="60", tpm="10_000", concurrent="3", endpoints="chat",
+        addresses="192.0.2.1",
+    )
+    key = here.services.ledger.find_key(secret)
+    page = (await alice.get(f"/keys/{key.id}")).text
+    typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
+    typed.pop("strict")
+    assert (await alice.post(f"/keys/{key.id}", **(typed | {"window": "month"}))).status_code == 303
+    assert here.services.ledger.find_key(secret) == key
+
+
 async def test_limits_of_a_key_are_changed_and_kept(here, alice):
     secret = await alice.make_key(name="laptop", expires="30d", cap="2")
     key = here.services.ledger.find_key(secret)
@@ -494,6 +522,16 @@ async def test_a_picture_is_made_and_hung(here, alice):
             break
     assert page.text.count("<img") == 2 and "a red fox" in page.text
     assert "a red fox" in text_of(await alice.get("/images"))
+
+
+async def test_a_picture_form_that_is_sent_twice_makes_one_job(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key())
+    fields = {"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/draw", "prompt": "a fox"}
+    first, second = [await alice.post("/images", **fields) for _ in range(2)]
+    none = await alice.post("/images", **(fields | {"once": ""}))
+    assert re.fullmatch(r"/dashboard/images/[0-9a-f-]{36}", first.headers["location"])
+    assert second.headers["location"] == none.headers["location"] == "/dashboard/images?done=again"
+    assert [job.id for job in await here.services.ledger.pending()] == [first.headers["location"][-36:]]
 
 
 @pytest.mark.parametrize(

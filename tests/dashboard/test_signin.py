@@ -141,6 +141,18 @@ async def test_a_password_is_changed_only_with_the_current_one(operator):
     ).status_code == 303
 
 
+async def test_a_password_that_is_too_short_is_refused_in_a_sentence(operator, here):
+    reply = await operator.post("/account/password", page="/account", new="short", again="short")
+    assert reply.status_code == 400
+    assert "The password has 5 characters" in text_of(reply)
+    assert not (await here.services.ledger.get_account("default")).password_hash
+
+
+async def test_who_is_signed_in_is_led_on_from_the_sign_in_page(operator):
+    reply = await operator.get("/sign-in?next=/keys")
+    assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard")
+
+
 async def test_a_deleted_or_foreign_cookie_is_nobody(browser):
     person = browser()
     person.http.cookies.set("tollgate", "W10.AAAA")
