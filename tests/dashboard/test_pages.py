@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -338,6 +339,24 @@ async def test_operators_download_every_column_of_everybody(operator, alice, ask
     await ask(await alice.make_key())
     lines = (await operator.get("/operator/usage/download.csv?range=24h")).text.splitlines()
     assert "provider_cost" in lines[0] and len(lines) == 3
+
+
+async def test_what_stands_beyond_the_dearest_of_a_list_is_shown_together_to_the_last_digit(here, alice):
+    ledger = here.services.ledger
+    for number in range(1, 41):
+        row = UsageRow(f"req_{number}", "alice", "key_1", "chat", model=f"acme/m{number}")
+        await ledger.record(replace(row, cost=Decimal(number) + Decimal(number).scaleb(-12)))
+    await ledger.settle()
+    said = text_of(await alice.get("/usage?range=24h"))
+    assert "Cost $820.00000000082 " in said
+    assert " 34 others " in said
+    assert re.search(r" \$40\S* \$39\S* .* \$35\S* \$595\S* ", said), "the chart has six, 40 to 35"
+    assert re.search(r" 28 others 28 (\S+ )*?\$406\.000000000406 ", said), "the table twelve, 40 to 29"
+
+
+async def test_a_download_says_what_it_is(alice):
+    kinds = [(await alice.get(f"/usage/download.{form}")).headers["content-type"] for form in ("csv", "parquet")]
+    assert kinds == ["text/csv; charset=utf-8", "application/vnd.apache.parquet"]
 
 
 async def test_credits_are_exact(here, alice, ask):
