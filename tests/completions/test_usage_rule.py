@@ -92,6 +92,22 @@ async def test_it_may_read_the_headers_of_a_whole_answer(tmp_path, protocol):
     assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 5, False)
 
 
+@pytest.mark.parametrize("can", ["{}", "{whole: false}"], ids=["streamed", "gathered"])
+@pytest.mark.parametrize("client", PATHS)
+@pytest.mark.parametrize("protocol", PATHS)
+async def test_it_may_read_the_headers_of_a_stream_beside_what_events_tell(tmp_path, protocol, client, can):
+    """The headers are there with every event: what one event told more is kept."""
+    header, output = "{{ $answer_headers['x-in'] | number }}", "{{ 5 if $.usage or $.response.usage }}"
+    rule = f'usage: {{read: {{input: "{header}", output: "{output}"}}}}\ncan: {can}'
+    app = replying(blocks=[*events(protocol, "hi"), b": bye\n\n"], headers={**SSE, "x-in": "70"})
+    text = provider("app://acme/v1", protocol, more=rule)
+    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": app}) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": can == "{}"})
+        assert reply.status_code == 200, reply.text
+        (row,) = await rows(here, tmp_path)
+    assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 5, False)
+
+
 VECTORS = """
 provider: acme
 url: app://acme

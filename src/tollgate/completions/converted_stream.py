@@ -167,7 +167,12 @@ class ConvertedStream:
         tap.feed(event, name)
         self._converter.usage = {**self._converter.usage, **tap.usage}
         if self._offer.usage_read is not None:
-            self._rule_usage = self._offer.usage_read(event) or self._rule_usage
+            self._note_usage(self._offer.usage_read(event))
+
+    def _note_usage(self, read: Any) -> None:
+        """Of each member that the provider's own template tells the last value wins."""
+        if isinstance(read, dict):
+            self._rule_usage = {**(self._rule_usage or {}), **read}
 
     def _if_answered(self, out: bytes) -> bytes:
         """What is told first, unless it is a failure before any answer: another route may give one, so the client hears
@@ -212,7 +217,7 @@ class ConvertedStream:
                 if is_last(event.get("type")):
                     self.ended = True
             if usage_read is not None:
-                self._rule_usage = usage_read(event) or self._rule_usage
+                self._note_usage(usage_read(event))
             if not convert(out, event, name):
                 assert converter.error is not None
                 unfit = converter.failure

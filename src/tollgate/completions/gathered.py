@@ -27,7 +27,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
         convert_instead(exchange, offer)
     context = exchange.context
     assert context is not None
-    stage = ConvertedStream(exchange, offer)
+    stage = ConvertedStream(exchange, offer.hearing(answer.headers))
     blocks = answer.chunks()
     try:
         async for block in blocks:

@@ -263,7 +263,7 @@ class _Watch:
         self.tap = tap
         self.read = read
         self.usage: dict[str, Any] | None = None
-        """What the provider's own template reads of usage."""
+        """What the provider's own template reads of usage; of each member the last value seen wins."""
         self.minted: list[str] = []
         self.encrypted: dict[str, str] = {}
         self.response: dict[str, Any] | None = None
@@ -272,8 +272,8 @@ class _Watch:
     def count(self, event: dict[str, Any], name: str | None = None) -> None:
         """Note what an event tells of usage."""
         self.tap.feed(event, name)
-        if self.read is not None:
-            self.usage = self.read(event) or self.usage
+        if self.read is not None and isinstance(read := self.read(event), dict):
+            self.usage = {**(self.usage or {}), **read}
 
     def see(self, name: str | None, event: dict[str, Any]) -> bool:
         """Take one event; True when it ends the answer."""

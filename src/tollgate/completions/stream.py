@@ -85,6 +85,7 @@ class Stage(Protocol):
 
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """The reply for a stream that has begun. Raises `AttemptFailed` while another route may still be tried."""
+    offer = offer.hearing(answer.headers)
     stage: Stage = native_stage(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
     blocks = answer.chunks()
     first, starts = b"", True

@@ -213,8 +213,7 @@ def _usage() -> Schema:
                 "description": "Counts that are not inside their parent (input for the caches, output for reasoning).",
             },
             "read": template(
-                "Hub usage from an answer (`$`, and `$answer_headers` of a whole one) or event, instead of the "
-                "mapping's."
+                "Hub usage from an answer or event (`$`, and `$answer_headers`), instead of the mapping's."
             ),
             "words": template(
                 "Words of a request as it is sent (`$`) that prices may ask for: `word` of a row of `volumes`, names "

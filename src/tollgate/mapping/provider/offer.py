@@ -6,7 +6,8 @@ A request asks an offer for its URL and headers and runs its edits; nothing here
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -110,6 +111,12 @@ class Offer:
             streams, whole = streams and polling.stream is not None, polling.again is not None
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
+
+    def hearing(self, headers: Values) -> Offer:
+        """This offer, whose template of usage reads the headers of a streamed answer beside its events."""
+        if self.usage_read is None:
+            return self
+        return replace(self, usage_read=partial(self.usage_read, answer_headers=headers))
 
     def words_of(self, request: Any) -> tuple[str, ...]:
         """The words of a request, as it is sent, that its prices may ask for."""

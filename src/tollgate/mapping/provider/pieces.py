@@ -136,7 +136,11 @@ _DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
 
 
 def reads_beside_usage(node: Node | None) -> bool:
-    """Whether a `usage:` block reads any member of an answer or event but `usage`."""
+    """Whether a `usage:` block reads any member of an answer or event but `usage`, or its headers."""
     read = node.get("read") if isinstance(node, Map) else None
     texts = [inner.value for inner in walk(read) if isinstance(inner, Scalar)] if read is not None else []
-    return any(name != "usage" for text in texts if isinstance(text, str) for name in _DOCUMENT.findall(text))
+    return any(
+        "$answer_headers" in text or any(name != "usage" for name in _DOCUMENT.findall(text))
+        for text in texts
+        if isinstance(text, str)
+    )
