@@ -68,3 +68,33 @@ def test_a_plain_thought_has_something_to_be_sent_back_for_and_comes_back_as_it_
 @pytest.mark.parametrize("told", [whole, streamed])
 def test_a_client_that_did_not_ask_gets_none(told: Any):
     assert told({}).get("encrypted_content") is None
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", ["messages", "responses"])
+def test_an_unsigned_thought_of_gemini_goes_back_to_it(client: str, stream: bool):
+    answer = {"responseId": "r", "candidates": [
+        {"content": {"parts": [{"text": "hm", "thought": True}, {"text": "Hi"}]}, "finishReason": "STOP"}]}
+    context = Context(run_id="r1", now=5)
+    context.asked = ASKED
+    place = {"messages": "content", "responses": "output"}[client]
+    if not stream:
+        said = convert_response(mapping("gemini"), mapping(client), answer, context).body[place]
+    else:
+        converter = StreamConverter(mapping("gemini"), mapping(client), context)
+        events = [data for _, data in converter.feed(answer) + converter.finish()]
+        if client == "responses":
+            said = events[-1]["response"]["output"]
+        else:
+            signed = [event["delta"].get("signature") for event in events if event["type"] == "content_block_delta"]
+            said = [{"type": "thinking", "thinking": "hm", "signature": next(filter(None, signed))},
+                    {"type": "text", "text": "Hi"}]
+    first, then = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
+    if client == "messages":
+        turn = {"role": "assistant", "content": said}
+        asked: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [first, turn, then]}
+    else:
+        asked = {"model": "m", "input": [first, *said, then]}
+    done = convert_request(mapping(client), mapping("gemini"), asked, Context())
+    assert done.body["contents"][1]["parts"] == [{"text": "hm", "thought": True}, {"text": "Hi"}]
+    assert done.lost == []
