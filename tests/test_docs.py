@@ -216,7 +216,7 @@ def test_the_two_commands_stand_alone():
     assert between and blocks(between[1], "sh") == [tests]
     assert (
         tests.startswith("python3 -m venv ")
-        and tests.endswith("-m pytest -n 2 --dist worksteal\n")
+        and tests.endswith("-m pytest -n 3 --dist worksteal\n")
         and "\n" not in tests.strip()
     )
     assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
