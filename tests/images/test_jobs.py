@@ -362,11 +362,14 @@ async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
     assert 3_000 <= rows[0].total_ms < 60_000
 
 
-async def test_a_job_is_given_as_long_as_its_file_says(gateway):
-    services, key, _ = await gateway(Numbered(), make_offer(give_up=77))
-    made = await create(services, key)
-    stored = await services.ledger.get_generation(key.account_id, made["id"])
-    assert stored.deadline_at - stored.created_at == timedelta(seconds=77)
+@pytest.mark.parametrize("polled", [True, False])
+async def test_a_job_is_given_as_long_as_its_file_says(gateway, polled):
+    services, key, _ = await gateway(Numbered(), make_offer(give_up=77, poll=polled))
+    made = []
+    keep = services.ledger.create_generation
+    services.ledger.create_generation = lambda job: made.append(job) or keep(job)
+    await create(services, key)
+    assert [job.deadline_at - job.created_at for job in made] == [timedelta(seconds=77)]
 
 
 async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(gateway, caplog):
