@@ -51,6 +51,65 @@ async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
     assert (client.said, client.http2, await client.connection.ended) == (b"", [], False)
 
 
+class Accepted:
+    """A connection as hypercorn has just made it, with what came on it before it has its first turn."""
+
+    def __init__(self, early: bytes) -> None:
+        self.client = Client()
+        self.transport = self.client.transport
+        self.streams = self.transport.protocol = asyncio.Protocol()
+        self.host = _Host()
+        self.connection: Any = _Connection.__new__(_Connection)
+        self.connection.loop, self.connection.reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        self.connection.writer = SimpleNamespace(transport=self.transport)
+        self.connection._application, self.connection._host = self.client.answer, self.host
+        if early:
+            self.connection.reader.feed_data(early)
+
+    async def turn(self) -> asyncio.Task[bool]:
+        task = asyncio.create_task(self.connection._speaks_http2())
+        await self.client.exchange([], left=False)
+        return task
+
+
+async def test_what_came_before_a_connection_had_its_first_turn_is_read():
+    accepted = Accepted(GET)
+    task = await accepted.turn()
+    assert accepted.client.statuses == [200] and not accepted.transport.closed
+    accepted.transport.protocol.connection_lost(None)
+    assert not await task
+    left = Accepted(GET)
+    left.connection.reader.feed_eof()
+    await left.turn()
+    assert left.transport.closed
+
+
+async def test_a_connection_that_speaks_http2_is_read_by_hypercorn_from_its_first_byte_on():
+    accepted = Accepted(PREFACE)
+    assert await (await accepted.turn()) and accepted.transport.protocol is accepted.streams
+    assert await asyncio.wait_for(accepted.connection.reader.read(100), 5) == PREFACE
+
+
+async def test_a_connection_that_is_made_as_the_server_ends_is_soon_closed(monkeypatch):
+    monkeypatch.setattr("tollgate.engines.http1.LAST_CALL_SECONDS", 0.01)
+    monkeypatch.setattr("tollgate.engines.http1.end_unused", lambda _: True)
+    accepted = Accepted(b"")
+    accepted.host.end()
+    await accepted.turn()
+    async with asyncio.timeout(5):
+        while not accepted.transport.closed:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_end_of_the_time_to_drain_cuts_a_connection_off():
+    accepted = Accepted(b"")
+    task = await accepted.turn()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert accepted.transport.aborted
+
+
 @pytest.mark.parametrize("arrives", ["never", "unread", "read"])
 async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has_arrived(monkeypatch, arrives):
     monkeypatch.setattr(hypercorn_engine, "LAST_CALL_SECONDS", 0.01)

@@ -227,6 +227,13 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written: list[bytes] = []
         self.closed = self.paused = self.aborted = False
+        self.protocol: Any = None
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self.protocol
 
     def writelines(self, pieces: Any) -> None:
         assert not self.closed, "nothing may be written to a closed connection"
