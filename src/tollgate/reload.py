@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -26,6 +24,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_tell_all
+from tollgate.unawaited import begun
 
 log = logging.getLogger("tollgate.reload")
 
@@ -73,7 +72,7 @@ class Reloader:
             with contextlib.suppress(OSError):
                 self._last = await asyncio.to_thread(self._stamp)
             try:
-                runtime = await _aside(self._build)
+                runtime = await asyncio.wrap_future(begun(self._build, "tollgate-reload"))  # an import in it may hang
             except ConfigErrors as errors:
                 self._holder.stale = True
                 self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
@@ -175,22 +174,6 @@ class Reloader:
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
-
-
-async def _aside(work: Callable[[], Runtime]) -> Runtime:
-    """What `work` gives, from a thread that nobody waits for when the process ends, unlike those of `to_thread`: an
-    import that hangs is in it."""
-    done: Future[Runtime] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="tollgate-reload", daemon=True).start()
-    return await asyncio.wrap_future(done)
 
 
 def _less(before: Stamp, now: Stamp) -> bool:

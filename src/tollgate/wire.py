@@ -46,6 +46,10 @@ CLIENT_FORMATS = {
 LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 """The types of the events after which nothing more comes, though the connection may stay open."""
 
+ENDS = {"messages": ("message_stop", b'{"type":"message_stop"}')}
+"""By format, the name and the JSON of the event that ends every stream, where that says nothing else: so it can be told
+in the upstream's stead."""
+
 
 def is_last(event_type: object) -> bool:
     """Whether an event of this type ends its stream; an upstream may say anything there."""

@@ -22,7 +22,7 @@ from tollgate.mapping import Tap, tap_usage
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.sse import BLANK, encode
-from tollgate.wire import ends_unusually, is_last
+from tollgate.wire import ENDS, ends_unusually, is_last
 
 _WATCHED = {
     "messages": (b'"message_', b'"web_search_tool_result"'),
@@ -36,7 +36,6 @@ _WATCHED = {
     ),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""
-MESSAGE_STOP = encode(b'{"type":"message_stop"}', "message_stop")
 
 
 def native_stage(exchange: Exchange, offer: Offer) -> NativeChat | NativePlain:
@@ -203,7 +202,8 @@ class NativePlain(_Native):
             return error
 
         def missing_end() -> bytes:
-            return MESSAGE_STOP if dialect == "messages" and tap.stop is not None else b""
+            name, data = ENDS.get(dialect, ("", b""))
+            return encode(data, name) if data and tap.stop is not None else b""
 
         marks = offer.errors.event_marks
         super().__init__(

@@ -68,14 +68,15 @@ def _answers(provider: Provider, holder: Map, path: str) -> Iterator[Problem]:
     """Places under a provider or endpoint that read an answer, a text each."""
     errors = holder.get("errors")
     rules = errors.get("rules") if isinstance(errors, Map) else None
+    words = errors.get("message") if isinstance(errors, Map) else None
+    if isinstance(words, Scalar) and str(words.value).isidentifier():
+        message = f"found the text `{words.value}`, which every error would have"
+        yield _warning(provider, words, message, f"{path}errors.message", f"write $.{words.value}")
     blocks = [("errors", errors)]
     blocks += [(f"errors.rules[{n}]", rule) for n, rule in enumerate(rules.items if isinstance(rules, List) else ())]
     for name, block in blocks:
         for key in _TOLD if isinstance(block, Map) else ():
             if isinstance(block, Map) and (node := block.get(key)) is not None:
-                if block is errors and key == "message" and isinstance(node, Scalar) and str(node.value).isidentifier():
-                    message = f"found the text `{node.value}`, which every error would have"
-                    yield _warning(provider, node, message, f"{path}errors.message", f"write $.{node.value}")
                 yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
 
 

@@ -10,9 +10,8 @@ import functools
 import importlib
 import inspect
 import logging
-import queue
-import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import wait
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +20,7 @@ from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.functions import FILTERS, Filter
+from tollgate.unawaited import begun
 
 log = logging.getLogger("tollgate.plugins")
 
@@ -89,30 +89,16 @@ class _Hanging(Exception):
 
 
 def _imported(name: str) -> ModuleType:
-    """The module, imported in a thread of its own, which nobody waits for when it hangs: not the end of the process
-    either. Raises what the import raises."""
-    done: queue.SimpleQueue[ModuleType | BaseException] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            done.put(importlib.import_module(name))
-        except BaseException as error:
-            done.put(error)
-
-    threading.Thread(target=work, name=f"import {name}", daemon=True).start()
-    try:
-        found = done.get(timeout=_TOLD_SECONDS)
-    except queue.Empty:
+    """The module, imported in a thread that nobody waits for when it hangs: not the end of the process either. Raises
+    what the import raises."""
+    done = begun(lambda: importlib.import_module(name), f"import {name}")
+    if not wait([done], _TOLD_SECONDS).done:
         log.warning(
             "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _TOLD_SECONDS
         )
-        try:
-            found = done.get(timeout=_IMPORT_SECONDS - _TOLD_SECONDS)
-        except queue.Empty:
-            raise _Hanging from None
-    if isinstance(found, BaseException):
-        raise found
-    return found
+        if not wait([done], _IMPORT_SECONDS - _TOLD_SECONDS).done:
+            raise _Hanging
+    return done.result()
 
 
 def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:

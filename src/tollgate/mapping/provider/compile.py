@@ -31,7 +31,7 @@ from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import Headers, compile_headers, split_headers, unasked_headers
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import Offer
-from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage, total
+from tollgate.mapping.provider.pieces import Pieces, reads_beside_usage, reads_headers, total
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.signing import Signing, compile_signing
 from tollgate.mapping.provider.token_request import TokenRequest, compile_token_request
@@ -69,6 +69,7 @@ class Spoken:
     excludes: frozenset[str]
     read_usage: Template | None
     usage_apart: bool
+    usage_hears: bool
     words: Template | None
     unwrap: Template | None
     polling: Polling | None
@@ -250,6 +251,7 @@ class _Compiling:
             excludes=excludes,
             read_usage=read,
             usage_apart=reads_beside_usage(self._usage_node(endpoint)),
+            usage_hears=reads_headers(self._usage_node(endpoint)),
             words=words,
             unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
             polling=polling,
@@ -345,7 +347,7 @@ class _Compiling:
             made_headers=made, request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
             stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
-            usage_excludes=spoken.excludes, usage_apart=spoken.usage_apart,
+            usage_excludes=spoken.excludes, usage_apart=spoken.usage_apart, usage_hears=spoken.usage_hears,
             usage_read=total(spoken.read_usage) if spoken.read_usage is not None else None,
             words=spoken.words, framing=endpoint.framing,
             inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,

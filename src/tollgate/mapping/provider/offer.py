@@ -76,6 +76,8 @@ class Offer:
     usage_read: Callable[..., Any] | None = None
     """Hub usage read from an answer or event by the provider's own template, instead of the mapping's. It tells none
     where that cannot be computed: the answer is good, and its tokens are estimated."""
+    usage_hears: bool = False
+    """Whether `usage_read` reads the headers of an answer."""
     usage_apart: bool = False
     """Whether that template looks at more of an event than its `usage`."""
     words: Template | None = None
@@ -113,8 +115,9 @@ class Offer:
         object.__setattr__(self, "whole", whole)
 
     def hearing(self, headers: Values) -> Offer:
-        """This offer, whose template of usage reads the headers of a streamed answer beside its events."""
-        if self.usage_read is None:
+        """This offer, whose template of usage reads the headers of a streamed answer beside its events; the same one,
+        where the template does not."""
+        if self.usage_read is None or not self.usage_hears:
             return self
         return replace(self, usage_read=partial(self.usage_read, answer_headers=headers))
 

@@ -137,10 +137,15 @@ _DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
 
 def reads_beside_usage(node: Node | None) -> bool:
     """Whether a `usage:` block reads any member of an answer or event but `usage`, or its headers."""
+    return reads_headers(node) or any(name != "usage" for text in _read_texts(node) for name in _DOCUMENT.findall(text))
+
+
+def reads_headers(node: Node | None) -> bool:
+    """Whether a `usage:` block reads the headers of an answer."""
+    return any("$answer_headers" in text for text in _read_texts(node))
+
+
+def _read_texts(node: Node | None) -> list[str]:
     read = node.get("read") if isinstance(node, Map) else None
-    texts = [inner.value for inner in walk(read) if isinstance(inner, Scalar)] if read is not None else []
-    return any(
-        "$answer_headers" in text or any(name != "usage" for name in _DOCUMENT.findall(text))
-        for text in texts
-        if isinstance(text, str)
-    )
+    scalars = [inner for inner in walk(read) if isinstance(inner, Scalar)] if read is not None else []
+    return [scalar.value for scalar in scalars if isinstance(scalar.value, str)]
