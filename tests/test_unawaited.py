@@ -1,0 +1,25 @@
+"""Work in threads that the end of the process does not wait for."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from support.running import environment
+from tollgate.unawaited import begun
+
+
+def test_what_work_gives_is_its_futures():
+    assert begun(lambda: threading.current_thread().name, "some work").result(5) == "some work"
+
+
+@pytest.mark.parametrize(("work", "error"), [(sys.exit, SystemExit), (lambda: 1 // 0, ZeroDivisionError)])
+def test_what_work_raises_is_its_futures(work, error):
+    with pytest.raises(error):
+        begun(work, "some work").result(5)
+
+
+def test_the_end_of_a_process_does_not_wait_for_work_that_hangs():
+    script = "import threading; from tollgate.unawaited import begun; begun(threading.Event().wait, 'hanging')"
+    assert subprocess.run([sys.executable, "-c", script], env=environment(), timeout=60).returncode == 0
