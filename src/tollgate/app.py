@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -106,11 +107,10 @@ class App:
         request_id = new_request_id()
         tag = request_id.encode()
         method = scope["method"]
-        responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], bodiless=method == "HEAD")
+        responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], method == "HEAD")
         route, argument = endpoints.find(path)
         dialect = route.dialect if route else endpoints.dialect_of_unknown(path)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = time.monotonic()
         status = 499
         self._running.add(responder)
         services.metrics.running += 1
@@ -155,7 +155,7 @@ class App:
             responder.close()
             self._running.discard(responder)
             services.metrics.running -= 1
-            services.metrics.answered(route.name if route else "unknown", status, loop.time() - began)
+            services.metrics.answered(route.name if route else "unknown", status, time.monotonic() - began)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop are the server module's; the protocol is only answered."""

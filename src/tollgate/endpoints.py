@@ -83,7 +83,8 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     require_json(request.headers)
     place = request.responder.place = services.room.place()
     body = await read_body(request.receive, request.headers, limit, place)
-    body = await unpacked(body, request.headers, limit, place)
+    if "content-encoding" in request.headers:
+        body = await unpacked(body, request.headers, limit, place)
     request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
     return Inbound(dialect, key, body, request.headers, request.request_id, query, place)

@@ -182,7 +182,7 @@ class Responder:
     )
 
     def __init__(
-        self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], *, bodiless: bool = False
+        self, receive: Receive, send: Send, extra_headers: list[tuple[bytes, bytes]], bodiless: bool = False
     ) -> None:
         self._receive = receive
         self._send = send

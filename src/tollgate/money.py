@@ -63,7 +63,7 @@ def decimal_of(text: str | int | Decimal) -> Decimal:
 
 def round_cost(amount: Decimal) -> Decimal:
     """Rounded half-even to 12 places; done once, at the row: Decimal("0.0000000000005") -> Decimal("0E-12")."""
-    return amount.quantize(_QUANTUM, context=CONTEXT)
+    return amount.quantize(_QUANTUM, None, CONTEXT)
 
 
 def show(amount: Decimal) -> str:

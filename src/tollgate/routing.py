@@ -108,7 +108,7 @@ def plan(
             and (not needs.threads or offer.can.get("threads") is True)
         ]
     if len(found) < 2:
-        return [offer for _, offer in found]
+        return [found[0][1]] if found else []
     fitting = [(route, offer) for route, offer in found if fits(offer, needs)]
     found = fitting or found
     now = health.now() if health is not None else 0.0

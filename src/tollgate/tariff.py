@@ -219,8 +219,12 @@ def price_usage(
     """
     if tariff is None:
         return NO_CHARGE
-    prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    prices = tariff.prices(prompt, completion, usage.reasoning > 0, at, service_tier, multipliers)
+    if tariff.simple and service_tier is None and not multipliers:
+        prices = tariff.base
+    else:
+        prices = tariff.prices(
+            usage.prompt_tokens, usage.completion_tokens, usage.reasoning > 0, at, service_tier, multipliers
+        )
     due = usage.input * prices.prompt + usage.output * prices.completion + prices.request
     if usage.cache_read:
         due += usage.cache_read * prices.input_cache_read

@@ -32,7 +32,6 @@ _PARTS = {
     "output": ("reasoning", "audio_output", "image_output"),
 }
 """What a prompt and an answer hold, where the provider does not say that it counts it beside them."""
-_INTEGERS = frozenset({int})
 
 
 @dataclass(slots=True)
@@ -145,7 +144,9 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
         and hub_usage.get("cost") is None
         and "others" not in hub_usage
     ):
-        return Usage(input=count("input", 0), output=count("output", 0))
+        usage = Usage(count("input", 0))
+        usage.output = count("output", 0)
+        return usage
 
     for whole, parts in _PARTS.items():
         if hub_usage.get(whole) is None:
@@ -234,6 +235,15 @@ def _others(reported: object) -> tuple[tuple[str, Usage], ...]:
     )
 
 
+def is_plain(hub_usage: Mapping[str, Any]) -> bool:
+    """Whether a hub usage has nothing in it but counts that can be, as nearly all have: `beyond_belief` finds nothing
+    wrong with it, and `with_whole_counts` nothing to do."""
+    for told in hub_usage.values():
+        if type(told) is not int or not 0 <= told <= MAX_TOKENS:
+            return False
+    return True
+
+
 def beyond_belief(hub_usage: Mapping[str, Any]) -> list[str]:
     """Which token counts of a hub usage nobody can have, in words.
 
@@ -242,9 +252,6 @@ def beyond_belief(hub_usage: Mapping[str, Any]) -> list[str]:
     They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number:
     it would be billed as none.
     """
-    counts = hub_usage.values()
-    if set(map(type, counts)) <= _INTEGERS and 0 <= min(counts, default=0) and max(counts, default=0) <= MAX_TOKENS:
-        return []  # nearly always
     wrong = []
     for each, told in hub_usage.items():
         if (type(told) is int and 0 <= told <= MAX_TOKENS) or told is None or each not in _COUNTS or each in _FLAT:
@@ -261,8 +268,6 @@ def with_whole_counts(hub_usage: dict[str, Any]) -> dict[str, Any]:
 
     {"input": "5", "output": 2.0} -> {"input": 5, "output": 2}; what is no whole number stays.
     """
-    if set(map(type, hub_usage.values())) <= _INTEGERS:
-        return hub_usage  # nearly always
     whole = dict(hub_usage)
     for name in _COUNTS & hub_usage.keys():
         flags: list[str] = []

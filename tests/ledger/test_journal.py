@@ -375,7 +375,7 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
     await abandoned.open()
     await abandoned.create_account("alice")
     for n in range(3000):
-        abandoned.settle_row(row(f"req_{n}", cost="0.001"))
+        abandoned.record(row(f"req_{n}", cost="0.001"))
     await abandoned.record(row("req_last", cost="1"))
     saved = {path.name: path.read_bytes() for path in segments(tmp_path / "var" / "journal")}
     assert saved

@@ -185,7 +185,7 @@ async def test_the_secret_is_nowhere_in_the_store(tmp_path: Path) -> None:
 async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Path) -> None:
     async with new_ledger(tmp_path, apply_seconds=60, publish_seconds=60) as ledger:
         await ledger.create_account("alice")
-        await asyncio.gather(*(ledger.settle_row(row()) for _ in range(2 * BATCH)))
+        await asyncio.gather(*(ledger.record(row()) for _ in range(2 * BATCH)))
         async with asyncio.timeout(20):
             while ledger._backend.store.progress("applied") < BATCH:
                 await asyncio.sleep(0.02)
@@ -243,7 +243,11 @@ async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Al
 
 async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alice) -> None:
     hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
-    task = asyncio.create_task(anywhere.ledger.record(row("req_gone", cost="0.5"), hold))
+
+    async def record() -> None:
+        await anywhere.ledger.record(row("req_gone", cost="0.5"), hold)
+
+    task = asyncio.create_task(record())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -59,7 +59,7 @@ async def complete(
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
     stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream=stream, rates=gateway.credits.rates, begun=begun)
+    exchange = Exchange(services, inbound, body, model, stream, gateway.credits.rates, begun)
     exchange.sealed = holds_sealed(outline)
     exchange.asked_model = asked_model(runtime.mappings[inbound.dialect], body, inbound.headers)
     references = referenced_ids(inbound.dialect, body, outline)
@@ -91,7 +91,7 @@ async def complete(
     try:
         exchange.admitted_tokens = needs.prompt_tokens
         exchange.limits = await services.ledger.admit(inbound.key, needs.prompt_tokens)
-        reply = await try_routes(exchange, offers, lambda offer: _answer(exchange, offer))
+        reply = await try_routes(exchange, offers, _answer)
     except BaseException as error:
         await settle_failure(exchange, error)
         raise
@@ -133,7 +133,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     except BaseException:
         answer.abort()
         raise
-    await answer.close()
+    answer.abort()
     if exchange.failure is None:
         exchange.route_answered()
     else:

@@ -72,7 +72,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
             if edited and exchange.is_long()
             else passed_body(exchange, offer, stream)
         )
-        headers = native_headers(inbound.headers, headers, (name for name, _ in offer.made_headers))
+        headers = native_headers(inbound.headers, headers, offer.made_headers)
         url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)

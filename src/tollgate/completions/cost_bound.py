@@ -48,8 +48,12 @@ _KEPT = frozenset({"previous_response_id", "conversation", "thread", "prompt"})
 def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) -> Decimal:
     """USD to hold for a request with these needs and this outline (`body.py`), as `offer` is priced."""
     dialect, body, tariff = exchange.inbound.dialect, exchange.body, offer.tariff
-    asked = [limit for name in CLIENT_FORMATS[dialect].limit_fields if isinstance(limit := body.get(name), int)]
-    most = max(asked, default=0) or offer.model.max_output or _DEFAULT_OUTPUT
+    most = 0
+    for name in CLIENT_FORMATS[dialect].limit_fields:
+        limit = body.get(name)
+        if isinstance(limit, int) and limit > most:
+            most = limit
+    most = most or offer.model.max_output or _DEFAULT_OUTPUT
     several = body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several

@@ -4,13 +4,13 @@ section 5)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
-from tollgate.usage import beyond_belief, with_whole_counts
+from tollgate.usage import beyond_belief, is_plain, with_whole_counts
 from tollgate.wire import index_of
 
 log = logging.getLogger("tollgate.completions")
@@ -43,14 +43,11 @@ def missing_sides(usage: dict[str, Any]) -> list[str]:
     ]
 
 
-async def completed(
-    usage: dict[str, Any], lacking: list[str], estimate: Callable[[], Awaitable[dict[str, Any]]]
+def completed(
+    usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """`usage` with the sides it lacks as counted here, and whether there was anything to count: every answer had a
+    """`usage` with the sides it lacks as `counted` here, and whether there was anything to count: every answer had a
     prompt, but not every one has text."""
-    if not lacking:
-        return usage, False
-    counted = await estimate()
     return {**usage, **{side: counted[side] for side in lacking}}, any(counted[side] for side in lacking)
 
 
@@ -60,6 +57,8 @@ def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[st
     estimated."""
     if not usage:
         return {}
+    if is_plain(usage):
+        return usage
     if wrong := beyond_belief(usage):
         log.warning(
             "request %s: provider %s counts what cannot be, so it is counted here: %s",

@@ -77,7 +77,6 @@ class Exchange:
         inbound: Inbound,
         body: dict[str, Any],
         model: CatalogModel,
-        *,
         stream: bool,
         rates: Any,
         begun: Callable[[], bool] = lambda: False,
@@ -201,11 +200,12 @@ class Exchange:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""
         assert self.offer is not None
         elapsed = self.inbound.elapsed_ms()
+        overhead = elapsed - self.upstream_ms
         names = self.services.runtime.current.mappings[self.inbound.dialect].reply_headers
         headers = [
             (b"x-tollgate-provider", self.offer.provider.encode()),
             (b"x-tollgate-attempts", b"%d" % self.attempts),
-            (b"x-tollgate-overhead-ms", b"%.2f" % max(0.0, elapsed - self.upstream_ms)),
+            (b"x-tollgate-overhead-ms", b"%.2f" % (overhead if overhead > 0 else 0.0)),
         ]
         if names.elapsed is not None:
             headers.append((names.elapsed, b"%d" % elapsed))
@@ -284,45 +284,46 @@ class Exchange:
     ) -> UsageRow:
         """The usage row of this request as it ends now."""
         offer, inbound = self.offer, self.inbound
-        return UsageRow(
-            request_id=inbound.request_id,
-            time=inbound.received_at,
-            account_id=inbound.key.account_id,
-            key_id=inbound.key.id,
-            endpoint=inbound.dialect,
-            asked_model=self.body["model"][:200],
-            model=self.model.id,
-            provider=offer.provider if offer else "",
-            upstream_model=offer.model.upstream if offer else "",
-            client_protocol=inbound.dialect,
-            upstream_protocol=offer.protocol if offer else "",
-            attempts=self.attempts,
-            status=status,
-            outcome=outcome,
-            input_tokens=usage.input + usage.audio_input,
-            cache_read_tokens=usage.cache_read + usage.audio_cache_read,
-            cache_write_tokens=usage.cache_write + usage.cache_write_1h,
-            output_tokens=usage.output + usage.audio_output + usage.image_output,
-            reasoning_tokens=usage.reasoning,
-            searches=usage.searches,
-            images=usage.images,
-            cost=charge.cost,
-            native_cost=charge.native,
-            currency=charge.currency,
-            rate=charge.rate,
-            prices=(offer.prices_text or None) if offer else None,
-            ttfb_ms=self.first_byte_ms,
-            total_ms=inbound.elapsed_ms(),
-            stream=self.stream,
-            estimated=estimated,
-            end_user=end_user(self.body, inbound.dialect),
-            error_code=error.code if error is not None else None,
-            lost="; ".join(self.context.lost)[:2000] if self.context is not None and self.context.lost else None,
-            provider_cost=usage.reported_cost,
-            price_rule=charge.rule,
-            earlier_attempts=attempts_text(self.failed[: self.attempts - 1]),
-            metadata=metadata_text(self.body, inbound.dialect),
-        )
+        key, context = inbound.key, self.context
+        # field by field: forty keywords in one call cost 3 µs, because CPython makes a dict of them
+        row = UsageRow(inbound.request_id, key.account_id, key.id, inbound.dialect, inbound.received_at)
+        row.asked_model = self.body["model"][:200]
+        row.model = self.model.id
+        if offer is not None:
+            row.provider = offer.provider
+            row.upstream_model = offer.model.upstream
+            row.upstream_protocol = offer.protocol
+            row.prices = offer.prices_text or None
+        row.client_protocol = inbound.dialect
+        row.attempts = self.attempts
+        row.status = status
+        row.outcome = outcome
+        row.input_tokens = usage.input + usage.audio_input
+        row.cache_read_tokens = usage.cache_read + usage.audio_cache_read
+        row.cache_write_tokens = usage.cache_write + usage.cache_write_1h
+        row.output_tokens = usage.output + usage.audio_output + usage.image_output
+        row.reasoning_tokens = usage.reasoning
+        row.searches = usage.searches
+        row.images = usage.images
+        row.cost = charge.cost
+        row.native_cost = charge.native
+        row.currency = charge.currency
+        row.rate = charge.rate
+        row.ttfb_ms = self.first_byte_ms
+        row.total_ms = inbound.elapsed_ms()
+        row.stream = self.stream
+        row.estimated = estimated
+        row.end_user = end_user(self.body, inbound.dialect)
+        if error is not None:
+            row.error_code = error.code
+        if context is not None and context.lost:
+            row.lost = "; ".join(context.lost)[:2000]
+        row.provider_cost = usage.reported_cost
+        row.price_rule = charge.rule
+        if self.failed:
+            row.earlier_attempts = attempts_text(self.failed[: self.attempts - 1])
+        row.metadata = metadata_text(self.body, inbound.dialect)
+        return row
 
     async def settle_answer(self, *, estimated: bool, failure: UpstreamError | None = None) -> None:
         """`settle` for an answer that came, if only to say in its last words that it failed (`failure`).

@@ -60,10 +60,12 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
     return orjson.dumps(native_document(body, upstream_model, ask_usage=ask_usage))
 
 
-def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[str]) -> Mapping[str, str]:
+def native_headers(
+    inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[tuple[str, object]]
+) -> Mapping[str, str]:
     """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
-    provider's file does not say them itself. `decided` are names the file speaks of, so that what it leaves out is not
-    sent after all. What libraries say about themselves (`x-...`) stays here."""
+    provider's file does not say them itself. `decided` begin with names the file speaks of, so that what it leaves out
+    is not sent after all. What libraries say about themselves (`x-...`) stays here."""
     own = {
         name: value
         for name, value in inbound.items()
@@ -71,7 +73,7 @@ def native_headers(inbound: Mapping[str, str], headers: Mapping[str, str], decid
     }
     if not own:
         return headers
-    said = {name.lower() for names in (headers, decided) for name in names}
+    said = {name.lower() for names in (headers, (name for name, _ in decided)) for name in names}
     return {**{name: value for name, value in own.items() if name not in said}, **headers}
 
 
@@ -148,7 +150,8 @@ def _names_twice(raw: bytes, anew: bytes) -> bool:
     We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was
     checked.
     """
-    return raw.count(b":") != anew.count(b":") or b"\\u003a" in raw or b"\\u003A" in raw
+    # `find` and not `in`, which first takes what is searched for a number, and catches its own error
+    return raw.count(b":") != anew.count(b":") or raw.find(b"\\u003a") >= 0 or raw.find(b"\\u003A") >= 0
 
 
 def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:

@@ -31,7 +31,9 @@ from tollgate.routing import Offer
 Answered = TypeVar("Answered")
 
 
-async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Offer], Awaitable[Answered]]) -> Answered:
+async def try_routes(
+    exchange: Exchange, offers: list[Offer], once: Callable[[Exchange, Offer], Awaitable[Answered]]
+) -> Answered:
     """What the first route gives that begins to answer. `once` tries one and raises `AttemptFailed` when it did not.
 
     A route that cannot carry the request (`once` raises `BadRequest` and has not called it) is passed over: another
@@ -55,7 +57,7 @@ async def try_routes(exchange: Exchange, offers: list[Offer], once: Callable[[Of
         exchange.first_byte_ms = None  # an attempt that failed is not what the client waited for
         began = exchange.inbound.elapsed_ms()
         try:
-            answered = await once(offer)
+            answered = await once(exchange, offer)
         except BadRequest as refused:
             if exchange.called:
                 raise

@@ -211,7 +211,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     estimated = False
     lacking = missing_sides(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:
-        usage, estimated = await completed(usage, lacking, stage.estimate)
+        usage, estimated = completed(usage, lacking, await stage.estimate())
     elif left and not stage.counted:
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):

@@ -72,10 +72,11 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         if failure is not None and exchange.has_other_route():
             raise AttemptFailed(failure)
     exchange.failure = failure
-    if failure is None or not lacking:
-        exchange.hub_usage, estimated = await completed(
-            reported, lacking, lambda: estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
-        )
+    if not lacking:
+        exchange.hub_usage = reported
+    elif failure is None:
+        counted = await estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
+        exchange.hub_usage, estimated = completed(reported, lacking, counted)
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, raw, body, edited, elsewhere=estimated or offer.usage_read is not None)

@@ -40,14 +40,14 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
         raise ModelNotFound(request.model[:200])
     check_count(request.items, model.facts.max_inputs)
     offers = _routes(services, model, request, gateway.retry.attempts)
-    exchange = Exchange(services, inbound, request.body, model, stream=False, rates=gateway.credits.rates)
+    exchange = Exchange(services, inbound, request.body, model, False, gateway.credits.rates)
     expected = _expected_tokens(request)
     exchange.begin(await services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
     sent: list[Item] = []
     try:
         exchange.admitted_tokens = expected
         exchange.limits = await services.ledger.admit(inbound.key, expected)
-        found = await try_routes(exchange, offers, lambda offer: attempt(exchange, request, offer, sent))
+        found = await try_routes(exchange, offers, lambda exchange, offer: attempt(exchange, request, offer, sent))
         exchange.route_answered()
         await _record(exchange, found)
     except BaseException as error:

@@ -170,7 +170,8 @@ class Http1(asyncio.Protocol):
         self._begun = False
         parser, headers = self._parser, self._headers
         assert parser is not None
-        if self._newest is not None and self._newest.over:
+        newest = self._newest
+        if newest is not None and newest.complete and not newest.keep:
             return
         version, method = parser.get_http_version(), parser.get_method()
         by_name = checked_headers(version, headers)
@@ -183,7 +184,7 @@ class Http1(asyncio.Protocol):
         path = raw_path.decode("ascii")
         keep = version != "1.0" and not self._ends and parser.should_keep_alive()
         continues = b"expect" in by_name and version == "1.1" and by_name[b"expect"].lower() == b"100-continue"
-        self._newest = exchange = HttpExchange(self, version, head=method == b"HEAD", keep=keep, continues=continues)
+        self._newest = exchange = HttpExchange(self, version, method == b"HEAD", keep, continues)
         scope = {
             "type": "http",
             "asgi": _ASGI,
@@ -220,9 +221,10 @@ class Http1(asyncio.Protocol):
             self._pause()
 
     def on_message_complete(self) -> None:
-        if self._newest is not None and self._upgrade is None:
-            self._newest.end()
-            if self._newest.over:
+        newest = self._newest
+        if newest is not None and self._upgrade is None:
+            newest.end()
+            if newest.complete and not newest.keep:
                 self._writes.close()
 
     def read_on(self) -> None:
@@ -290,7 +292,7 @@ class Http1(asyncio.Protocol):
 
     def answered(self, exchange: HttpExchange) -> None:
         """See `Wire`."""
-        if exchange.over:
+        if not exchange.keep:
             if exchange.more and exchange.framed and not self._ends:
                 # who is still writing when the connection closes hears of that alone, not of the answer
                 self._since = self.loop.time()

@@ -67,7 +67,7 @@ class HttpExchange:
         "version",
     )
 
-    def __init__(self, wire: Wire, version: str, *, head: bool, keep: bool, continues: bool) -> None:
+    def __init__(self, wire: Wire, version: str, head: bool, keep: bool, continues: bool) -> None:
         self._wire = wire
         self.version = version
         self.head = head
@@ -96,11 +96,6 @@ class HttpExchange:
         """Bytes the head has promised; None where it promised no number."""
 
     # The connection's side.
-
-    @property
-    def over(self) -> bool:
-        """Whether it was answered, and the connection ends with it."""
-        return self.complete and not self.keep
 
     @property
     def framed(self) -> bool:
@@ -209,12 +204,13 @@ class HttpExchange:
             self.keep = False  # the end of the connection is the end of the body
         if not self.keep and b"connection" not in by_name:
             headers.append((b"connection", b"close"))
-        head = STATUS_LINES[status] + b"\r\n".join([*map(b": ".join, headers), b"", b""])
-        if head.count(b"\n") != len(headers) + 2 or head.count(b"\r") != len(headers) + 2:
+        lines = [*map(b": ".join, headers)]
+        written = b"".join(lines)
+        if written.find(b"\n") >= 0 or written.find(b"\r") >= 0:
             raise ValueError("a header of an answer holds a line break")
         self.head = self.head or status in _BODILESS
         self.started = True
-        self._wire.write(head)
+        self._wire.write(STATUS_LINES[status] + b"\r\n".join([*lines, b"", b""]))
 
     def _body(self, body: bytes, *, last: bool) -> None:
         if self.head:

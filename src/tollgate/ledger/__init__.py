@@ -19,7 +19,6 @@ import time
 from collections.abc import Collection, Mapping
 from datetime import UTC
 from decimal import Decimal
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from tollgate.config.model import Credits, Store
@@ -73,7 +72,6 @@ DEFAULT_CREDITS = Decimal(100)
 _MOST_COST = Decimal(10) ** 12
 """More than this for one request is a mistake in a price, and more than a column holds."""
 _REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
-_required_of = attrgetter(*_REQUIRED)
 
 
 def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger:
@@ -214,16 +212,13 @@ class Ledger(Administration):
         """Tell the rate limit what was really used; `counted` is what `admit` was told."""
         self.limits.settle(key, counted, tokens)
 
-    async def record(self, row: UsageRow, hold: Hold | None = None) -> None:
-        """Charge and store one row: durable on return, once per request id however often it is called.
+    def record(self, row: UsageRow, hold: Hold | None = None) -> asyncio.Future[None]:
+        """Charge one row and store it, once per request id however often it is called. The charge is made at once, so
+        a cancelled caller loses nothing; await what is returned for the row to be durable.
 
-        The charge happens in one step before the first wait, so a cancelled caller loses nothing. Raises `Unavailable`
-        when the disk refuses: the row is kept and written as soon as it can be, and the charge stands.
+        Raises `Unavailable` when the ledger is closed. The future does when the disk refuses: the row is kept and
+        written as soon as it can be, and the charge stands.
         """
-        await self.settle_row(row, hold)
-
-    def settle_row(self, row: UsageRow, hold: Hold | None = None) -> asyncio.Future[None]:
-        """`record` without the wait: the future is done when the row is durable."""
         if self._state:
             raise Unavailable(f"the ledger is {self._state}")
         if not self.accept(row):
@@ -245,11 +240,10 @@ class Ledger(Administration):
         row.cost = round_cost(row.cost)
         if not 0 <= row.cost <= _MOST_COST:
             raise ValueError(f"row {row.request_id}: cost is {row.cost}, wanted 0 to {_MOST_COST:f}")
-        if set(map(type, _required_of(row))) != {str}:
-            name, value = next(
-                each for each in zip(_REQUIRED, _required_of(row), strict=True) if type(each[1]) is not str
-            )
-            raise ValueError(f"row {row.request_id}: {name} is {value!r}, wanted text")
+        for value in (row.request_id, row.account_id, row.key_id, row.endpoint):
+            if type(value) is not str:
+                name = next(name for name in _REQUIRED if getattr(row, name) is value)
+                raise ValueError(f"row {row.request_id}: {name} is {value!r}, wanted text")
         if row.time.tzinfo is not UTC:
             row.time = row.time.replace(tzinfo=UTC) if row.time.tzinfo is None else row.time.astimezone(UTC)
         return True

@@ -37,8 +37,8 @@ class Context:
         self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
         request: dict[str, object] | None = None, strict: bool = False, *, run_id: str = "", now: int | None = None,
     ) -> None:
-        self.model: dict[str, object] = model if type(model) is dict else dict(model or {})
-        self.can: dict[str, object] = can if type(can) is dict else dict(can or {})
+        self.model: dict[str, object] = model if type(model) is dict else dict(model) if model else {}
+        self.can: dict[str, object] = can if type(can) is dict else dict(can) if can else {}
         self.request = request
         self.strict = strict
         self.asked: dict[str, object] | None = None

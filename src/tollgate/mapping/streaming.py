@@ -319,8 +319,7 @@ def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
     context = Context()
     context.lenient = True
     try:
-        with clean((source.file,), request=False):
-            usage = (source.usage_in(body, context) or {}).get("usage")
-    except MappingFailure:
+        usage = (source.usage_in(body, context) or {}).get("usage")
+    except (Fault, MappingFailure, RecursionError):
         return {}
     return usage if type(usage) is dict else {}

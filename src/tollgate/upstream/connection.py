@@ -36,6 +36,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, pool: Pool, label: str) -> None:
         self.pool = pool
+        self.loop = asyncio.get_running_loop()
         self.label = label
         self.adopted = False
         self.answered = False
@@ -74,14 +75,15 @@ class Connection(asyncio.Protocol):
         elif len(body) <= WRITE_WHOLE:
             # At the end of this turn: what all requests of a turn send leaves in a row, and wakes an upstream nearby
             # once.
-            asyncio.get_running_loop().call_soon(self._write, head + body if body else head)
+            self.loop.call_soon(self._write, head + body if body else head)
         else:
             self._sending = True
             transport.write(head)
 
     def _write(self, data: bytes) -> None:
-        if self.usable:
-            self.transport.write(data)  # type: ignore[union-attr]
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     async def upload(self, answer: Answer, body: bytes) -> None:
         """Send a large body in slices, waiting for room; stops when the upstream has refused or the answer is over."""
@@ -92,7 +94,7 @@ class Connection(asyncio.Protocol):
                 return
             transport.write(body[at : at + WRITE_WHOLE])
             if self._full:
-                self._room = asyncio.get_running_loop().create_future()
+                self._room = self.loop.create_future()
                 try:
                     await self._room
                 finally:

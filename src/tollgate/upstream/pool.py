@@ -111,7 +111,7 @@ class Pool:
         if connection.idle_seconds <= 0:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         connection.expires = loop.time() + connection.idle_seconds
         self._idle[connection] = None
         if self._sweeper is None:

@@ -166,7 +166,7 @@ async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, capl
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
         b'"cost": "1"}',
     )
-    good = [alice.ledger.settle_row(row(f"req_{number}", cost="0.5")) for number in range(3)]
+    good = [alice.ledger.record(row(f"req_{number}", cost="0.5")) for number in range(3)]
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     await asyncio.gather(*good)
     with pytest.raises(TollgateError, match="the database refused"):
@@ -206,7 +206,7 @@ async def test_a_stop_writes_what_is_there(store: Callable[[str], Store], eye: a
         alice = await with_alice(ledger)
         hold = await ledger.hold(alice.key, Decimal(1))
         for number in range(50):
-            ledger.settle_row(row(f"req_{number}", cost="0.01"), hold if number == 49 else None)
+            ledger.record(row(f"req_{number}", cost="0.01"), hold if number == 49 else None)
     assert await eye.fetchrow("SELECT count(*), sum(cost) FROM tollgate.usage") == (50, Decimal("0.5"))
     assert await eye.fetchrow("SELECT spent, held FROM tollgate.balances") == (Decimal("0.5"), 0)
 
