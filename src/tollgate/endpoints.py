@@ -13,7 +13,7 @@ from tollgate import descriptors, embeddings, images
 from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
-from tollgate.errors import ModelNotFound, TollgateError, Unavailable
+from tollgate.errors import ModelNotFound, TollgateError
 from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
 from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
@@ -74,8 +74,7 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     key = authenticate(services.ledger, request.headers)
     if key.restricted:
         _restrict(request, key, "messages" if dialect == "count_tokens" else dialect, slot=spends)
-    if not services.ledger.ready:
-        raise Unavailable(services.ledger.not_ready_reason)
+    services.ledger.require_ready()
     if spends:
         services.ledger.require_credits(key)
     else:

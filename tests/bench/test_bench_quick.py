@@ -26,3 +26,16 @@ def test_a_short_run_of_everything_succeeds(engine):
     rows = [line for line in done.stdout.splitlines() if line.startswith("| chat, 1 KB answer | ")]
     assert f"tollgate {engine}" in done.stdout
     assert len(rows) == 2 and "–" not in rows[0]
+
+
+def test_every_script_can_be_imported():
+    bench = ROOT / "bench"
+    names = sorted(script.stem for script in bench.glob("*.py"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {', '.join(names)}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": f"{bench}{os.pathsep}{ROOT / 'src'}"},
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "mapping" in names

@@ -461,7 +461,7 @@ async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a
         }
         async with httpx.AsyncClient() as http:
             with monkeypatch.context() as patch:
-                patch.setattr(type(here.services.ledger), "ready", False)
+                patch.setattr(here.services.ledger, "_state", "shutting down")
                 reply = await http.post(here.mcp, **sent)
                 assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
             with monkeypatch.context() as patch:

@@ -187,7 +187,7 @@ def asks_stream(exchange: Exchange, offer: Offer) -> bool:
 def context_of(exchange: Exchange, offer: Offer) -> Context:
     """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
     inbound = exchange.inbound
-    context = Context(model=offer.model_facts, can=offer.can, strict=inbound.strict)
+    context = Context(offer.model_facts, offer.can, None, inbound.strict)
     context.asked_model = exchange.asked_model
     if offer.request_edits is not None and offer.request_edits.reads_headers:
         context.hear(inbound.headers)

@@ -245,7 +245,7 @@ class Exchange:
                 "; ".join(usage.flags),
             )
         row = self._row(outcome, usage, charge, status=status, estimated=estimated, error=error)
-        self._count(usage, charge, outcome)
+        self._count(row)
         try:
             await self.services.ledger.record(row, self.hold)
         except ValueError:  # refused before it was charged
@@ -388,13 +388,15 @@ class Exchange:
         if self.hold is not None:
             self.hold.release()
 
-    def _count(self, usage: Usage, charge: Charge, outcome: str) -> None:
+    def _count(self, row: UsageRow) -> None:
         metrics = self.services.metrics
-        metrics.outcomes[outcome] += 1
+        metrics.outcomes[row.outcome] += 1
+        prompt = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens
+        completion = row.output_tokens + row.reasoning_tokens
         if self.offer is not None:
             provider = self.offer.provider
-            metrics.tokens[provider, "prompt"] += usage.prompt_tokens
-            metrics.tokens[provider, "completion"] += usage.completion_tokens
-            metrics.cost[provider] += charge.cost
+            metrics.tokens[provider, "prompt"] += prompt
+            metrics.tokens[provider, "completion"] += completion
+            metrics.cost[provider] += row.cost
         if self.limits is not UNLIMITED:
-            self.services.ledger.used_tokens(self.inbound.key, usage.total_tokens, self.admitted_tokens)
+            self.services.ledger.used_tokens(self.inbound.key, prompt + completion, self.admitted_tokens)

@@ -152,6 +152,11 @@ class Ledger(Administration):
         """Whether new work may be taken."""
         return not self._state and not self._backend.problem
 
+    def require_ready(self) -> None:
+        """Raises `Unavailable` while no new work may be taken."""
+        if self._state or self._backend.problem:
+            raise Unavailable(self.not_ready_reason)
+
     @property
     def not_ready_reason(self) -> str:
         """Why not, in words for an operator; empty when ready."""

@@ -164,8 +164,10 @@ class Memory:
     def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         """Reserve at most what is there; N parallel requests are never admitted beyond what the balance covers."""
         for most in (self.credits.hold_cap, self.require_credits(key)):
-            amount = min(amount, most)
-        amount = max(amount, _ZERO)
+            if amount > most:
+                amount = most
+        if amount < _ZERO:
+            amount = _ZERO
         account_id = key.account_id
         self.held[account_id] = self.held.get(account_id, _ZERO) + amount
         self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount

@@ -18,6 +18,7 @@ from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import current_code_cache, executed
 from tollgate.mapping.error_words import ERROR_WORDS, read_error_words
+from tollgate.mapping.failures import clean
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
@@ -67,6 +68,9 @@ class Mapping:
         self.document = document
         self.file = document.file
         self.name = built.name
+        self.clean_request = clean((document.file,), request=True)
+        self.clean_answer = clean((document.file,), request=False)
+        """`with` one of these two, a fault in the generated code is told with its line in the file."""
         self.hub = built.hub
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = built.warnings

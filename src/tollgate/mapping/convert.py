@@ -14,7 +14,7 @@ from typing import Any
 from tollgate.errors import BadRequest
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
-from tollgate.mapping.failures import Fault, MappingFailure, clean
+from tollgate.mapping.failures import Fault, MappingFailure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.loss import in_client_words
@@ -52,7 +52,7 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     context.lenient = False
     context.calls = 0
     context.asked = body
-    with clean((source.file,), request=True):
+    with source.clean_request:
         hub: dict[str, Any] = _run(source, "request.to_hub", body, context)
         _lose(context, source.walkers["request.to_hub"].lost(body))
     turns = hub.get("turns")
@@ -71,7 +71,7 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
     context.lenient = False
     context.calls = 0
     context.wanted.clear()
-    with clean((target.file,), request=True):
+    with target.clean_request:
         made = _run(target, "request.from_hub", hub, context)
         lost = target.walkers["request.from_hub"].lost(hub)
         _lose(context, [in_client_words(path, hub, context.asked) for path in lost])
@@ -102,7 +102,7 @@ def response_to_hub(
     """
     context.lenient = True
     context.calls = 0
-    with clean((source.file,), request=False):
+    with source.clean_answer:
         if type(body) is not dict and type(body) is not list:
             raise Fault("the answer is not an object")
         hub = _run(source, "response.to_hub", body, context)
@@ -116,7 +116,7 @@ def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) ->
         hub = {**hub, "model": context.asked_model}
     context.lenient = True
     context.calls = 0
-    with clean((target.file,), request=False):
+    with target.clean_answer:
         made: dict[str, Any] = _run(target, "response.from_hub", hub, context)
         _lose(context, target.walkers["response.from_hub"].lost(hub))
     return made
@@ -215,7 +215,7 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
         return False
     context = Context()
     context.hear(headers)
-    with clean((client_format.file,), request=True):
+    with client_format.clean_request:
         return bool(condition(body, context))
 
 

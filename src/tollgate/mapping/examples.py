@@ -17,7 +17,7 @@ from tollgate.errors import BadRequest
 from tollgate.mapping import hub
 from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
 from tollgate.mapping.context import Context
-from tollgate.mapping.failures import Fault, MappingFailure, Refused, clean
+from tollgate.mapping.failures import Fault, MappingFailure, Refused
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.stream_in import OPERATIONS
 from tollgate.mapping.stream_run import Run
@@ -179,7 +179,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
         context.request = entry.given if type(entry.given) is dict else None
     result: Any = None
     try:
-        with clean((mapping.file,), request=section == "request"):
+        with mapping.clean_request if section == "request" else mapping.clean_answer:
             if section == "stream" and direction in DIRECTIONS:
                 result = _stream(mapping, known, entry, direction)
             else:

@@ -7,7 +7,7 @@ from typing import Any
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
-from tollgate.mapping.failures import Fault, MappingFailure, clean, failure
+from tollgate.mapping.failures import Fault, MappingFailure, failure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
@@ -238,7 +238,7 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
         raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
     context.lenient = True
     run = Run(target.speaker, context, closes=True)
-    with clean((target.file,), request=False):
+    with target.clean_answer:
         run.start(
             hub.get("id"),
             hub.get("model"),

@@ -108,8 +108,7 @@ class ToolsApp:
             permit(key, "mcp", scope, self._server.trusted_proxies)
         if services.draining:
             raise ShuttingDown()
-        if not services.ledger.ready:
-            raise Unavailable(services.ledger.not_ready_reason)
+        services.ledger.require_ready()
         services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held
         return key
 

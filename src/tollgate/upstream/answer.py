@@ -86,7 +86,7 @@ class Answer:
         timeouts = call.timeouts
         self._total_at = started + timeouts.total
         self._first_at: float | None = now + timeouts.first_byte
-        self._timer_at = min(self._total_at, self._first_at)
+        self._timer_at = self._first_at if self._first_at < self._total_at else self._total_at
         self._timer: asyncio.TimerHandle | None = loop.call_at(self._timer_at, self._expire)
 
     # The source's side.

@@ -15,7 +15,7 @@ from tollgate.catalog import access_of, may_use
 from tollgate.completions import complete
 from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Visit
-from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
+from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
 from tollgate.public_errors import public_message
 from tollgate.services import Inbound, Reply, Services, new_request_id
@@ -126,8 +126,7 @@ async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     key = await visit.chosen_key("chat")
     if key is None:
         raise NotFound("choose one of your active keys")
-    if not services.ledger.ready:
-        raise Unavailable(services.ledger.not_ready_reason)
+    services.ledger.require_ready()
     services.ledger.require_credits(key)
     if not form["prompt"].strip():
         raise BadRequest("write something to send")
