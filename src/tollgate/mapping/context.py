@@ -112,7 +112,7 @@ class Context:
 
     def where(self, value: object) -> str | None:
         """Where in the client's own request this very value stands: `messages[1].tool_calls[0].function.arguments`."""
-        return place_of(value, self.asked)
+        return next(iter(places_of((value,), self.asked)), None)
 
     def count(self) -> None:
         """One more call of a recursive function; bounded, so that no input can keep a mapping busy."""
@@ -126,14 +126,9 @@ def new_nonce() -> str:
     return token_hex(16)
 
 
-def place_of(wanted: object, document: object) -> str | None:
-    """The path of the object `wanted` itself (not of an equal one) inside `document`, or None."""
-    return next(iter(places_of((wanted,), document)), None)
-
-
 def places_of(wanted: Collection[object], document: object) -> list[str]:
-    """The paths of these very objects inside `document`, of each the first, found in one walk; those that are not in it
-    have none."""
+    """The paths of these very objects (not of equal ones) inside `document`, of each the first, found in one walk;
+    those that are not in it have none."""
     missing = {id(each) for each in wanted}
     found: list[str] = []
     waiting: list[tuple[str, object]] = [("", document)]

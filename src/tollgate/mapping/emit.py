@@ -73,11 +73,6 @@ class Code:
         """A local name nobody else uses."""
         return self.module.fresh(prefix)
 
-    @property
-    def empty(self) -> bool:
-        """True while nothing was added."""
-        return not self.lines
-
 
 class Module:
     """All generated functions of one file, and the constants they use."""

@@ -18,6 +18,8 @@ from jinja2.parser import Parser
 
 from tollgate.mapping.paths import extent
 
+__all__ = ["Expression", "ExpressionError", "is_field", "nodes", "parse_expression", "words_in"]
+
 _FIRST = 0x4E00
 """Stand-ins begin with a CJK ideograph, one per path of an expression; jinja2 takes it as a letter."""
 _MOST = 2000
@@ -144,9 +146,6 @@ def _hint(text: str) -> str:
     if "=" in text.replace("==", "").replace("!=", "").replace("<=", "").replace(">=", ""):
         return "a comparison is written =="
     return ""
-
-
-__all__ = ["Expression", "ExpressionError", "nodes", "parse_expression"]
 
 
 def words_in(node: nodes.Node) -> list[str]:

@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, walk
@@ -43,9 +42,9 @@ class Shape:
         return bool(self.fields or self.items or self.words or self.number)
 
 
-@cache
 def shape(name: str) -> Shape:
-    """The shape of a definition of the hub's schema: request, response, usage, part, ..."""
+    """The shape of a definition of the hub's schema: request, response, usage, part, ... It may hold itself, so it is
+    known before its fields are made."""
     found = _SHAPES.get(name)
     if found is None:
         found = _SHAPES[name] = Shape(name)

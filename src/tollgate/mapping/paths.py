@@ -97,11 +97,6 @@ class Path:
     steps: tuple[Step, ...]
     text: str
 
-    @property
-    def many(self) -> bool:
-        """True when the path gives a list of what it finds."""
-        return any(not isinstance(step, (str, int)) for step in self.steps)
-
 
 def extent(text: str, start: int) -> int:
     """Where the path that begins at `text[start] == '$'` ends; a computed index (`$x[$i]`) is left outside."""

@@ -197,6 +197,12 @@ class Site:
         """A fresh local name."""
         return self.code.temp(prefix)
 
+    def traced(self, value: Lowered, line: int) -> Lowered:
+        """The same value; where steps are to be explained it is told as what this line makes here."""
+        if not self.unit.trace:
+            return value
+        return replace(value, py=f"traced(C, {line}, {self.out!r}, {value.py})", atom=False)
+
     def hold(self, value: Lowered, name: str) -> None:
         """Local `name` has the value from here to the end of the block:
         who reads the same field again finds it there."""

@@ -8,7 +8,6 @@ an object or list that ends up empty is absent unless it is written empty.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
@@ -37,7 +36,8 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
     if isinstance(node, Scalar):
         if node.value == NOTHING_WORD:
             return
-        store(site, _traced(site, node, used(lower_scalar(site, node), dest)), dest, node.mark.line)
+        line = node.mark.line
+        store(site, site.traced(used(lower_scalar(site, node), dest), line), dest, line)
     elif isinstance(node, List):
         _emit_list(site, node, dest)
     else:
@@ -46,13 +46,7 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
 
 def leaf(site: Site, node: Scalar) -> Lowered:
     """A scalar used as a value."""
-    return _traced(site, node, lower_scalar(site, node).take())
-
-
-def _traced(site: Site, node: Scalar, value: Lowered) -> Lowered:
-    if site.unit.trace:
-        value = replace(value, py=f"traced(C, {node.mark.line}, {site.out!r}, {value.py})", atom=False)
-    return value
+    return site.traced(lower_scalar(site, node).take(), node.mark.line)
 
 
 def value_of(site: Site, node: Node) -> Lowered:

@@ -174,13 +174,6 @@ def part_of(value: Any, start: object, stop: object) -> Any:
     return None
 
 
-def items_of(value: Any) -> Any:
-    """What `$each` walks over: a list, one value as a list of one, absent as an empty list."""
-    if type(value) is list:
-        return value
-    return () if value is None else (value,)
-
-
 def join_by(items: list[Any], key: str) -> list[Any]:
     """Neighbours with an equal `key` become one: their lists are joined, other fields stay from the first."""
     out: list[Any] = []
@@ -188,22 +181,23 @@ def join_by(items: list[Any], key: str) -> list[Any]:
     fresh = False
     for item in items:
         if (
-            type(item) is dict and type(last) is dict
-            and (wanted := item.get(key)) is not None and same(last.get(key), wanted)
+            type(item) is not dict or type(last) is not dict
+            or (wanted := item.get(key)) is None or not same(last.get(key), wanted)
         ):
-            if not fresh:
-                last = out[-1] = {name: list(value) if type(value) is list else value for name, value in last.items()}
-                fresh = True
-            for name, value in item.items():
-                if type(value) is list:
-                    before = last.get(name)
-                    if before is None:
-                        last[name] = list(value)
-                    elif type(before) is list:
-                        before.extend(value)
+            out.append(item)
+            last, fresh = item, False
             continue
-        out.append(item)
-        last, fresh = item, False
+        if not fresh:
+            last = out[-1] = {name: list(value) if type(value) is list else value for name, value in last.items()}
+            fresh = True
+        for name, value in item.items():
+            if type(value) is not list:
+                continue
+            before = last.get(name)
+            if before is None:
+                last[name] = list(value)
+            elif type(before) is list:
+                before.extend(value)
     return out
 
 
@@ -253,7 +247,6 @@ RUNTIME: dict[str, object] = {
     "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "same": same, "less": less, "less_or_same": less_or_same,
     "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
     "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at,
-    "part_of": part_of, "items_of": items_of, "join_by": join_by, "below": below, "found": found,
-    "fields_of": fields_of,
+    "part_of": part_of, "join_by": join_by, "below": below, "found": found, "fields_of": fields_of,
 }
 """The names generated code may use."""

@@ -7,7 +7,7 @@ from tollgate.mapping.destinations import ToField, store
 from tollgate.mapping.path_code import dict_view, read
 from tollgate.mapping.paths import Path
 from tollgate.mapping.scalars import lower_scalar, path_of
-from tollgate.mapping.scope import Lowered, Site, Spot
+from tollgate.mapping.scope import Site, Spot
 
 
 def emit(site: Site, node: Map, target: str) -> None:
@@ -53,10 +53,9 @@ def _names(site: Site, source: str, names: List, target: str, owner: Map | None 
         where = Spot(site.unit, name)
         if owner is not None:
             where = Spot(site.unit, Scalar(source, source, False, owner.keys[source]))
+        line = name.mark.line
         value = read(site, Path(base.base, (*base.steps, name.value), f"{source}.{name.value}"), where).take()
-        if site.unit.trace:
-            value = Lowered(f"traced(C, {name.mark.line}, {site.under(name.value).out!r}, {value.py})", value.present)
-        store(site, value, ToField(target, name.value), name.mark.line)
+        store(site, site.under(name.value).traced(value, line), ToField(target, name.value), line)
 
 
 def _is_name(node: Node) -> bool:

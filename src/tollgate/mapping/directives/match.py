@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
@@ -235,15 +235,13 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
         if kinds == {str} and one.kind in ("text", "any") and one.present and two.kind == "text" and two.present
         else "any"
     )
-    value = Lowered(
+    looked_up = Lowered(
         f"({name}[{subject}] if type({subject}) is str and {subject} in {name} else {miss})",
         one.present and two.present,
         kind,
         places=one.places + two.places,
     )
-    if site.unit.trace:
-        value = replace(value, py=f"traced(C, {node.keys['$match'].line}, {site.out!r}, {value.py})")
-    return value
+    return site.traced(looked_up, node.keys["$match"].line)
 
 
 def _scalar(site: Site, node: Scalar | None) -> Lowered:
