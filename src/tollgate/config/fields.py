@@ -82,6 +82,12 @@ class Fields:
             return default
         return tuple(item.value for item in node.items if isinstance(item, Scalar) and isinstance(item.value, int))
 
+    def numbers(self, key: str, default: tuple[float, ...] = ()) -> tuple[float, ...]:
+        """A list of numbers, as floats."""
+        node = self.get(key)
+        values = [item.value for item in node.items if isinstance(item, Scalar)] if isinstance(node, List) else []
+        return tuple(float(value) for value in values if isinstance(value, (int, Decimal))) or default
+
     def map(self, key: str) -> Map | None:
         """The map under `key`; None when there is none."""
         node = self.get(key)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
+from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
-from tollgate.config.load import List, Map, Node, Scalar, plain
+from tollgate.config.load import Map, Scalar, plain
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -82,21 +82,15 @@ class Steps:
             name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
             for name in IMAGE_STEPS
         }
-        words = node.get("statuses")
-        self.words = (
-            {
-                key: cast("GenerationStatus", value.value)
-                for key, value in words.entries.items()
-                if isinstance(value, Scalar)
-            }
-            if isinstance(words, Map)
-            else None
-        )
-        poll = node.get("poll")
-        self.every = _seconds(poll.get("every")) if isinstance(poll, Map) else None
-        self.give_up = (
-            _number(poll.get("give_up") if isinstance(poll, Map) else None) or _number(node.get("give_up")) or GIVE_UP
-        )
+        at = Fields(node)
+        self.words = {
+            word: cast("GenerationStatus", ours.value)
+            for word, ours in at.nodes("statuses").items()
+            if isinstance(ours, Scalar)
+        }
+        poll = Fields(at.get("poll"))
+        self.every = poll.numbers("every", EVERY)
+        self.give_up = poll.number("give_up", at.number("give_up", GIVE_UP))
 
     def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
         """These steps where a model's own keys win."""
@@ -115,20 +109,14 @@ class Steps:
 
 
 def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
+    at = Fields(node)
     called = compiler.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")
     result = (
         _facts(compiler, node, f"{path}.result") if name in UPLOAD_STEPS else compiler.template(said, answer=True)
     )
     body = compiler.template(node.get("body"))
-    headers_node = node.get("headers")
-    headers = (
-        {key.lower(): compiler.template(value, secret=True) for key, value in headers_node.entries.items()}
-        if isinstance(headers_node, Map)
-        else {}
-    )
-    encoding, framing, answers = node.get("encoding"), node.get("framing"), node.get("answers")
-    auth = node.get("auth")
+    headers = {key.lower(): compiler.template(value, secret=True) for key, value in at.nodes("headers").items()}
     if called is None or result is None:
         return None
     method, url, hosts = called
@@ -139,11 +127,11 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         result,
         {key: read for key, read in headers.items() if read is not None},
         body,
-        cast("StepEncoding", encoding.value) if isinstance(encoding, Scalar) else "json",
+        cast("StepEncoding", at.text("encoding", "json")),
         hosts,
-        cast("StepFraming", framing.value) if isinstance(framing, Scalar) else None,
-        frozenset(cast("list[int]", plain(answers))) if isinstance(answers, List) else frozenset(),
-        not isinstance(auth, Scalar) or auth.value is not False,
+        cast("StepFraming | None", at.text("framing", None)),
+        frozenset(at.integers("answers")),
+        at.boolean("auth", True),
         compiler.condition(node.get("when")),
     )
 
@@ -181,7 +169,7 @@ def _offer(
         schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
         before=tuple(step for name in UPLOAD_STEPS if (step := steps.steps[name]) is not None),
         words=steps.words, needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
-        every=steps.every or EVERY, give_up=steps.give_up, headers=around.headers, variables=around.variables,
+        every=steps.every, give_up=steps.give_up, headers=around.headers, variables=around.variables,
         errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
         timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls,
         ca_file=provider.ca_file,
@@ -191,13 +179,3 @@ def _offer(
 def _reads_id(poll: Map) -> bool:
     """Whether the call of a poll step needs the provider's id for the job."""
     return any("$job.id" in str(plain(node)) for name in ("call", "headers", "body") if (node := poll.get(name)))
-
-
-def _number(node: Node | None) -> float | None:
-    value = node.value if isinstance(node, Scalar) else None
-    return float(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else None
-
-
-def _seconds(node: Node | None) -> tuple[float, ...] | None:
-    values = [_number(item) for item in node.items] if isinstance(node, List) else []
-    return tuple(value for value in values if value) or None

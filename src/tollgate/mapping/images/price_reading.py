@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping.images.pieces import Compiler
 from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, ReportedCost
@@ -21,6 +22,7 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
         compiler.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
         return None
     path = f"{path}.price"
+    at = Fields(node)
     price = compiler.decimal(node.get("price"), f"{path}.price")
     if price is None:
         if node.get("price") is None:
@@ -33,11 +35,11 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
     size = _templates(compiler, node.get("size"))
     return ImagePrice(
         price=price,
-        currency=str(_value(node, "currency") or "USD"),
-        unit=_unit(node),
-        per="megapixel" if _value(node, "per") == "megapixel" else "image",
-        pixels=int(_value(node, "pixels") or 1_000_000),
-        whole=_value(node, "whole") is True,
+        currency=at.text("currency", "USD"),
+        unit=at.integer("unit", 1),
+        per="megapixel" if at.text("per") == "megapixel" else "image",
+        pixels=at.integer("pixels", 1_000_000),
+        whole=at.boolean("whole", False),
         further=compiler.decimal(node.get("further"), f"{path}.further"),
         cases=_cases(compiler, node.get("cases"), f"{path}.cases"),
         by=by,
@@ -48,7 +50,7 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
         asked=compiler.figure(node.get("asked"), f"{path}.asked"),
         bill=compiler.figure(image.get("bill"), f"{path.removesuffix('.price')}.bill"),
         size=(size[0], size[1]) if len(size) == 2 else None,
-        refuse=_value(node, "miss") == "refuse",
+        refuse=at.text("miss") == "refuse",
     )
 
 
@@ -63,7 +65,7 @@ def _cases(compiler: Compiler, node: Node | None, path: str) -> tuple[tuple[Read
 
 def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]:
     return tuple(
-        Line(count, price, _unit(item))
+        Line(count, price, Fields(item).integer("unit", 1))
         for item in _maps(node)
         if (count := compiler.figure(item.get("count"), f"{path}.count"))
         and (price := compiler.decimal(item.get("price"), path)) is not None
@@ -71,13 +73,14 @@ def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]
 
 
 def _reported_cost(compiler: Compiler, node: Node | None, path: str) -> ReportedCost | None:
-    amount = compiler.figure(node.get("amount"), f"{path}.amount") if isinstance(node, Map) else None
-    return ReportedCost(amount, Decimal(_unit(node))) if amount is not None and isinstance(node, Map) else None
+    at = Fields(node)
+    amount = compiler.figure(at.get("amount"), f"{path}.amount")
+    return ReportedCost(amount, Decimal(at.integer("unit", 1))) if amount is not None else None
 
 
 def _times(compiler: Compiler, node: Node | None, path: str) -> tuple[Factor, ...]:
     return tuple(
-        Factor(count, Decimal(_unit(item)))
+        Factor(count, Decimal(Fields(item).integer("unit", 1)))
         for item in _maps(node)
         if (count := compiler.figure(item.get("count"), f"{path}.count"))
     )
@@ -109,12 +112,3 @@ def _templates(compiler: Compiler, node: Node | None) -> tuple[Read, ...]:
 
 def _maps(node: Node | None) -> list[Map]:
     return [item for item in node.items if isinstance(item, Map)] if isinstance(node, List) else []
-
-
-def _value(node: Map, key: str) -> Any:
-    child = node.get(key)
-    return child.value if isinstance(child, Scalar) else None
-
-
-def _unit(node: Map) -> int:
-    return int(_value(node, "unit") or 1)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.load import List, Map, Node, Problem, Scalar, find
+from tollgate.config.fields import Fields
+from tollgate.config.load import Map, Node, Problem, find
 from tollgate.config.model import Edits, EditSet, Endpoint, Model, Provider, Timeouts
 from tollgate.config.provider_model import serves
 from tollgate.config.secrets import Secrets
@@ -265,17 +267,11 @@ class _Compiling:
         node = self._usage_node(endpoint)
         if not isinstance(node, Map):
             return frozenset(), None, None
-        listed = node.get("excludes")
-        excludes = (
-            frozenset(str(item.value) for item in listed.items if isinstance(item, Scalar))
-            if isinstance(listed, List)
-            else frozenset()
-        )
         read, words = (
             self.pieces.template(said, names) if (said := node.get(key)) is not None else None
             for key, names in (("read", ("$", "answer_headers")), ("words", ("$",)))
         )
-        return excludes, read, words
+        return frozenset(Fields(node).texts("excludes")), read, words
 
     def _images(
         self, errors: ErrorRules, headers: Headers, auth: Authorisation | None
@@ -295,8 +291,7 @@ class _Compiling:
         for scope in scopes:
             if (node := scope.in_text) is not None and id(node) not in self._marks:
                 self._marks[id(node)] = self.pieces.tried(
-                    lambda node=node: compile_in_text(provider.document, node,
-                        defines=self.pieces.functions)  # type: ignore[misc]
+                    partial(compile_in_text, provider.document, node, defines=self.pieces.functions)
                 )
 
     # -- offers

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from tollgate.config.authorisation import Authorisation
+from tollgate.config.fields import Fields
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.model_schema import model as model_schema
@@ -198,11 +199,10 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
             )
             return None
         address = ""  # nobody asks while the provider is off, but its examples run
-    every = node.get("every")
-    seconds = float(every.value) if isinstance(every, Scalar) and isinstance(every.value, (int, Decimal)) else EVERY
     return Discovery(
-        pieces.provider, address, partial(unasked_headers, headers, values), seconds, auth, entries, model, test,
-        partial(following, vars=pieces.variables) if following is not None else None, pieces.variables,
+        pieces.provider, address, partial(unasked_headers, headers, values), Fields(node).number("every", EVERY), auth,
+        entries, model, test, partial(following, vars=pieces.variables) if following is not None else None,
+        pieces.variables,
     )
 
 
@@ -222,5 +222,4 @@ def _check_fields(pieces: Pieces, shape: Node | None) -> None:
 
 def _own_headers(pieces: Pieces, node: Map) -> Headers:
     """Those of `discover.headers`: what the provider's are laid under."""
-    own = node.get("headers")
-    return compile_headers(pieces, own.entries, ()) if isinstance(own, Map) else {}
+    return compile_headers(pieces, Fields(node).nodes("headers"), ())

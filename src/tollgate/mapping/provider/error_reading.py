@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import Mapping
@@ -59,14 +60,14 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     test = pieces.condition(when, HEADERS) if when is not None else None
     if when is not None and test is None:
         return None
-    verdict, alarm, counts_as = (_word(node.get(key)) for key in ("verdict", "alarm", "as"))
+    at = Fields(node)
     marks = marks_of(when.value) if isinstance(when, Scalar) and isinstance(when.value, str) else None
     return Rule(
-        verdict or "next",  # type: ignore[arg-type]
-        alarm,  # type: ignore[arg-type]
+        at.text("verdict", "next"),  # type: ignore[arg-type]
+        at.text("alarm", None),  # type: ignore[arg-type]
         frozenset(statuses) or None,
         test,
-        int(counts_as) if counts_as else None,
+        at.integer("as", None),
         _reads(pieces, node),
         marks,
     )
@@ -96,7 +97,3 @@ def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
 def _statuses(node: Node | None) -> tuple[int, ...]:
     items = node.items if isinstance(node, List) else (node,)
     return tuple(item.value for item in items if isinstance(item, Scalar) and type(item.value) is int)
-
-
-def _word(node: Node | None) -> str | None:
-    return str(node.value) if isinstance(node, Scalar) and node.value is not None else None

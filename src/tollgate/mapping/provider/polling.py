@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from tollgate.config.endpoint_schema import POLL_CALLS
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.fields import Fields
+from tollgate.config.load import Map
 from tollgate.mapping.images.hosts import Host, is_admitted, origin
 from tollgate.mapping.images.offer import EVERY
 from tollgate.mapping.images.pieces import Compiler
@@ -132,10 +132,5 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     waits = pieces.condition(condition, "http") if condition is not None else None
     if (again is None or waits is None) and stream is None:
         return None
-    return Polling(waits, again, fetch, stream, cancel, keep, _pauses(node.get("every")) or EVERY, pieces.variables)
-
-
-def _pauses(node: Node | None) -> tuple[float, ...]:
-    """Those that are numbers: what else stands there is refused where the file's shape is checked."""
-    values = [item.value for item in node.items if isinstance(item, Scalar)] if isinstance(node, List) else []
-    return tuple(float(value) for value in values if isinstance(value, (int, Decimal)))
+    every = Fields(node).numbers("every", EVERY)
+    return Polling(waits, again, fetch, stream, cancel, keep, every, pieces.variables)
