@@ -25,15 +25,10 @@ _WILD = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Files matched by one pattern; `missing` when a pattern without a wildcard names no file."""
+    """Files matched by one pattern."""
 
     pattern: str
     files: tuple[Path, ...]
-
-    @property
-    def missing(self) -> bool:
-        """The pattern names a file that is not there."""
-        return not self.files
 
 
 def defaults_root() -> Path:
@@ -149,7 +144,7 @@ def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
 def _missing(document: Document, root: Map, found: list[Found], key: str) -> list[Problem]:
     """One problem for each name of the list under `key` that is no file."""
     written = root.get(key)
-    missing = {group.pattern for group in found if group.missing}
+    missing = {group.pattern for group in found if not group.files}
     names = enumerate(written.items if isinstance(written, List) else ())
     return [
         document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")

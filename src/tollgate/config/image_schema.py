@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import get_args
 
 from tollgate.config.model import StepEncoding, StepFraming
-from tollgate.config.schema import Schema, boolean, decimal, integer, record, seconds, table, template, text, texts
+from tollgate.config.schema import (
+    Schema,
+    boolean,
+    decimal,
+    headers,
+    integer,
+    record,
+    seconds,
+    table,
+    template,
+    text,
+    texts,
+)
 from tollgate.wire import GENERATION_STATUSES
 
 UPLOAD_STEPS = ("prepare", "upload")
@@ -85,10 +97,7 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
             "Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."
         ),
         "hosts": hosts(),
-        "headers": table(
-            "Headers of this call.",
-            {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."},
-        ),
+        "headers": headers("Headers of this call."),
         "auth": boolean(
             "Whether the provider's `auth` authorises this call; false for an address that is signed already.",
             default=True,
@@ -120,15 +129,14 @@ def model_keys() -> dict[str, Schema]:
     """What an image model says beside its price and schema."""
     return {
         "bill": template("Image models: how many units a finished job costs. Default: its pictures."),
-        "prepare": step(
-            "Image models: what differs from the provider's `images.prepare`.", {"when": asked_when()}, wanted=()
-        ),
-        "upload": step(
-            "Image models: what differs from the provider's `images.upload`.", {"when": asked_when()}, wanted=()
-        ),
-        "submit": step("Image models: what differs from the provider's `images.submit`.", wanted=()),
-        "poll": step("Image models: what differs from the provider's `images.poll`.", wanted=()),
-        "fetch": step("Image models: what differs from the provider's `images.fetch`.", wanted=()),
+        **{
+            name: step(
+                f"Image models: what differs from the provider's `images.{name}`.",
+                {"when": asked_when()} if name in UPLOAD_STEPS else None,
+                wanted=(),
+            )
+            for name in IMAGE_STEPS
+        },
     }
 
 

@@ -238,7 +238,7 @@ class Endpoint:
 
     def serves(self, model: Model) -> bool:
         """Whether the globs let a model through."""
-        return not self.models or names_match(self.models, model.id, model.upstream)
+        return names_match(self.models, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
     """The model of a checked node; problems go to `reading`."""
     at = Fields(node)
     path = f"models.{name}"
+    short = name.partition("/")[2]
+    upstream = at.text("upstream") or short
     kind = at.word("type", _type_of(at, provider))
     modalities = Fields(at.get("modalities"))
     dimensions = at.integers("dimensions")
@@ -41,10 +43,10 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
     return Model(
         id=name,
         provider=provider.name,
-        upstream=at.text("upstream") or name.partition("/")[2],
+        upstream=upstream,
         mark=mark,
         aliases=at.texts("aliases"),
-        name=at.text("name") or name.partition("/")[2],
+        name=at.text("name") or short,
         description=at.text("description"),
         type=kind,
         created=at.integer("created", default_of(Model, "created")),
@@ -68,7 +70,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         in_text=at.list("in_text"),
         edits=reading.edits(at),
         timeouts=budgets(at),
-        priority=at.integer("priority", _priority(provider, name, at.text("upstream") or name.partition("/")[2])),
+        priority=at.integer("priority", _priority(provider, name, upstream)),
         weight=at.integer("weight", provider.weight),
         public=at.boolean("public", default_of(Model, "public")),
         tags=at.texts("tags"),
