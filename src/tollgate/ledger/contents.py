@@ -8,7 +8,7 @@ from typing import Any
 
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import Generation
-from tollgate.ledger.store import Store
+from tollgate.ledger.store import Store, aware
 from tollgate.ledger.usage_row import COLUMNS
 
 PAGE = 5000
@@ -67,10 +67,6 @@ class Contents:
         try:
             cursor.execute(statement, list(values))
             while page := cursor.fetchmany(PAGE):
-                yield [tuple(map(_aware, row)) for row in page]
+                yield [tuple(map(aware, row)) for row in page]
         finally:
             cursor.close()
-
-
-def _aware(value: object) -> object:
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value

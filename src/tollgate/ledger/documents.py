@@ -6,14 +6,13 @@ more than its limit, and it could not be written any more. What such a job holds
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.segments import sync_directory
+from tollgate.ledger.segments import write_durably
 
 FOLDER_NAME = "generations"
 LARGE = 64 * 1024
@@ -29,15 +28,9 @@ class Documents:
     def keep(self, id: str, document: bytes, answer: bytes) -> None:
         """Write a job; durable on return. Raises `TollgateError` when the disk refuses."""
         path = self._folder / f"{id}.json"
-        temporary = path.with_suffix(".new")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            with temporary.open("wb") as file:
-                file.write(b'{"document":%b,"answer":%b}' % (document, answer))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            sync_directory(self._folder)
+            write_durably(path, b'{"document":%b,"answer":%b}' % (document, answer))
         except OSError as error:
             raise TollgateError(f"{path}: the job cannot be written: {error.strerror}") from error
 

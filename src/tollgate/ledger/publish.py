@@ -48,7 +48,8 @@ _TIME_SHARE = 4
 is busy otherwise does not let the files become minutes old."""
 
 
-def _naive(moment: datetime) -> datetime:
+def naive(moment: datetime) -> datetime:
+    """A time as usage files have it: in UTC, without saying so."""
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -103,7 +104,7 @@ class Publisher:
         if recheck:
             known = source.hours()
             # rows of a clock that was set ahead are no measure
-            newest = min(known[-1], _naive(now)) if known else _naive(now)
+            newest = min(known[-1], naive(now)) if known else naive(now)
             young = {hour for hour in known if hour >= newest - _RECHECK}
             hours |= young
             # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows
@@ -116,7 +117,7 @@ class Publisher:
         for hour in [*sorted(hours), *sorted(self._lacking - hours)]:
             if written and time.monotonic() > ends:
                 return written  # the store waits for this thread; the next turn goes on from here
-            written += self._publish_hour(hour, final=hour + HOUR <= _naive(now))
+            written += self._publish_hour(hour, final=hour + HOUR <= naive(now))
             self._lacking.discard(hour)
         source.set_published(applied)
         return written

@@ -119,6 +119,11 @@ class Generation:
     deadline_at: datetime | None = None
 
 
+def columns_of(kind: type[Any]) -> tuple[str, ...]:
+    """The columns in which stores keep records of a kind: all fields but `last_used`, which follows from rows."""
+    return tuple(each.name for each in fields(kind) if each.name != "last_used")
+
+
 LISTED_BYTES = 32 * 1024 * 1024
 """Inline pictures in one list of jobs: a hundred jobs of a few megabytes each are more than an answer can be."""
 

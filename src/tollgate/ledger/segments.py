@@ -105,6 +105,17 @@ def keep_aside(path: Path, kept: Path) -> None:
         os.replace(half, kept)
 
 
+def write_durably(path: Path, content: bytes) -> None:
+    """Make or replace a file as a whole; durable on return. Raises `OSError` when the disk refuses."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
 def sync_directory(directory: Path) -> None:
     """Make created and removed names durable."""
     descriptor = os.open(directory, os.O_RDONLY)

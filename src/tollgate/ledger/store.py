@@ -23,7 +23,7 @@ import orjson
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
-from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, decode, fitting
+from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, columns_of, decode, fitting
 from tollgate.ledger.schema import migrate
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
@@ -43,11 +43,9 @@ LOG_LIMIT = "2MB"
 IDLE_MEMORY = "2MB"
 """What stays in between; measured as fast as with more, since the file's pages are in the system's cache."""
 
-_KEY_COLUMNS = ("id", "account_id", "name", "last_four", "allowed_models", "expires_at", "revoked", "spend_cap",
-                "cap_window", "rpm", "tpm", "strict", "max_concurrent", "endpoints", "allowed_addresses", "created_at")
-_ACCOUNT_COLUMNS = ("id", "name", "role", "password_hash", "created_at")
-_GRANT_COLUMNS = ("id", "account_id", "amount", "note", "created_at")
-
+_KEY_COLUMNS = columns_of(KeyRecord)
+_ACCOUNT_COLUMNS = columns_of(Account)
+_GRANT_COLUMNS = columns_of(Grant)
 _SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
 _INSERT_USAGE = (
     f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
@@ -275,7 +273,7 @@ class Store:
         self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()
     ) -> list[Any]:
         rows = self.read(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
-        return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
+        return [decode(kind, {c: aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
 
     def snapshot(self, now: datetime) -> Snapshot:
         """Everything memory starts from; sums are exact decimals computed by DuckDB from grants and usage rows."""
@@ -344,5 +342,6 @@ class Store:
             connection.close()
 
 
-def _aware(value: object) -> object:
+def aware(value: object) -> object:
+    """A value of the store, whose times are UTC without saying so, with its zone."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value

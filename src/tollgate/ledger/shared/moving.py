@@ -8,7 +8,6 @@ one is marked, so that no gateway spends the same credits there again.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +25,12 @@ from tollgate.ledger.contents import PAGE, Contents
 from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.memory import Memory
-from tollgate.ledger.segments import sync_directory
+from tollgate.ledger.segments import write_durably
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of
 from tollgate.ledger.shared.tables import migrate
+from tollgate.ledger.store import FILE_NAME
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.minted import written
 
@@ -73,7 +73,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     `TollgateError` when the shared store has other things of the same names, when sums differ, and for what the disk or
     the database refuse: then nothing is changed.
     """
-    if not (source.directory / "tollgate.duckdb").exists():
+    if not (source.directory / FILE_NAME).exists():
         raise TollgateError(f"{source.directory}: no embedded store is here")
     source = replace(source, url="", keep_rows_days=0, keep_files_days=0, keep_jobs_days=0)
     backend = EmbeddedBackend(source, moved=True)
@@ -315,14 +315,8 @@ async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:
 def _mark(directory: Path, text: str) -> None:
     """Write down in the store's folder what became of it; durable on return."""
     path = directory / MOVED_NAME
-    temporary = path.with_suffix(".new")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_directory(directory)
+        write_durably(path, f"{text}\n".encode())
     except OSError as error:
         raise TollgateError(
             f"{path} cannot be written: {error.strerror}; run `tollgate store move` again when it can"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,14 +11,22 @@ import orjson
 
 from tollgate.errors import NotFound
 from tollgate.ledger.administration import account_exists
-from tollgate.ledger.records import Account, AccountSums, Generation, Grant, KeyRecord, decode, encode, fitting
+from tollgate.ledger.records import (
+    Account,
+    AccountSums,
+    Generation,
+    Grant,
+    KeyRecord,
+    columns_of,
+    decode,
+    encode,
+    fitting,
+)
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import Connections, storable
 from tollgate.wire import PENDING
 
-ACCOUNT = tuple(each.name for each in fields(Account))
-KEY = tuple(each.name for each in fields(KeyRecord) if each.name != "last_used")
-GRANT = tuple(each.name for each in fields(Grant))
+ACCOUNT, KEY, GRANT = columns_of(Account), columns_of(KeyRecord), columns_of(Grant)
 _ZERO = Decimal(0)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """True where no gateway of this name runs, since a running one holds the lock in its session. Until the transaction

@@ -57,25 +57,24 @@ class Removal:
         await self._connections.rows(
             "UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start
         )
-        removed, count = 0, _AT_ONCE
-        while count == _AT_ONCE:
-            async with self._connections.connection() as connection:
-                count = int((await connection.execute(_DELETE, instance, start)).rpartition(" ")[2])
-            removed += count
-        if removed:
+        if removed := await self._delete(_AT_ONCE, _DELETE, instance, start):
             log.info('%d row(s) of gateway "%s" from before %s were removed; their sums stay', removed, instance, kept)
 
     async def _remove_jobs(self, kept: date) -> None:
         """Remove jobs that have ended, whichever gateway had them, some in a transaction: pictures may stand in them.
         What they cost stands in rows and sums."""
         start = datetime.combine(kept, time.min, UTC)
-        removed, count = 0, _JOBS_AT_ONCE
-        while count == _JOBS_AT_ONCE:
-            async with self._connections.connection() as connection:
-                count = int((await connection.execute(_DELETE_JOBS, start, list(PENDING))).rpartition(" ")[2])
-            removed += count
-        if removed:
+        if removed := await self._delete(_JOBS_AT_ONCE, _DELETE_JOBS, start, list(PENDING)):
             log.info("%d image job(s) from before %s were removed", removed, kept)
+
+    async def _delete(self, at_once: int, statement: str, *values: object) -> int:
+        """Repeat a statement that deletes `at_once` rows as long as it finds so many; gives how many it deleted."""
+        removed, count = 0, at_once
+        while count == at_once:
+            async with self._connections.connection() as connection:
+                count = int((await connection.execute(statement, *values)).rpartition(" ")[2])
+            removed += count
+        return removed
 
     async def _remove_files(self, instance: str, kept: date) -> None:
         oldest = await self._connections.value("SELECT min(time) FROM tollgate.usage WHERE instance = $1", instance)

@@ -17,7 +17,7 @@ from tollgate.config.model import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Effort, Publisher
+from tollgate.ledger.publish import Effort, Publisher, naive
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
@@ -65,7 +65,7 @@ class SharedRows:
 
     def hours(self, after: int = 0) -> list[datetime]:
         return [
-            _naive(row["hour"])
+            naive(row["hour"])
             for row in self._rows(
                 "SELECT DISTINCT date_trunc('hour', time) AS hour FROM tollgate.usage WHERE instance = $1 AND seq > $2 "
                 "ORDER BY 1",
@@ -204,7 +204,3 @@ class Publishing:
         """Let other gateways have this name."""
         self._rows.connection.close()
         self._locks.release()
-
-
-def _naive(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(tzinfo=None)
