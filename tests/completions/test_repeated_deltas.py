@@ -46,11 +46,8 @@ def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes
 def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> tuple[list[Any], StreamConverter]:
     """What a client is told of a stream, and its converter at the end. `whole`: every event is read whole."""
     exchange: Any = SimpleNamespace(
-        services=SimpleNamespace(
-            runtime=SimpleNamespace(current=SimpleNamespace(mappings=MAPPINGS)),
-            metrics=SimpleNamespace(unmatched=lambda *_: None),
-            thoughts=Thoughts(),
-        ),
+        services=SimpleNamespace(metrics=SimpleNamespace(unmatched=lambda *_: None), thoughts=Thoughts()),
+        client_format=MAPPINGS[target],
         context=Context(run_id="r1", now=5),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         reported_usage=lambda: stage.usage() or {},

@@ -26,7 +26,7 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.mapping import Context, Mapping, MappingFailure, Refused, request_to_hub
+from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub
 from tollgate.nesting import too_many
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
@@ -138,21 +138,16 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     if exchange.stream:
         # for formats whose first event already tells usage (PITFALLS 12)
         context.estimate = {"input": exchange.admitted_tokens}
-    runtime = exchange.services.runtime.current
-    source = runtime.mappings[exchange.inbound.dialect]
     long = exchange.is_long()
-    hub = (
-        await run_off_loop(_hub_of, exchange, offer, source, context)
-        if long
-        else _hub_of(exchange, offer, source, context)
-    )
+    hub = await run_off_loop(_hub_of, exchange, offer, context) if long else _hub_of(exchange, offer, context)
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
     elif not offer.whole and not exchange.stream:
         hub = {**hub, "stream": True}
     context.request = hub
+    settings = exchange.services.runtime.current.gateway.fetch
     try:
-        document = await request_with_bytes(offer.mapping, hub, context, runtime.gateway.fetch, long=long)
+        document = await request_with_bytes(offer.mapping, hub, context, settings, long=long)
     except Refused as error:
         if error.param == "messages":  # so mappings call the turns, whose field the upstream's format cannot know
             error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
@@ -175,8 +170,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         ) from None
 
 
-def _hub_of(exchange: Exchange, offer: Offer, source: Mapping, context: Context) -> dict[str, Any]:
-    return with_thoughts(exchange, offer, request_to_hub(source, exchange.body, context))
+def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:
+    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, exchange.body, context))
 
 
 def asks_stream(exchange: Exchange, offer: Offer) -> bool:
@@ -208,26 +203,16 @@ async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
 def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
     """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
     if holds_too_much(raw):
-        raise AttemptFailed(
-            UpstreamFailed(
-                f"the answer holds more than {_MOST_VALUES} values",
-                upstream_status=answer.status,
-                provider=offer.provider,
-            )
-        )
+        raise _unusable(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
     try:
         body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:
-        raise AttemptFailed(
-            UpstreamFailed("the answer is not JSON", upstream_status=answer.status, provider=offer.provider)
-        ) from None
+        raise _unusable("the answer is not JSON", answer, offer) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error(offer.provider))
     if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
-        raise AttemptFailed(
-            UpstreamFailed("the answer is not a JSON object", upstream_status=answer.status, provider=offer.provider)
-        )
+        raise _unusable("the answer is not a JSON object", answer, offer)
     return raw, body
 
 
@@ -271,6 +256,11 @@ def without_secrets(raw: bytes, offer: Offer) -> bytes:
     return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
+def _unusable(why: str, answer: Answer, offer: Offer) -> AttemptFailed:
+    """An answer of which nothing can be made."""
+    return AttemptFailed(UpstreamFailed(why, upstream_status=answer.status, provider=offer.provider))
+
+
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     body: Any
     try:
@@ -300,11 +290,12 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         if verdict is not None:
             return AttemptFailed(verdict.error(offer.provider))
     kind = answer.headers.get("content-type", "")[:100]
-    said = (
+    return _unusable(
         f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none "
-        "(`can: {streams: false}` is for an upstream that does not stream)"
+        "(`can: {streams: false}` is for an upstream that does not stream)",
+        answer,
+        offer,
     )
-    return AttemptFailed(UpstreamFailed(said, upstream_status=answer.status, provider=offer.provider))
 
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:

@@ -36,18 +36,12 @@ class ConvertedStream:
     """The stage for a route of another protocol. The converter owns every part's life; this class moves bytes."""
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
-        mappings = exchange.services.runtime.current.mappings
         assert exchange.context is not None
         self._exchange = exchange
         self._offer = offer
         self._events = RouteEvents(offer)
         self._converter = StreamConverter(
-            offer.mapping,
-            mappings[exchange.inbound.dialect],
-            exchange.context,
-            frames=True,
-            hushed=True,
-            in_text=offer.in_text,
+            offer.mapping, exchange.client_format, exchange.context, frames=True, hushed=True, in_text=offer.in_text
         )
         self._plain = self._events.plain and offer.usage_read is None
         self._rule_usage: dict[str, Any] | None = None

@@ -27,7 +27,7 @@ from tollgate.usage import Usage, from_hub
 
 if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
-    from tollgate.mapping import Context
+    from tollgate.mapping import Context, Mapping
     from tollgate.routing import Offer
 
 log = logging.getLogger("tollgate.completions")
@@ -160,6 +160,11 @@ class Exchange:
         if self._large:
             self.inbound.body = b""
 
+    @property
+    def client_format(self) -> Mapping:
+        """The mapping of the format that the client speaks."""
+        return self.services.runtime.current.mappings[self.inbound.dialect]
+
     def asked_tier(self) -> str | None:
         """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""
         tier = self.body.get("service_tier")
@@ -220,7 +225,7 @@ class Exchange:
         """How the key's rate limits stand, under the names of the client's format."""
         if self.limits is UNLIMITED:
             return []
-        return limit_headers(self.services.runtime.current.mappings[self.inbound.dialect].reply_headers, self.limits)
+        return limit_headers(self.client_format.reply_headers, self.limits)
 
     async def settle(
         self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None

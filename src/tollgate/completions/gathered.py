@@ -14,7 +14,6 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.stream import count_usage, rest_of
 from tollgate.errors import UpstreamError
 from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
-from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.routing import Offer
 from tollgate.services import Reply
 from tollgate.upstream import Answer
@@ -22,7 +21,6 @@ from tollgate.upstream import Answer
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read the stream to its end, convert what it came to, settle. Raises as `whole_reply` does."""
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     if exchange.context is None or exchange.native:
         convert_instead(exchange, offer)
     context = exchange.context
@@ -41,7 +39,8 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
         if stage.error is not None:
             raise AttemptFailed(stage.error)
         estimated = await count_usage(exchange, stage)
-        out = orjson.dumps(response_from_hub(target, {**stage.whole(), "usage": exchange.reported_usage()}, context))
+        hub = {**stage.whole(), "usage": exchange.reported_usage()}
+        out = orjson.dumps(response_from_hub(exchange.client_format, hub, context))
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     await exchange.settle_answer(estimated=estimated)
@@ -51,14 +50,13 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
 def convert_instead(exchange: Exchange, offer: Offer) -> None:
     """Have a native route's answer converted after all, because its bytes cannot pass as they come: a whole answer is
     put together from a stream, or a stream made of a whole one, or its text holds marks (`in_text:`)."""
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-    context = exchange.context = _answer_context(exchange, offer, target, exchange.context)
+    context = exchange.context = _answer_context(exchange, offer, exchange.context)
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`attempt.py`)
     exchange.native = False
 
 
-def _answer_context(exchange: Exchange, offer: Offer, target: ProtocolMapping, before: Context | None) -> Context:
+def _answer_context(exchange: Exchange, offer: Offer, before: Context | None) -> Context:
     """The context in which the answer to a native request is converted: it has the request as a hub request, which
     mappings of answers may read. What the request's edits lost (`before`) stays lost; what the hub would lose of it is
     not told, because the request was not converted."""
@@ -67,7 +65,7 @@ def _answer_context(exchange: Exchange, offer: Offer, target: ProtocolMapping, b
     context.asked = exchange.body
     read.strict = False
     try:
-        context.request = request_to_hub(target, exchange.body, read)
+        context.request = request_to_hub(exchange.client_format, exchange.body, read)
     except (Refused, MappingFailure):
         context.request = {}
     return context

@@ -61,8 +61,8 @@ class MissingUsage:
 
 def written_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
     """Hub usage as the client's format tells it."""
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-    return response_from_hub(target, {"parts": [], "usage": hub_usage}, Context(model={}, can={})).get("usage")
+    hub = {"parts": [], "usage": hub_usage}
+    return response_from_hub(exchange.client_format, hub, Context(model={}, can={})).get("usage")
 
 
 def filled(event: dict[str, Any], usage: Any) -> dict[str, Any]:

@@ -153,14 +153,12 @@ def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, els
 
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     assert exchange.context is not None
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
-    return orjson.dumps(response_from_hub(target, hub, exchange.context))
+    return orjson.dumps(response_from_hub(exchange.client_format, hub, exchange.context))
 
 
 def _events(exchange: Exchange, hub: dict[str, Any]) -> bytes:
-    target = exchange.services.runtime.current.mappings[exchange.inbound.dialect]
     assert exchange.context is not None
-    return encode_events(stream_from_hub(target, hub, exchange.context))
+    return encode_events(stream_from_hub(exchange.client_format, hub, exchange.context))
 
 
 async def _at_once(events: bytes) -> AsyncIterator[bytes]:
