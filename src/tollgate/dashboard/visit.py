@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tollgate.ledger import Account, KeyRecord, Ledger
     from tollgate.reload import Reloader
     from tollgate.reports import Reports
+    from tollgate.runtime import Runtime
     from tollgate.services import Services
 
 _MOST_FIELDS = 100
@@ -110,6 +111,11 @@ class Visit:
         return self.state.services.ledger
 
     @property
+    def runtime(self) -> Runtime:
+        """The configuration that is in force."""
+        return self.state.services.runtime.current
+
+    @property
     def me(self) -> Account:
         """The account that is signed in; only on pages that need one."""
         if self.account is None:
@@ -133,7 +139,7 @@ class Visit:
 
     @property
     def _proxies(self) -> Proxies:
-        return self.services.runtime.current.gateway.server.trusted_proxies
+        return self.runtime.gateway.server.trusted_proxies
 
     async def key_names(self, account: str | None) -> dict[str, str]:
         """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""
@@ -169,15 +175,15 @@ class Visit:
         """Go to another page with GET."""
         return RedirectResponse(self.url(path, **query), 303)
 
-    def once(self, token: str) -> bool:
-        """Whether this form is sent for the first time; a reload of the answer sends it again."""
-        used = self.state.used_forms
-        if token in used:
-            return False
+    def sent_again(self) -> bool:
+        """Whether this form was sent before, as a reload of the answer does; one without its token counts as sent."""
+        token, used = self.form["once"], self.state.used_forms
+        if not token or token in used:
+            return True
         used[token] = None
         while len(used) > 2000:
             del used[next(iter(used))]
-        return True
+        return False
 
     def _common(self) -> Mapping[str, Any]:
         state = self.state

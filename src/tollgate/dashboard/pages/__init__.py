@@ -14,6 +14,7 @@ from tollgate.dashboard.pages import (
     tryit,
     usage,
 )
+from tollgate.dashboard.pages.usage import everybodys, own
 
 _POST = ("POST",)
 
@@ -24,10 +25,10 @@ PLACES = (
     ("/keys/{key}", keys.one),
     ("/keys/{key}", keys.change, _POST),
     ("/keys/{key}/revoke", keys.revoke, _POST),
-    ("/usage", usage.mine),
-    ("/usage/download.{form}", usage.download_mine),
-    ("/requests", requests.mine),
-    ("/requests/{request_id}", requests.one_of_mine),
+    ("/usage", own(usage.show)),
+    ("/usage/download.{form}", own(usage.download)),
+    ("/requests", own(requests.show)),
+    ("/requests/{request_id}", own(requests.one)),
     ("/credits", account.credits),
     ("/account", account.settings),
     ("/account/password", account.password, _POST),
@@ -47,10 +48,10 @@ PLACES = (
     ("/operator/accounts/{account}/change", operator.change, _POST, "operator"),
     ("/operator/accounts/{account}/link", operator.link, _POST, "operator"),
     ("/operator/accounts/{account}/keys/{key}/revoke", operator.revoke, _POST, "operator"),
-    ("/operator/usage", usage.all_of_it, ("GET",), "operator"),
-    ("/operator/usage/download.{form}", usage.download_all, ("GET",), "operator"),
-    ("/operator/requests", requests.everybodys, ("GET",), "operator"),
-    ("/operator/requests/{request_id}", requests.one_of_all, ("GET",), "operator"),
+    ("/operator/usage", everybodys(usage.show), ("GET",), "operator"),
+    ("/operator/usage/download.{form}", everybodys(usage.download), ("GET",), "operator"),
+    ("/operator/requests", everybodys(requests.show), ("GET",), "operator"),
+    ("/operator/requests/{request_id}", everybodys(requests.one), ("GET",), "operator"),
     ("/operator/providers", health.show, ("GET",), "operator"),
     ("/operator/live", live.show, ("GET",), "operator"),
     ("/operator/config", config.show, ("GET",), "operator"),

@@ -28,7 +28,7 @@ async def credits(visit: Visit) -> Response:
         chart=chart,
         days=len(days),
         left=left,
-        minimum=visit.services.runtime.current.gateway.credits.minimum,
+        minimum=visit.runtime.gateway.credits.minimum,
     )
 
 

@@ -9,7 +9,7 @@ from tollgate.dashboard.visit import Visit
 
 async def show(visit: Visit) -> Response:
     """State of the last reload, its problems with their lines, warnings, files."""
-    runtime = visit.services.runtime.current
+    runtime = visit.runtime
     gateway = runtime.gateway
     files = [_short(str(file), str(gateway.root)) for file in gateway.files]
     return visit.render(

@@ -38,7 +38,7 @@ async def show(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Start a job with one of the account's keys."""
     form = visit.form
-    if not form["once"] or not visit.once(form["once"]):
+    if visit.sent_again():
         return visit.to("/images", done="again")
     try:
         key = await visit.chosen_key("images")
@@ -89,14 +89,14 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
     if image.get("data"):
         data = base64.b64decode(image["data"], validate=False)
         return media_type(str(image.get("context_type") or ""), data), data
-    kind, data = await fetch_inline(str(image.get("url") or ""), visit.services.runtime.current.gateway.fetch)
+    kind, data = await fetch_inline(str(image.get("url") or ""), visit.runtime.gateway.fetch)
     return media_type(kind, data), data
 
 
 async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
     running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
-    models = [(offer.model.id, offer.price) for offer in image_models(visit.services.runtime.current, None)]
+    models = [(offer.model.id, offer.price) for offer in image_models(visit.runtime, None)]
     return visit.render(
         "images.html", status=status, made=made, running=running, models=models,
         keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views, problem=problem, form=visit.form,

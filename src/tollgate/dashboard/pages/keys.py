@@ -27,7 +27,7 @@ async def show(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Make a key and show its secret, this once; the same form sent again only leads back to the list."""
     form = _read_form(visit.form)
-    if not visit.form["once"] or not visit.once(visit.form["once"]):
+    if visit.sent_again():
         return visit.to("/keys", done="again")
     try:
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, form)
@@ -37,7 +37,7 @@ async def create(visit: Visit) -> Response:
         "key_made.html",
         key=key,
         secret=secret,
-        example=visit.services.runtime.current.catalog.example(),
+        example=visit.runtime.catalog.example(),
         useless=_fits_nothing(visit, key),
     )
 
@@ -120,7 +120,7 @@ def _as_typed(view: KeyView) -> KeyForm:
 
 
 def _model_ids(visit: Visit) -> list[str]:
-    return list(visit.services.runtime.current.catalog.models)
+    return list(visit.runtime.catalog.models)
 
 
 def _fits_nothing(visit: Visit, key: KeyRecord) -> bool:
@@ -128,4 +128,4 @@ def _fits_nothing(visit: Visit, key: KeyRecord) -> bool:
     if not key.allowed_models:
         return False
     access = access_of(key)
-    return not any(may_use(access, model) for model in visit.services.runtime.current.catalog.models.values())
+    return not any(may_use(access, model) for model in visit.runtime.catalog.models.values())

@@ -41,7 +41,7 @@ async def show(visit: Visit) -> Response:
     """The list, narrowed by a search over ids, names, aliases and providers."""
     said, kind = visit.query["q"].strip()[:100], visit.query["type"]
     kind = kind if kind in _TYPES else ""
-    models = visit.services.runtime.current.catalog.models.values()
+    models = visit.runtime.catalog.models.values()
     found = [model for model in models if (not kind or model.type == kind) and _fits(model, said.lower().split())]
     counts = {name: sum(1 for model in models if model.type == name) for name in _TYPES}
     return visit.render(
@@ -56,7 +56,7 @@ async def show(visit: Visit) -> Response:
 
 async def one(visit: Visit) -> Response:
     """One model by id or alias."""
-    model = visit.services.runtime.current.catalog.resolve(visit.argument("model"))
+    model = visit.runtime.catalog.resolve(visit.argument("model"))
     if model is None:
         raise NotFound("there is no such model")
     return visit.render(
@@ -98,7 +98,7 @@ def _entry(visit: Visit, model: CatalogModel) -> Entry:
 
 
 def _image_offer(visit: Visit, model: CatalogModel) -> ImageOffer | None:
-    return next(iter(offers_of(visit.services.runtime.current, model)), None)
+    return next(iter(offers_of(visit.runtime, model)), None)
 
 
 def _fits(model: CatalogModel, words: list[str]) -> bool:

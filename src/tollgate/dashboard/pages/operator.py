@@ -41,7 +41,7 @@ async def grant(visit: Visit) -> Response:
     """Give credits or take them back; a reload of the answer gives nothing twice."""
     name = visit.argument("account")
     await visit.ledger.get_account(name)
-    if not visit.form["once"] or not visit.once(visit.form["once"]):
+    if visit.sent_again():
         return visit.to(f"/operator/accounts/{name}", done="again")
     try:
         await service.grant(visit.ledger, name, visit.form["amount"], visit.form["note"].strip())

@@ -31,6 +31,6 @@ async def show(visit: Visit) -> Response:
         "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all,
         yesterday=today.buckets[0].all, chart=chart, models=report.by("model")[:5], rows=newest,
         names=await visit.key_names(name), active=await visit.active_keys(),
-        example=visit.services.runtime.current.catalog.example(),
-        minimum=visit.services.runtime.current.gateway.credits.minimum,
+        example=visit.runtime.catalog.example(),
+        minimum=visit.runtime.gateway.credits.minimum,
     )

@@ -20,27 +20,8 @@ from tollgate.reports import OPERATORS_ONLY
 _PAGE = 50
 
 
-async def mine(visit: Visit) -> Response:
-    """Requests of the signed-in account."""
-    return await _show(visit, Scope(visit.me.id))
-
-
-async def everybodys(visit: Visit) -> Response:
-    """Requests of all accounts."""
-    return await _show(visit, Scope(None, "/operator"))
-
-
-async def one_of_mine(visit: Visit) -> Response:
-    """One request of the signed-in account."""
-    return await _one(visit, Scope(visit.me.id))
-
-
-async def one_of_all(visit: Visit) -> Response:
-    """One request of any account."""
-    return await _one(visit, Scope(None, "/operator"))
-
-
-async def _show(visit: Visit, scope: Scope) -> Response:
+async def show(visit: Visit, scope: Scope) -> Response:
+    """The table of requests."""
     selection = read_selection(visit.query)
     width, count = RANGES[selection.range][1:]
     filters = selection.filters(scope, since=selection.since())
@@ -55,7 +36,8 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     )
 
 
-async def _one(visit: Visit, scope: Scope) -> Response:
+async def one(visit: Visit, scope: Scope) -> Response:
+    """One request."""
     request_id = visit.argument("request_id")[:100]
     around = read_position(visit.query["at"])
     row = await visit.state.reports.row(Filters(account=scope.account), request_id, around[0] if around else None)

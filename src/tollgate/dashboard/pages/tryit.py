@@ -157,7 +157,7 @@ async def _form(
 ) -> Response:
     active = await visit.active_keys()
     accesses = {access_of(view.key) for view in active}
-    catalog = visit.services.runtime.current.catalog
+    catalog = visit.runtime.catalog
     usable = [
         model.id
         for model in catalog.models.values()

@@ -5,7 +5,7 @@ The same pages serve an account (its own rows, always) and an operator (all rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,6 +42,19 @@ class Scope:
 
     account: str | None
     prefix: str = ""
+
+
+ScopedPage = Callable[[Visit, Scope], Awaitable[Response]]
+
+
+def own(page: ScopedPage) -> Callable[[Visit], Awaitable[Response]]:
+    """The page over the rows of the account that is signed in."""
+    return lambda visit: page(visit, Scope(visit.me.id))
+
+
+def everybodys(page: ScopedPage) -> Callable[[Visit], Awaitable[Response]]:
+    """The page over the rows of all accounts, for operators."""
+    return lambda visit: page(visit, Scope(None, "/operator"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +107,8 @@ def read_selection(query: Form) -> Selection:
     )
 
 
-async def mine(visit: Visit) -> Response:
-    """Usage of the signed-in account."""
-    return await _show(visit, Scope(visit.me.id))
-
-
-async def all_of_it(visit: Visit) -> Response:
-    """Usage of all accounts."""
-    return await _show(visit, Scope(None, "/operator"))
-
-
-async def download_mine(visit: Visit) -> Response:
-    """The account's rows as a file."""
-    return await _download(visit, Scope(visit.me.id))
-
-
-async def download_all(visit: Visit) -> Response:
-    """All rows as a file."""
-    return await _download(visit, Scope(None, "/operator"))
-
-
-async def _show(visit: Visit, scope: Scope) -> Response:
+async def show(visit: Visit, scope: Scope) -> Response:
+    """Charts and tables of usage."""
     selection = read_selection(visit.query)
     width, count = RANGES[selection.range][1:]
     report = await visit.state.reports.report(selection.filters(scope), width, count)
@@ -160,7 +154,8 @@ async def _show(visit: Visit, scope: Scope) -> Response:
     )
 
 
-async def _download(visit: Visit, scope: Scope) -> Response:
+async def download(visit: Visit, scope: Scope) -> Response:
+    """The rows as a file."""
     form = visit.argument("form")
     if form not in ("csv", "parquet"):
         raise NotFound("there is no such download")
