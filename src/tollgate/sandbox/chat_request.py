@@ -19,20 +19,17 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
     if not messages:
         raise Fault(400, "Invalid 'messages': empty array. Expected an array with minimum length 1.", param="messages",
                     code="empty_array")
-    gather = Gather("chat")
+    gather = Gather()
     tools = _tools(gather, body)
     for index, message in enumerate(messages):
         _message(gather, message, f"messages.[{index}]")
     gather.closed("messages")
-    controls, text = gather.wishes(headers, model)
     schema, json_mode = _format(body.get("response_format"))
     reasoning = body.get("reasoning")
     effort = body.get("reasoning_effort") or (reasoning.get("effort") if isinstance(reasoning, Mapping) else None)
-    return Prompt(
-        model=model, stream=bool(body.get("stream")), text=text, controls=controls, segments=tuple(gather.segments),
-        images=gather.images, tools=tools, choice=_choice(body.get("tool_choice")),
-        parallel=body.get("parallel_tool_calls") is not False, results=tuple(gather.results), settled=gather.settled,
-        schema=schema, json_mode=json_mode,
+    return gather.prompt(
+        body, headers, tools=tools, choice=_choice(body.get("tool_choice")),
+        parallel=body.get("parallel_tool_calls") is not False, schema=schema, json_mode=json_mode,
         limit=integer(body, "max_completion_tokens", "chat") or integer(body, "max_tokens", "chat"),
         stop=strings(body.get("stop")), effort=str(effort) if effort else None, thinks=reasons(model),
         n=min(integer(body, "n", "chat") or 1, 16))

@@ -213,33 +213,32 @@ def _valid(word: _Word) -> bool:
     return True
 
 
-def _changed(controls: Controls, values: dict[str, Any]) -> Controls:
-    return replace(controls, **values)
-
-
 def _apply(controls: Controls, word: _Word) -> Controls:
-    name, value = word.name, word.value
+    return replace(controls, **_wish(controls, word))
+
+
+def _wish(controls: Controls, word: _Word) -> dict[str, Any]:
+    """What a word sets; `ValueError` where its value is of no use."""
+    name, value, options = word.name, word.value, word.options
     attribute = name.replace("-", "_")
     if name in _FLAGS:
-        return _changed(controls, {attribute: True})
+        return {attribute: True}
     if name in _TIME_FIELDS:
-        return _changed(controls, {attribute: min(seconds(value or ""), 3600.0)})
+        return {attribute: min(seconds(value or ""), 3600.0)}
     if name in _INT_FIELDS:
         default = "0" if name in ("cut", "cut-mid", "stall", "stream-error") else ""
         number = min(max(int(value or default), 0), _LARGEST if name in ("tokens", "tools") else 10**12)
-        return _changed(
-            controls, {attribute: number} | {option: True for option in ("clean", "nested") if option in word.options}
-        )
+        return {attribute: number} | {option: True for option in ("clean", "nested") if option in options}
     if name == "tool":
-        return replace(controls, calls=(*controls.calls, Call(value or None, word.arguments)))
+        return {"calls": (*controls.calls, Call(value or None, word.arguments))}
     if name == "html":
-        return replace(controls, html=int(value or "200"))
+        return {"html": int(value or "200")}
     if name == "error":
-        times = word.options.get("times")
-        return replace(controls, error=Failure(
-            status=int(value or "500"), retry_after=word.options.get("retry-after"), code=word.options.get("code"),
-            kind=word.options.get("type"), message=(word.options.get("message") or "").replace("_", " ") or None,
-            times=int(times) if times else None))
+        times = options.get("times")
+        return {"error": Failure(
+            status=int(value or "500"), retry_after=options.get("retry-after"), code=options.get("code"),
+            kind=options.get("type"), message=(options.get("message") or "").replace("_", " ") or None,
+            times=int(times) if times else None)}
     if name == "fail":
-        return replace(controls, fail=(value or "the model gave up").replace("_", " "))
-    return replace(controls, finish=value or "stop")
+        return {"fail": (value or "the model gave up").replace("_", " ")}
+    return {"finish": value or "stop"}

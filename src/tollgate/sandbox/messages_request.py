@@ -22,21 +22,19 @@ def read(body: Mapping[str, object], headers: Mapping[str, str], *, counting_onl
     messages = as_list(body["messages"], "messages", "messages")
     if not messages:
         raise Fault(400, "messages: at least one message is required")
-    gather = Gather("messages")
+    gather = Gather()
     tools = _tools(gather, body)
     for block in _blocks(body.get("system"), "system"):
         gather.add("system", block, str(block.get("text", "")), extra=counting.PER_MESSAGE)
     for index, message in enumerate(messages):
         _message(gather, message, f"messages.{index}")
     gather.closed("messages")
-    controls, text = gather.wishes(headers, model)
     choice, parallel = _choice(body.get("tool_choice"))
     effort, thinks = _thinking(body, model)
-    return Prompt(
-        model=model, stream=bool(body.get("stream")), text=text, controls=controls, segments=tuple(gather.segments),
-        images=gather.images, tools=tools, choice=choice, parallel=parallel, results=tuple(gather.results),
-        settled=gather.settled, schema=_schema(body), limit=integer(body, "max_tokens", "messages"),
-        stop=strings(body.get("stop_sequences")), effort=effort, thinks=thinks)
+    return gather.prompt(
+        body, headers, tools=tools, choice=choice, parallel=parallel, schema=_schema(body),
+        limit=integer(body, "max_tokens", "messages"), stop=strings(body.get("stop_sequences")), effort=effort,
+        thinks=thinks)
 
 
 def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:

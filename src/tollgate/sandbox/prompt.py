@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
@@ -68,8 +68,7 @@ class Prompt:
 class Gather:
     """Collects one request's pieces in the order a model reads them."""
 
-    def __init__(self, dialect: str) -> None:
-        self.dialect = dialect
+    def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.images = 0
         self.text = ""
@@ -126,9 +125,13 @@ class Gather:
             ids = ", ".join(self.open_calls)
             raise Fault(400, f"{where}: tool calls without a result right after them: {ids}", param=where)
 
-    def wishes(self, headers: Mapping[str, str], model: str) -> tuple[Controls, str]:
-        """The controls and the text without markers."""
-        return read_controls(self.text, headers, model)
+    def prompt(self, body: Mapping[str, object], headers: Mapping[str, str], **read: Any) -> Prompt:
+        """What was collected, with what else the request says; markers are taken out of its text."""
+        model = str(body["model"])
+        controls, text = read_controls(self.text, headers, model)
+        return Prompt(
+            model=model, stream=bool(body.get("stream")), text=text, controls=controls, segments=tuple(self.segments),
+            images=self.images, results=tuple(self.results), settled=self.settled, **read)
 
 
 def field(body: Mapping[str, object], name: str, kind: type | tuple[type, ...], wanted: str, dialect: str) -> object:

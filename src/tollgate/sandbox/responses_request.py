@@ -28,7 +28,7 @@ def read(
     """The prompt of a responses body; raises `Fault` 400 for what a real server refuses."""
     model = str(field(body, "model", str, "a string", "responses"))
     field(body, "input", (str, list), "a string or an array of input items", "responses")
-    gather = Gather("responses")
+    gather = Gather()
     tools = _tools(gather, body)
     instructions = body.get("instructions")
     if isinstance(instructions, str):
@@ -38,16 +38,14 @@ def read(
         _item(gather, item, f"input[{max(0, index - len(earlier))}]")
     if gather.open_calls:
         raise Fault(400, f"No tool output found for function call {gather.open_calls[0]}.", param="input")
-    controls, text = gather.wishes(headers, model)
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
     schema, json_mode = _format(body.get("text"))
-    return Prompt(
-        model=model, stream=bool(body.get("stream")), text=text, controls=controls, segments=tuple(gather.segments),
-        images=gather.images, tools=tools, choice=_choice(body.get("tool_choice")),
-        parallel=body.get("parallel_tool_calls") is not False, results=tuple(gather.results), settled=gather.settled,
-        schema=schema, json_mode=json_mode, limit=integer(body, "max_output_tokens", "responses"),
-        effort=str(effort) if effort else None, thinks=reasons(model))
+    return gather.prompt(
+        body, headers, tools=tools, choice=_choice(body.get("tool_choice")),
+        parallel=body.get("parallel_tool_calls") is not False, schema=schema, json_mode=json_mode,
+        limit=integer(body, "max_output_tokens", "responses"), effort=str(effort) if effort else None,
+        thinks=reasons(model))
 
 
 def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
