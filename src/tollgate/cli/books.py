@@ -22,6 +22,7 @@ from tollgate.errors import ConfigErrors, TollgateError
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
     from tollgate.ledger.administration import Administration
+    from tollgate.runtime import Runtime
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -49,6 +50,18 @@ def settings(path: Path | None) -> Gateway:
 
     try:
         return load_settings(path, environ=os.environ)
+    except ConfigErrors as errors:
+        fail(str(errors))
+
+
+def compiled(path: Path | None, *, everything: bool = False) -> Runtime:
+    """The configuration, compiled; `everything`: its providers that are off, too. Ends the command with what is
+    wrong."""
+    from tollgate.config.build import load_gateway
+    from tollgate.runtime import build_runtime
+
+    try:
+        return build_runtime(load_gateway(path, environ=os.environ, everything=everything), everything=everything)
     except ConfigErrors as errors:
         fail(str(errors))
 

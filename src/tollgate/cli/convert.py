@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from tollgate.cli.books import config_option, fail, print_json
+from tollgate.cli.books import compiled, config_option, fail, print_json
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
@@ -176,15 +176,13 @@ def _parts_of_model(
     path: Path | None, model: str, provider: str | None, protocol: str | None
 ) -> tuple[Gateway, dict[str, Mapping | None], Offer]:
     """As `_parts`, with everything compiled; ends the command where no offer of the model fits."""
-    from tollgate.config.build import load_gateway
-    from tollgate.runtime import build_runtime
     from tollgate.wording import nearest
 
-    runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)
+    runtime = compiled(path, everything=True)
     every = [
         offer
-        for compiled in runtime.providers.values()
-        for offers in compiled.offers.values()
+        for each in runtime.providers.values()
+        for offers in each.offers.values()
         for offer in offers
         if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)
     ]
@@ -263,10 +261,12 @@ def _events(raw: bytes, *, texts: bool = False) -> list[Any]:
 
 
 def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
+    from tollgate.mapping import as_written
+
     if data == b"[DONE]":
         return "[DONE]"
     event = data.decode("utf-8", "replace") if texts else orjson.loads(data)
-    return {"$event": name, "data": event} if name is not None else event
+    return as_written(event, name)
 
 
 def _converted(job: Job, given: Any) -> Any:
@@ -298,14 +298,14 @@ def _edited(job: Job, events: list[Any]) -> list[Any]:
 
 
 def _as_received(offer: Offer, context: Context, written: Any) -> Any:
-    from tollgate.mapping import event_and_name
+    from tollgate.mapping import as_written, event_and_name
 
     event, name = event_and_name(written)
     if offer.unwrap is not None:
         event = offer.unwrap(event)
     if offer.stream_edits is not None and isinstance(event, dict):
         event = offer.stream_edits(event, context)
-    return {"$event": name, "data": event} if name is not None else event
+    return as_written(event, name)
 
 
 def _explained(job: Job, given: Any) -> Explained:

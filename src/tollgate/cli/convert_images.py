@@ -6,16 +6,15 @@ An input (`{"prompt": ...}`) gives the calls it leads to; with `--answer` FILE i
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
-from tollgate.cli.books import fail, print_json
+from tollgate.cli.books import compiled, fail, print_json
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
@@ -101,17 +100,10 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
 
 def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
     """The image offer of a model, also of a provider that is off: converting needs no key."""
-    from tollgate.config.build import load_gateway
-    from tollgate.runtime import build_runtime
     from tollgate.wording import nearest
 
-    try:
-        runtime = build_runtime(load_gateway(path, environ=os.environ, everything=True), everything=True)
-    except ConfigErrors as errors:
-        fail(str(errors))
-    offers = [
-        offer for name, compiled in runtime.providers.items() if provider in (None, name) for offer in compiled.images
-    ]
+    providers = compiled(path, everything=True).providers
+    offers = [offer for name, each in providers.items() if provider in (None, name) for offer in each.images]
     found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]
     if not found:
         hint = nearest(model, [offer.model.id for offer in offers])

@@ -26,20 +26,16 @@ _LIMITS = {
 for it may be a script's empty variable."""
 
 
-def _named_models(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
-    """The `--models` of a command. An empty one is refused: a script whose variable was empty meant none, and would get
+def _named_list(_context: click.Context, option: click.Parameter, text: str | None) -> str:
+    """An option that is a list. An empty one is refused: a script whose variable was empty meant none, and would get
     all."""
     if text is not None and not text.replace(",", " ").strip():
-        raise click.BadParameter(
-            f'"{text}" names no model; leave it out (or say all) to allow every model, none to allow no model'
+        wanted = (
+            "names no model; leave it out (or say all) to allow every model, none to allow no model"
+            if option.name == "models"
+            else f"names none of its {option.name}; leave it out, or say all, for no limit"
         )
-    return text or ""
-
-
-def _named_list(_context: click.Context, option: click.Parameter, text: str | None) -> str:
-    """A list of `create`. An empty one is refused for the same reason."""
-    if text is not None and not text.replace(",", " ").strip():
-        raise click.BadParameter(f'"{text}" names none of its {option.name}; leave it out, or say all, for no limit')
+        raise click.BadParameter(f'"{text}" {wanted}')
     return text or ""
 
 
@@ -74,7 +70,7 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option(
     "--models",
     default=None,
-    callback=_named_models,
+    callback=_named_list,
     help='Models it may use, globs separated by commas, "!" in front of those it may not; all (the default) or none.',
 )
 @click.option(
@@ -145,7 +141,7 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
 @click.option("--account", default=None, help="Look among this account's keys only.")
 @click.option("--name", help="What or who it is for.")
 @click.option("--expires", help="As for create; never ends the limit.")
-@click.option("--models", callback=_named_models, help="As for create; all ends the limit.")
+@click.option("--models", callback=_named_list, help="As for create; all ends the limit.")
 @click.option("--cap", metavar="USD", help="As for create; none ends the limit.")
 @click.option("--window", type=click.Choice(["day", "week", "month", "total"]), help="When the cap starts anew.")
 @click.option("--rpm", metavar="N", help="Most requests a minute; none ends the limit.")

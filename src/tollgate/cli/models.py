@@ -3,7 +3,6 @@ without a gateway."""
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import config_option, fail, json_option, print_json, print_table
-from tollgate.errors import ConfigErrors
+from tollgate.cli.books import compiled, config_option, fail, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
@@ -32,7 +30,7 @@ currency.""")
 @config_option
 @json_option
 def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool) -> None:
-    runtime = _runtime(path)
+    runtime = compiled(path)
     models = [model for model in runtime.catalog.models.values() if pattern is None or _named(model, pattern)]
     if pattern is not None and not models:
         fail(f"no model matches {pattern}")
@@ -69,16 +67,6 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
             f"(`tollgate check` names it){named}",
             err=True,
         )
-
-
-def _runtime(path: Path | None) -> Runtime:
-    from tollgate.config.build import load_gateway
-    from tollgate.runtime import build_runtime
-
-    try:
-        return build_runtime(load_gateway(path, environ=os.environ))
-    except ConfigErrors as errors:
-        return fail(str(errors))
 
 
 def _named(model: CatalogModel, pattern: str) -> bool:

@@ -216,6 +216,11 @@ def event_and_name(written: object) -> tuple[object, str | None]:
     return written, None
 
 
+def as_written(event: object, name: str | None) -> object:
+    """An event as examples and files write it: the other way round."""
+    return event if name is None else {"$event": name, "data": event}
+
+
 def hub_of_stream(
     source: Mapping, written: list[object], context: Context, in_text: InText | None = None
 ) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tollgate.mapping.images import is_image_example, run_examples
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
-from tollgate.mapping.streaming import event_and_name, hub_of_stream
+from tollgate.mapping.streaming import as_written, event_and_name, hub_of_stream
 from tollgate.wording import clipped, nearest
 
 KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
@@ -181,7 +181,7 @@ def _answer(
 
 def _edited(edits: EditList, written: Any, context: Context) -> Any:
     event, name = event_and_name(written)
-    return edits(event, context) if name is None else {"$event": name, "data": edits(event, context)}
+    return as_written(edits(event, context), name)
 
 
 def _model(compiled: CompiledProvider, named: Any, given: Any, of: str) -> Model | None:
