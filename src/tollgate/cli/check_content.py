@@ -36,7 +36,7 @@ def run(report: Report, options: Options) -> None:
             words = f"no line says what becomes of {', '.join(left_out)} parts of a user: they are left out"
             refusal = "{$refuse: [{when: true, say: ..., param: messages}]}"
             hint = f"such as `$match: $p.kind` with `image|file|audio|video: {refusal}`"
-            report.problems.append(mapping.document.problem(at, words, hint=hint, level="warning"))
+            report.problems.append(mapping.document.warning(at, words, hint=hint))
 
 
 def _leaves_out(mapping: Mapping, kind: str) -> bool:

@@ -41,10 +41,9 @@ def _idle(gateway: Gateway) -> Iterator[Problem]:
     """Providers that serve nothing, because nothing says which models they have."""
     for provider in gateway.providers.values():
         if not provider.models and provider.discover is None:
-            yield provider.document.problem(
+            yield provider.document.warning(
                 provider.document.root,
                 "found no models, so this provider serves nothing, wanted `models`, `models_from` or `discover`",
-                level="warning",
             )
 
 
@@ -59,12 +58,11 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
             read = usage.get("read") if isinstance(usage, Map) else None
             for name, mark in read.keys.items() if isinstance(read, Map) else ():
                 if not name.startswith("$") and name not in USAGE_FIELDS:
-                    yield provider.document.problem(
+                    yield provider.document.warning(
                         mark,
                         f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
                         path=f"{path}.read",
                         hint=nearest(name, USAGE_FIELDS),
-                        level="warning",
                     )
 
 

@@ -63,17 +63,15 @@ def _places(root: Node) -> Iterator[tuple[str, Map]]:
 def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator[Problem]:
     for word, node in can.entries.items():
         if word not in known:
-            yield document.problem(
+            yield document.warning(
                 can.keys[word],
                 f'found "{word}", which no mapping and no edit reads, wanted a word that one does',
                 path=f"{path}.{word}",
                 hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings",
-                level="warning",
             )
         elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _TRUTH:
-            yield document.problem(
+            yield document.warning(
                 node,
                 f'found the text "{node.value}", which counts as true, wanted true or false',
                 path=f"{path}.{word}",
-                level="warning",
             )

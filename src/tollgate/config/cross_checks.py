@@ -41,12 +41,11 @@ def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
     if provider.name in ("", stem):
         return []
     return [
-        document.problem(
+        document.warning(
             find(document.root, ["provider"]),
             f'found "{provider.name}", which is not the file\'s own name "{stem}"',
             path="provider",
             hint=f"or name the file {provider.name}.yaml",
-            level="warning",
         )
     ]
 

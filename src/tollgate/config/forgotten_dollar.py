@@ -55,7 +55,7 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
         node = entry.get(key) if isinstance(entry, Map) else None
         if isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
             message = f"found the text `{node.value}`, which every entry of the list would have"
-            yield _warning(provider, node, message, f"discover.model.{key}", f"write $.{node.value.lstrip('.')}")
+            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{node.value.lstrip('.')}")
     images = root.get("images")
     if isinstance(images, Map):
         yield from _steps(provider, images, images, "images.")
@@ -71,7 +71,7 @@ def _answers(provider: Provider, holder: Map, path: str) -> Iterator[Problem]:
     words = errors.get("message") if isinstance(errors, Map) else None
     if isinstance(words, Scalar) and str(words.value).isidentifier():
         message = f"found the text `{words.value}`, which every error would have"
-        yield _warning(provider, words, message, f"{path}errors.message", f"write $.{words.value}")
+        yield provider.document.warning(words, message, f"{path}errors.message", f"write $.{words.value}")
     blocks = [("errors", errors)]
     blocks += [(f"errors.rules[{n}]", rule) for n, rule in enumerate(rules.items if isinstance(rules, List) else ())]
     for name, block in blocks:
@@ -91,16 +91,12 @@ def _steps(provider: Provider, holder: Map, images: Map, path: str) -> Iterator[
         said = node.value if isinstance(node, Scalar) else None
         if node is not None and isinstance(said, str) and "$" not in said and said not in known:
             message = f"found the text `{said}`, which is the same for every job and no word of `statuses`"
-            yield _warning(provider, node, message, f"{path}{name}.result.status", f"write $.{said.lstrip('.')}")
+            yield provider.document.warning(node, message, f"{path}{name}.result.status", f"write $.{said.lstrip('.')}")
 
 
 def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
     for inner in walk(node):
         text = inner.value if isinstance(inner, Scalar) else None
         if (path_meant := meant(text, _NAMES, answer=answer)):
-            yield _warning(provider, inner, f"found the text `{text}`, which stays as it stands", path,
-                           f"write {path_meant}")
-
-
-def _warning(provider: Provider, at: Node, message: str, path: str, hint: str) -> Problem:
-    return provider.document.problem(at, message, path=path, hint=hint, level="warning")
+            message = f"found the text `{text}`, which stays as it stands"
+            yield provider.document.warning(inner, message, path, f"write {path_meant}")

@@ -64,7 +64,7 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
         if name == "poll" and not any(word.startswith("$") or closest(word, ("status",)) for word in result.entries):
             found = "no `status`: a job that is asked for again stays pending until it is given up"
             hint = "status: $.state, its words under `statuses:`"
-            yield document.problem(result, f"found {found}", path=place, hint=hint, level="warning")
+            yield document.warning(result, f"found {found}", path=place, hint=hint)
         pictures = result.get("images")
         for index, picture in enumerate(pictures.items if isinstance(pictures, List) else ()):
             if isinstance(picture, Map):
@@ -88,7 +88,7 @@ def _inputs(document: Document, root: Map) -> Iterator[Problem]:
             for name in _INPUT.findall(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ():
                 if name not in known and (meant := closest(name, known)):
                     message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
-                    yield document.problem(node, message, path=path, hint=hint, level="warning")
+                    yield document.warning(node, message, path=path, hint=hint)
 
 
 def _schema(document: Document, node: Node | None, path: str) -> Iterator[Problem]:
@@ -113,8 +113,8 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
     for item in required.items if isinstance(required, List) and isinstance(properties, Map) else ():
         name = str(item.value) if isinstance(item, Scalar) else ""
         if isinstance(properties, Map) and name not in properties.entries and not node.entries.keys() & set(_OPEN):
-            yield document.problem(item, f"found `{name}`, which is none of the `properties`", path=f"{path}.required",
-                                   hint=nearest(name, properties.entries), level="warning")
+            yield document.warning(item, f"found `{name}`, which is none of the `properties`", path=f"{path}.required",
+                                   hint=nearest(name, properties.entries))
     default, kind, words = node.get("default"), node.get("type"), node.get("enum")
     if not isinstance(default, Scalar) or default.value is None:
         return
@@ -127,7 +127,7 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
         wanted = "out of its `enum`"
     if wanted:
         message = f"found the default {default.text}, wanted one {wanted}"
-        yield document.problem(default, message, path=f"{path}.default", level="warning")
+        yield document.warning(default, message, path=f"{path}.default")
 
 
 def _tables(document: Document, model: Map, path: str) -> Iterator[Problem]:
@@ -144,7 +144,7 @@ def _tables(document: Document, model: Map, path: str) -> Iterator[Problem]:
                 if label not in known:
                     message = f"found `{label}`, which the input never is"
                     hint = nearest(label, known) or f"one of {', '.join(known)}"
-                    yield document.problem(mark, message, path=f"{path}.price.table", hint=hint, level="warning")
+                    yield document.warning(mark, message, path=f"{path}.price.table", hint=hint)
         level = [child for table in level if isinstance(table, Map) for child in table.entries.values()]
 
 
@@ -153,6 +153,4 @@ def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path
         return
     meant = closest(word, known)
     if meant and meant not in holder.entries:
-        yield document.problem(
-            holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{meant}`?", level="warning"
-        )
+        yield document.warning(holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{meant}`?")

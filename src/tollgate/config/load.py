@@ -177,6 +177,10 @@ class Document:
         line = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
+    def warning(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> Problem:
+        """The same of what loads and is probably not meant."""
+        return self.problem(at, message, path=path, hint=hint, level="warning")
+
 
 def read_file(path: Path, shown_as: str | None = None, *, without: str = "", known: Document | None = None) -> Document:
     """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened.

@@ -97,22 +97,20 @@ def _unpriced(provider: Provider, models: Iterable[Model]) -> Iterator[Problem]:
     found = [(model, names) for model in models if (names := lacking(model))]
     hint = '"0" says that it is free'
     if len(found) > _MOST_SINGLY:
-        yield provider.document.problem(
+        yield provider.document.warning(
             found[0][0].mark,
             f"found {len(found)} models without a price for all their tokens, wanted one for each: "
             f"{first_names(model.id for model, _ in found)}",
             path="models",
             hint=hint,
-            level="warning",
         )
         return
     for model, names in found:
-        yield provider.document.problem(
+        yield provider.document.warning(
             model.mark,
             f"found no {' and no '.join(names)} price, so these tokens cost nothing",
             path=f"models.{model.id}.price",
             hint=hint,
-            level="warning",
         )
 
 
@@ -250,9 +248,7 @@ def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
 
 def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
     path = ("models", model.id, "price", *steps)
-    return provider.document.problem(
-        find(provider.document.root, path), message, path=path_text(path), hint=hint, level="warning"
-    )
+    return provider.document.warning(find(provider.document.root, path), message, path=path_text(path), hint=hint)
 
 
 def _amount(value: Decimal) -> str:

@@ -70,17 +70,17 @@ def _of(provider: Provider) -> Iterator[Problem]:
     yield from forgotten_dollars(provider)
 
 
-def _warn(provider: Provider, at: Node, message: str, path: str, hint: str = "") -> Problem:
-    return provider.document.problem(at, message, path=path, hint=hint, level="warning")
-
-
 def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:
     for model in provider.models:
         for place, word in enumerate(model.input_modalities):
             if word not in _INPUTS:
                 at = find(root, ["models", model.id, "modalities", "input", place])
-                yield _warn(provider, at, f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}',
-                            f"models.{model.id}.modalities.input[{place}]", nearest(word, _INPUTS))
+                yield provider.document.warning(
+                    at,
+                    f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}',
+                    f"models.{model.id}.modalities.input[{place}]",
+                    nearest(word, _INPUTS),
+                )
 
 
 def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
@@ -88,8 +88,7 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
         if isinstance(inner, Scalar) and isinstance(inner.value, str) and (name := loose_name(inner.value)):
             word = name.strip("${}")
             meant = f"$secret.{word}" if word.isupper() else name
-            yield _warn(
-                provider,
+            yield provider.document.warning(
                 inner,
                 f"found `{name}` inside a text, which is sent as it stands",
                 path,
@@ -105,8 +104,7 @@ def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Ite
         and isinstance(url.value, str)
         and _BASE.fullmatch(url.value)
     ):
-        yield _warn(
-            provider,
+        yield provider.document.warning(
             url,
             f'found "{url.value}", which is called as it stands where `speaks` is one word; '
             "wanted the complete address",
@@ -123,8 +121,7 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         listed = node.get(name)
         for item in listed.items if isinstance(listed, List) else ():
             if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
-                yield _warn(
-                    provider,
+                yield provider.document.warning(
                     item,
                     f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first",
                     f"{path}.{name}",
@@ -142,16 +139,14 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         first = next((number for number, (test, codes) in enumerate(before)
                       if (test is None or test == text) and (not codes or statuses and statuses <= codes)), None)
         if first is not None:
-            yield _warn(
-                provider,
+            yield provider.document.warning(
                 rule,
                 f"never reached: rules[{first}] takes every answer this one is for",
                 f"{path}.rules[{place}]",
             )
         before.append((text, statuses))
         if "as" in rule.entries and status is None:
-            yield _warn(
-                provider,
+            yield provider.document.warning(
                 rule,
                 "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too",
                 f"{path}.rules[{place}]",
@@ -178,8 +173,7 @@ def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Pro
         if not glob.startswith("!") and not any(
             names_match((glob,), model.id, model.upstream) for model in provider.models
         ):
-            yield _warn(
-                provider,
+            yield provider.document.warning(
                 item,  # type: ignore[arg-type]
                 f'found "{glob}", which fits no model of this provider',
                 path,

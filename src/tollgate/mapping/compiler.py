@@ -205,7 +205,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:
         if not function.used:
-            unit.mistake(function.mark, f"`{function.name}` is never called", level="warning")  # type: ignore[arg-type]
+            unit.warn(function.mark, f"`{function.name}` is never called")  # type: ignore[arg-type]
     built.warnings = tuple(problem for problem in unit.problems if problem.level != "error")
     return built
 

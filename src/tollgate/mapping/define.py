@@ -49,11 +49,10 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
                 unit.mistake(mark, f"`{name}` is a function of the engine", "choose another name")
             continue
         if name in unit.filters:
-            unit.mistake(
+            unit.warn(
                 mark,
                 f"`{name}` is also a filter",
                 "`f($x)` and `$x | f` would be two things: choose another name",
-                level="warning",
             )
         function = Function(
             name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value

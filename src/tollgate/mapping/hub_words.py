@@ -102,11 +102,10 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
                 writes.visit(value.entries["reason"], shape("response").fields["stop"])
         if not any(name == "stop" for name, _ in operations):
-            unit.mistake(
+            unit.warn(
                 _key(root, "stream", "to_hub"),
                 "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
                 "such as {$when: $.done, stop: {reason: end}}",
-                level="warning",
             )
     writes.tell()
 
@@ -167,7 +166,7 @@ class _Writes:
                     if of.words
                     else f"the hub's {of.name} has no field `{word}`"
                 )
-                self._unit.mistake(mark, what, suggest(word, known) or f"one of {', '.join(known)}", level="warning")
+                self._unit.warn(mark, what, suggest(word, known) or f"one of {', '.join(known)}")
 
     def _scalar(self, node: Scalar, of: Shape) -> None:
         if is_literal(node):
@@ -175,9 +174,9 @@ class _Writes:
             if of is shape("part").fields["kind"] and word in self._own_kinds:
                 return
             if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._is_told(node):
-                self._unit.mistake(
+                self._unit.warn(
                     node, f"the hub's `{of.name}` is a number, found the text `{word}`",
-                    f"a path begins with $, such as $.{word}", level="warning",
+                    f"a path begins with $, such as $.{word}",
                 )
             if of.words and isinstance(word, str) and word != NOTHING_WORD and word not in of.words:
                 self._unknown[id(node), word].append((of, node.mark))
@@ -185,11 +184,10 @@ class _Writes:
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
                 if isinstance(function.node, List) and of.fields:
-                    self._unit.mistake(
+                    self._unit.warn(
                         node,
                         f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
                         f"to put its items here: {{$each: $x in {call[1]}(...)}}",
-                        level="warning",
                     )
                 self.visit(function.node, of)
 
@@ -210,11 +208,10 @@ class _Writes:
                 self.visit(value, of)
             return
         if of.items is not None and fields:
-            self._unit.mistake(
+            self._unit.warn(
                 node,
                 f"the hub's `{of.name}` is a list, and this is one of its items",
                 "put it into [ ], or a dash before it",
-                level="warning",
             )
         of = of.items or of
         kind = node.entries.get("kind")
@@ -276,21 +273,19 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         turns = [place for place, shapes in places.items() if of.fields.get("turns") in shapes]
         all_seen = any(place.walked or place.whole or place.made for place in turns)
         if any(place.items for place in turns) and not all_seen:
-            unit.mistake(
+            unit.warn(
                 _where(root, node, "turns"),
                 "one of the `turns` is read and never all of them: what the others say would be lost without a word",
                 "{$each: $t in $.turns}, or $refuse more than one",
-                level="warning",
             )
     for place, shapes in places.items():
         if all(at.items is not None and not place.gathered for at in shapes):
             for key in place.fields:
                 name = next(iter(shapes)).name
-                unit.mistake(
+                unit.warn(
                     _where(root, node, f"{name}.{key}"),
                     f"{section} reads `{key}` of `{name}`, which is a list, so nothing is found",
                     f"of each of them: {name}[*].{key}",
-                    level="warning",
                 )
             continue
         if all((at.items or at).fields for at in shapes):
@@ -300,11 +295,10 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                 told = key == "item" and section == "response.from_hub" and first.name == "part"    # in `$whole`
                 if not told and not any(key in (at.items or at).fields for at in shapes):
                     hint = suggest(key, first.fields) or f"one of {', '.join(first.fields)}"
-                    unit.mistake(
+                    unit.warn(
                         _where(root, node, key),
                         f"{section} reads `{key}`, which the hub's {first.name} does not have",
                         hint,
-                        level="warning",
                     )
     return places
 
@@ -317,19 +311,17 @@ def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -
             continue
         first = next(iter(shapes))
         if first.truth:
-            unit.mistake(
+            unit.warn(
                 mark,
                 f"the hub's `{first.name}` is true or false, never the text `{word}`",
                 f"{word} without quotes" if word in ("true", "false") else "",
-                level="warning",
             )
             continue
         if not _is_written(root, first.name, word):
-            unit.mistake(
+            unit.warn(
                 mark,
                 f"the hub's `{first.name}` is never `{word}`",
                 suggest(word, first.words) or f"one of {', '.join(first.words)}",
-                level="warning",
             )
 
 

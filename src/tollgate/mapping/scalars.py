@@ -79,7 +79,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
         if path := meant(text, site.scope.names, answer=site.unit.reads_answer):
-            site.unit.mistake(spot.mark(0), f"`{text}` stays as it stands", f"write {path}", level="warning")
+            site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
         return Lowered(repr(text), True, "text", atom=True)
     pieces = split(text, spot)
     if pieces is None:
@@ -97,11 +97,10 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
 def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
     name = loose_name(text)
     if name.startswith("$.") or "." in name and name[1:].partition(".")[0] in site.scope.names:
-        site.unit.mistake(
+        site.unit.warn(
             spot.mark(text.index(name)),
             f"`{name}` inside a text stays as it stands",
             f"write {{{{ {name} }}}}",
-            level="warning",
         )
 
 

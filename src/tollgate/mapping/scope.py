@@ -115,9 +115,15 @@ class Unit:
         self.compared: list[tuple[Places, str, Mark]] = []
         """Words that values are compared with: where the values come from, the word, and where it is written."""
 
-    def mistake(self, at: Node | Mark, message: str, hint: str = "", level: str = "error") -> None:
+    def mistake(self, at: Node | Mark, message: str, hint: str = "") -> None:
         """Note something wrong; compiling goes on, so that all of it is found at once."""
-        problem = self.document.problem(at, message, hint=hint, level=level)
+        self._note(self.document.problem(at, message, hint=hint))
+
+    def warn(self, at: Node | Mark, message: str, hint: str = "") -> None:
+        """Note what compiles and is probably not meant."""
+        self._note(self.document.warning(at, message, hint=hint))
+
+    def _note(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -248,9 +254,9 @@ class Spot:
                 return Mark(node.mark.file, number + 1, found + 1)
         return node.mark
 
-    def mistake(self, message: str, offset: int = 0, hint: str = "", level: str = "error") -> None:
+    def mistake(self, message: str, offset: int = 0, hint: str = "") -> None:
         """Note something wrong at character `offset`."""
-        self.unit.mistake(self.mark(offset), message, hint, level)
+        self.unit.mistake(self.mark(offset), message, hint)
 
 
 def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:

@@ -20,11 +20,11 @@ def check_directive(unit: Unit, node: Map, key: str) -> None:
     expression does not compile there."""
     looks = _LOOKS.get(key)
     if looks is not None and looks(node.entries[key], node) and not quoted(unit.document, node.keys[key]):
-        unit.mistake(
+        note = unit.mistake if key in _EXPRESSIONS and path_of(node.entries[key]) is None else unit.warn
+        note(
             node.keys[key],
             f"`{key}` without the `$` is a field of that name",
             f"write ${key}, or quotes around the name of a field",
-            level="error" if key in _EXPRESSIONS and path_of(node.entries[key]) is None else "warning",
         )
 
 

@@ -120,7 +120,7 @@ def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark)
         unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
         return False
     if name in ABOUT and name in visible and not visible[name].own:
-        unit.mistake(at, f"`${name}` hides the engine's own ({ABOUT[name]})", "choose another name", level="warning")
+        unit.warn(at, f"`${name}` hides the engine's own ({ABOUT[name]})", "choose another name")
     return True
 
 

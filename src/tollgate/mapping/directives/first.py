@@ -93,11 +93,7 @@ def _check(site: Site, candidates: List) -> None:
         if isinstance(item, Scalar) and item.value is None and not last:
             site.unit.mistake(item, "null is present, so the candidates after it are never reached", "put it last")
         elif not last and templates.sure(site, item):
-            site.unit.mistake(
-                candidates.items[number + 1],
-                "never reached: the candidate before it is always present",
-                level="warning",
-            )
+            site.unit.warn(candidates.items[number + 1], "never reached: the candidate before it is always present")
         if (
             not last
             and isinstance(item, Map)
@@ -105,9 +101,9 @@ def _check(site: Site, candidates: List) -> None:
             and "$else" not in item.entries
             and not _sure_when_chosen(site, item)
         ):
-            site.unit.mistake(
+            site.unit.warn(
                 item.keys["$when"], "when this holds and the value is absent, `$first` goes on to the next candidate",
-                "for a choice write $when and $else", level="warning",
+                "for a choice write $when and $else",
             )
 
 

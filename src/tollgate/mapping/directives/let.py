@@ -50,9 +50,7 @@ def check_read(unit: Unit, root: Node) -> None:
         read = _mentioned(node)
         for name, mark in names.keys.items():
             if name not in read:
-                unit.mistake(
-                    mark, f"`${name}` is never read", "what it stands for would be lost without a word", level="warning"
-                )
+                unit.warn(mark, f"`${name}` is never read", "what it stands for would be lost without a word")
 
 
 def _mentioned(node: Node) -> set[str]:

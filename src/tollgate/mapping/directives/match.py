@@ -198,10 +198,10 @@ def _warn_of_numbers(site: Site, cases: list[Case]) -> None:
     for case in cases:
         label = next((label for label in case.labels if _NUMBER.fullmatch(label)), None)
         if label is not None and not quoted(site.unit.document, case.mark):
-            site.unit.mistake(
+            site.unit.warn(
                 case.mark,
                 f"a label is text: `{label}` does not choose the number {label}",
-                "`$match: $.code | text` chooses both; a label in quotes says that texts are meant", level="warning",
+                "`$match: $.code | text` chooses both; a label in quotes says that texts are meant",
             )
 
 

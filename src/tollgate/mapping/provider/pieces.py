@@ -72,7 +72,7 @@ class Pieces:
 
     def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
         """Note what loads and is probably not meant."""
-        self.warnings.append(self.document.problem(at, message, path=path, hint=hint, level="warning"))
+        self.warnings.append(self.document.warning(at, message, path, hint))
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
         """The names that a template may read, each with its known fields."""
