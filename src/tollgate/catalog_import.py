@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(slots=True)
 class Import:
-    """Entries by canonical id, in the order they are written, and what could not be said."""
+    """Entries by canonical id, in the order in which they are written, and the offers that were left out, with why."""
 
     source: Source
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -100,6 +100,21 @@ def import_models(
     `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
     made = Import(source)
     names, slugs = aliases(facts), canonical_slugs(facts)
+    best = _best_offers(facts, source, made.left_out)
+    for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
+        entry = _entry(best[name], names.get(name, ()), slugs.get(name), frozenset(speaks), made)
+        if entry is None:
+            continue
+        before = (kept or {}).get(name, {})
+        made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
+        for key in _ADDED_PRICES:
+            if isinstance(text := (before.get("price") or {}).get(key), str):
+                entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
+    return made
+
+
+def _best_offers(facts: Any, source: Source, left_out: list[str]) -> dict[str, dict[str, Any]]:
+    """Of each model the offer to take; `left_out` is told of the others."""
     best: dict[str, dict[str, Any]] = {}
     for offer in offers_of(facts):
         upstream = str(offer.get("upstream_model") or "")
@@ -110,10 +125,10 @@ def import_models(
         ):
             continue
         if not re.match(CANONICAL_ID, offer["id"]):
-            made.left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
+            left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
             continue
         if not offer.get("pricing"):
-            made.left_out.append(f"{offer['id']}: no price known")
+            left_out.append(f"{offer['id']}: no price known")
             continue
         known = best.get(offer["id"])
         if known is None:
@@ -121,18 +136,10 @@ def import_models(
             continue
         first, second = sorted((known, offer), key=_rank)
         best[offer["id"]] = first
-        made.left_out.append(
+        left_out.append(
             f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})"
         )
-    for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
-        entry = _entry(best[name], names.get(name, ()), slugs.get(name), frozenset(speaks), made)
-        if entry is not None:
-            before = (kept or {}).get(name, {})
-            made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
-            for key in _ADDED_PRICES:
-                if isinstance(text := (before.get("price") or {}).get(key), str):
-                    entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
-    return made
+    return best
 
 
 def canonical_slugs(facts: Any) -> dict[str, str]:

@@ -47,11 +47,14 @@ def _limits(groups: Path, own: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
+            if not controllers:
+                folder, name = groups, "memory.max"
+            elif "memory" in controllers.split(","):
+                folder, name = groups / "memory", "memory.limit_in_bytes"
+            else:
+                continue
             group = path.strip("/")
             while group:
-                if not controllers:
-                    files.append(groups / group / "memory.max")
-                elif "memory" in controllers.split(","):
-                    files.append(groups / "memory" / group / "memory.limit_in_bytes")
+                files.append(folder / group / name)
                 group = group.rpartition("/")[0]
     return files

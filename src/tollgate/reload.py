@@ -200,15 +200,15 @@ def _log_warnings(warnings: Iterable[Problem]) -> None:
 
 def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
     """The YAML files of a folder; none of one that is not there or must not be listed."""
-    found: dict[str, os.stat_result] = {}
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".yaml"):
-                    with contextlib.suppress(OSError):
-                        found[str(folder / entry.name)] = entry.stat()
+        with os.scandir(folder) as listed:
+            entries = [entry for entry in listed if entry.name.endswith(".yaml")]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
+    found: dict[str, os.stat_result] = {}
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            found[str(folder / entry.name)] = entry.stat()
     return found
 
 

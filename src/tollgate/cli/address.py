@@ -1,4 +1,4 @@
-"""`--bind` of the commands that serve: an address is looked at before anything is made."""
+"""Checks the addresses of `--bind` before anything is started."""
 
 from __future__ import annotations
 

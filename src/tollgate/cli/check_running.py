@@ -56,14 +56,14 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
         ]
         for path, usage in places:
             read = usage.get("read") if isinstance(usage, Map) else None
-            for name, mark in read.keys.items() if isinstance(read, Map) else ():
-                if not name.startswith("$") and name not in USAGE_FIELDS:
-                    yield provider.document.warning(
-                        mark,
-                        f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
-                        path=f"{path}.read",
-                        hint=nearest(name, USAGE_FIELDS),
-                    )
+            names = [name for name in read.keys if not name.startswith("$")] if isinstance(read, Map) else []
+            for name in (name for name in names if name not in USAGE_FIELDS):
+                yield provider.document.warning(
+                    read.keys[name],  # type: ignore[union-attr]
+                    f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
+                    path=f"{path}.read",
+                    hint=nearest(name, USAGE_FIELDS),
+                )
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:

@@ -81,7 +81,7 @@ class ConvertedStream:
         return out if began else self._if_answered(out)
 
     def _hear_done(self) -> None:
-        """`[DONE]` ends an answer of which no reason is told."""
+        """End the answer at `[DONE]` where no event told why it stopped."""
         if self._events.done and not self.ended:
             self._converter.feed("[DONE]")
             self.ended = True
@@ -169,8 +169,8 @@ class ConvertedStream:
             self._rule_usage = {**(self._rule_usage or {}), **read}
 
     def _if_answered(self, out: bytes) -> bytes:
-        """What is told first, unless it is a failure before any answer: another route may give one, so the client hears
-        of no error yet."""
+        """These first events, or none where the upstream failed before any answer: another route may still give one, so
+        the client must not be told of an error yet."""
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:

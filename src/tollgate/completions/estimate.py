@@ -82,7 +82,7 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
 
 
 def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
-    """Tokens as the model's own tokenizer, which nobody has here, would count them, of a text counted by another.
+    """A count by our tokenizer, scaled to what the model's own, which we do not have, would count.
 
     200 with `can: {tokens_percent: 117}` -> 234
     """

@@ -130,7 +130,7 @@ class Exchange:
         self.services.live.add(self)
 
     def attempt(self, offer: Offer) -> None:
-        """A route is tried: what an earlier one lost is no loss of this one."""
+        """Begin to try a route; what was noted of an earlier one (such as what its conversion lost) is forgotten."""
         self.offer = offer
         self.native = offer.protocol == self.inbound.dialect
         self.context = None
@@ -148,11 +148,11 @@ class Exchange:
         return self.attempts < self.last_attempt
 
     def is_large(self) -> bool:
-        """`off_loop.is_large` of the client's bytes, whether they are still here or not."""
+        """`off_loop.is_large` of the client's bytes, also after they were dropped."""
         return self._large
 
     def is_long(self) -> bool:
-        """`off_loop.is_long` of the client's bytes, likewise."""
+        """`off_loop.is_long` of the client's bytes, also after they were dropped."""
         return self._large or is_long(self.inbound.body)
 
     def drop_client_bytes(self) -> None:

@@ -109,7 +109,7 @@ class _Native:
         return ()
 
     def _apart(self) -> bytes:
-        """What must stand between the bytes that left and an event of ours."""
+        """The blank line that ends what was sent so far, if it lacks one, before an event of our own."""
         return b"" if not self._sent or self._sent.endswith(BLANK) else b"\n\n"
 
 

@@ -35,8 +35,8 @@ def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> t
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
-    """The texts, as they are written, at the start of a block that begins with one: `border` stands between two of
-    them, `closing` behind the last. Ends before a text that is not whole yet, and before an event of another kind."""
+    """The texts at the start of `block`, as they are written: `border` stands between two of them, `closing` behind the
+    last. Stops before a text that is not whole yet, and before an event of another kind."""
     *pieces, last = block.split(border[-_SEARCHED:], _MOST)
     front = border[:-_SEARCHED]
     end = -len(front) or None

@@ -53,17 +53,16 @@ class Loaded:
 def load_gateway(
     path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Reusable | None = None
 ) -> Loaded:
-    """Read a gateway file (or a folder with one) and all it names.
+    """Read a gateway file and all it names. Raises `ConfigErrors` with every problem, in file and line order.
+
+    `path` is the file or its folder; None is `gateway.yaml` of the working directory when it is there, else the
+    embedded defaults. Providers or mappings that a folder lacks come from the embedded defaults, too.
 
     `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers
     that are off, built-in mappings that neither a client nor a provider speaks, and examples.
 
-    None: `gateway.yaml` of the working directory when there, else the embedded defaults. What a folder lacks
-    (providers, mappings) comes from the embedded defaults too. Raises `ConfigErrors` with every problem, in file and
-    line order.
-
-    `previous` spares reading again what has not changed since; when something is wrong everything is read, so that all
-    problems are said.
+    What has not changed since `previous` is not read again; but when something is wrong everything is, so that all
+    problems are found.
     """
     began = time.time()
     loading = _Loading(environ, everything=everything, previous=previous)

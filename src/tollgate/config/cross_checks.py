@@ -115,7 +115,7 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
 
 
 def _written(provider: Provider) -> Iterable[str]:
-    """What stands under `speaks`: one with a mistake of its own is no endpoint, and is told of already."""
+    """The protocols as the file names them under `speaks`. One with a mistake is no endpoint, and was reported."""
     root = provider.document.root
     speaks = root.get("speaks") if isinstance(root, Map) else None
     return speaks.entries if isinstance(speaks, Map) else [speaks.text] if isinstance(speaks, Scalar) else []
@@ -161,27 +161,29 @@ def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
     problems = []
     canonical = {model.id: provider for provider in providers for model in provider.models}
     meaning: dict[str, tuple[str, Provider]] = {}
-    for provider in providers:
-        for model in provider.models:
-            for index, alias in enumerate(model.aliases):
-                if alias == model.id:
-                    continue
-                if alias in canonical:
-                    what = f"is a model of {canonical[alias].document.file}"
-                elif alias in meaning and meaning[alias][0] != model.id:
-                    other, owner = meaning[alias]
-                    what = f"already means {other} ({owner.document.file})"
-                else:
-                    meaning.setdefault(alias, (model.id, provider))
-                    continue
-                node = find(provider.document.root, ["models", model.id, "aliases", index])
-                problems.append(
-                    provider.document.problem(
-                        node,
-                        f'found "{alias}", which {what}, wanted a name of its own',
-                        path=f"models.{model.id}.aliases[{index}]",
-                    )
-                )
+    given = [
+        (provider, model, index, alias)
+        for provider in providers
+        for model in provider.models
+        for index, alias in enumerate(model.aliases)
+        if alias != model.id
+    ]
+    for provider, model, index, alias in given:
+        if alias in canonical:
+            what = f"is a model of {canonical[alias].document.file}"
+        elif alias in meaning and meaning[alias][0] != model.id:
+            other, owner = meaning[alias]
+            what = f"already means {other} ({owner.document.file})"
+        else:
+            meaning.setdefault(alias, (model.id, provider))
+            continue
+        problems.append(
+            provider.document.problem(
+                find(provider.document.root, ["models", model.id, "aliases", index]),
+                f'found "{alias}", which {what}, wanted a name of its own',
+                path=f"models.{model.id}.aliases[{index}]",
+            )
+        )
     return problems
 
 

@@ -67,11 +67,9 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
             yield document.warning(result, f"found {found}", path=place, hint=hint)
         pictures = result.get("images")
         for index, picture in enumerate(pictures.items if isinstance(pictures, List) else ()):
-            if isinstance(picture, Map):
-                for word in picture.entries:
-                    yield from _slip(
-                        document, picture, word, PICTURE_FIELDS, f"{place}.images[{index}]", "which no picture has"
-                    )
+            for word in picture.entries if isinstance(picture, Map) else ():
+                at = f"{place}.images[{index}]"
+                yield from _slip(document, picture, word, PICTURE_FIELDS, at, "which no picture has")  # type: ignore[arg-type]
 
 
 def _inputs(document: Document, root: Map) -> Iterator[Problem]:
@@ -83,12 +81,17 @@ def _inputs(document: Document, root: Map) -> Iterator[Problem]:
         properties = find(model, ["input_schema", "properties"])
         if model.get("input_schema") is not None and isinstance(properties, Map):
             known |= dict.fromkeys(properties.entries)
-    for holder, path in ((images, "images"), *((model.get("price"), "price") for model in listed)):
-        for node in walk(holder) if holder is not None and known else ():
-            for name in _INPUT.findall(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ():
-                if name not in known and (meant := closest(name, known)):
-                    message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
-                    yield document.warning(node, message, path=path, hint=hint)
+    read = [
+        (path, node, name)
+        for holder, path in ((images, "images"), *((model.get("price"), "price") for model in listed))
+        for node in (walk(holder) if holder is not None and known else ())
+        if isinstance(node, Scalar) and isinstance(node.value, str)
+        for name in _INPUT.findall(node.value)
+    ]
+    for path, node, name in read:
+        if name not in known and (meant := closest(name, known)):
+            message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
+            yield document.warning(node, message, path=path, hint=hint)
 
 
 def _schema(document: Document, node: Node | None, path: str) -> Iterator[Problem]:
@@ -139,13 +142,14 @@ def _tables(document: Document, model: Map, path: str) -> Iterator[Problem]:
         named = _INPUT.fullmatch(str(item.value)) if isinstance(item, Scalar) else None
         words = find(model, ["input_schema", "properties", named[1], "enum"]) if named else None
         known = [str(plain(word)) for word in words.items] if isinstance(words, List) else []
-        for table in level:
-            for label, mark in table.keys.items() if isinstance(table, Map) and known else ():
-                if label not in known:
-                    message = f"found `{label}`, which the input never is"
-                    hint = nearest(label, known) or f"one of {', '.join(known)}"
-                    yield document.warning(mark, message, path=f"{path}.price.table", hint=hint)
-        level = [child for table in level if isinstance(table, Map) for child in table.entries.values()]
+        tables = [table for table in level if isinstance(table, Map)]
+        labels = [each for table in tables for each in table.keys.items()] if known else []
+        for label, mark in labels:
+            if label not in known:
+                message = f"found `{label}`, which the input never is"
+                hint = nearest(label, known) or f"one of {', '.join(known)}"
+                yield document.warning(mark, message, path=f"{path}.price.table", hint=hint)
+        level = [child for table in tables for child in table.entries.values()]
 
 
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import product
 from statistics import median
 
 from tollgate.config.load import Problem, find
@@ -215,28 +216,26 @@ def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Cont
     by_model: dict[str, list[tuple[Provider, Model]]] = {}
     for provider, model in offers:
         by_model.setdefault(model.id, []).append((provider, model))
-    for group in by_model.values():
-        if len(group) < 2 or not any(provider.name in only for provider, _ in group):
-            continue
-        for name in _LINES:
-            values = [(provider, model, value) for provider, model in group
-                      if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
-            for provider, model, value in values:
-                if model.price.why or provider.name not in only:  # type: ignore[union-attr]
-                    continue
-                others = [other for owner, _, other in values if owner is not provider]
-                if not others:
-                    continue
-                middle = median(others)
-                # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
-                if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
-                    yield _warn(
-                        provider,
-                        model,
-                        (name,),
-                        f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
-                        hint="compare unit and currency",
-                    )
+    groups = [
+        group for group in by_model.values() if len(group) > 1 and any(provider.name in only for provider, _ in group)
+    ]
+    for group, name in product(groups, _LINES):
+        values = [(provider, model, value) for provider, model in group
+                  if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
+        for provider, model, value in values:
+            others = [other for owner, _, other in values if owner is not provider]
+            if not others or model.price.why or provider.name not in only:  # type: ignore[union-attr]
+                continue
+            middle = median(others)
+            # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
+            if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
+                yield _warn(
+                    provider,
+                    model,
+                    (name,),
+                    f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
+                    hint="compare unit and currency",
+                )
 
 
 def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:

@@ -57,17 +57,21 @@ def _of(provider: Provider) -> Iterator[Problem]:
         if isinstance(endpoint, Scalar):
             yield from _loose(provider, endpoint, "speaks")
         if isinstance(endpoint, Map):
-            for key in _OF_ENDPOINTS:
-                if key in endpoint.entries:
-                    yield from _loose(provider, endpoint.entries[key], f"speaks.{name}.{key}")
-            yield from _errors(provider, endpoint.get("errors"), f"speaks.{name}.errors")
-            yield from _unmatched(provider, endpoint.get("models"), f"speaks.{name}.models")
+            yield from _of_endpoint(provider, endpoint, f"speaks.{name}")
     policies = root.get("policies")
     for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
         if isinstance(policy, Map):
             yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
     yield from image_warnings(provider.document)
     yield from forgotten_dollars(provider)
+
+
+def _of_endpoint(provider: Provider, endpoint: Map, path: str) -> Iterator[Problem]:
+    for key in _OF_ENDPOINTS:
+        if key in endpoint.entries:
+            yield from _loose(provider, endpoint.entries[key], f"{path}.{key}")
+    yield from _errors(provider, endpoint.get("errors"), f"{path}.errors")
+    yield from _unmatched(provider, endpoint.get("models"), f"{path}.models")
 
 
 def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -156,17 +157,15 @@ def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDB
 def damaged_files(directory: Path, filters: Filters, without: Container[Path] = ()) -> list[Path]:
     """The files for these filters that cannot be read. For after a query failed: it opens all of them. One that is gone
     by now was being replaced."""
-    connection = duckdb.connect(config={"threads": 1})
     damaged = []
-    try:
+    with closing(duckdb.connect(config={"threads": 1})) as connection:
         for path in usage_files(directory, filters.since, filters.until):
-            if path not in without:
-                try:
-                    connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
-                except duckdb.Error:
-                    damaged += [path] if path.exists() else []
-    finally:
-        connection.close()
+            if path in without:
+                continue
+            try:
+                connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+            except duckdb.Error:
+                damaged += [path] if path.exists() else []
     return damaged
 
 

@@ -1,4 +1,4 @@
-"""Whether an expression calls a filter or a function rightly: the name, the arguments, and what is said where not."""
+"""Checks of the calls in an expression: whether the filter or function exists, and whether its arguments fit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _RAW = "only addresses that are called escape what stands in braces; elsewhere i
 
 
 def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wrong: Wrong) -> Function | None:
-    """The function a node calls; None, with the mistake noted, where it does not call one rightly. `paths`: the
-    expression's names that stand for data."""
+    """The function that a node calls; None, with the mistake noted, where the call is wrong. `paths` are the names in
+    the expression that stand for data."""
     if not isinstance(node.node, nodes.Name) or node.node.name in paths:
         wrong(node, "only functions are called, by their name")
         return None
@@ -42,7 +42,7 @@ def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wron
 
 
 def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None:
-    """The filter a node calls; None, with the mistake noted, where it does not call one rightly."""
+    """The filter that a node calls; None, with the mistake noted, where the call is wrong."""
     if node.node is None:
         wrong(node, "a filter needs a value before it")
         return None

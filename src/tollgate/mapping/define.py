@@ -80,14 +80,13 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
         for name in circle:
             function = unit.functions[name]
             bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
-            for callee, mark in function.made:
-                if callee in circle:
-                    whom = "itself" if callee == name else f"`{callee}` in a circle"
-                    unit.mistake(
-                        mark,
-                        f"`{name}` calls {whom} with a computed value",
-                        "hand on a part of the data: a path, a parameter or an item",
-                    )
+            for callee, mark in ((callee, mark) for callee, mark in function.made if callee in circle):
+                whom = "itself" if callee == name else f"`{callee}` in a circle"
+                unit.mistake(
+                    mark,
+                    f"`{name}` calls {whom} with a computed value",
+                    "hand on a part of the data: a path, a parameter or an item",
+                )
 
 
 def _circles(calls: dict[str, set[str]]) -> list[set[str]]:

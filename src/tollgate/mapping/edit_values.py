@@ -133,13 +133,12 @@ class ValueVerbs:
             word = "elif"
         for names, to in others:
             with place.block(f"{word} {label} in {names!r}"):
-                if isinstance(to, Scalar) and to.value == NOTHING_WORD:
-                    if take_out is None:
-                        self.unit.mistake(
-                            to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter"
-                        )
-                    else:
-                        take_out()
-                else:
+                if not isinstance(to, Scalar) or to.value != NOTHING_WORD:
                     self._assign(place, value, parent, to, put)
+                elif take_out is not None:
+                    take_out()
+                else:
+                    self.unit.mistake(
+                        to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter"
+                    )
             word = "elif"

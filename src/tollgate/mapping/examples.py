@@ -83,7 +83,7 @@ def _run_twice(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> 
 def each_example(
     document: Document, examples: Node | None, run: Callable[[Example], None], sections: tuple[str, ...]
 ) -> list[Problem]:
-    """Read and run a file's examples with `run`, which raises `Difference`. For mapping and provider files alike."""
+    """Read and run a file's examples with `run`, which raises `Difference`."""
     problems: list[Problem] = []
     for node in getattr(examples, "items", ()):
         entry = _read(document, node, sections, problems)
@@ -183,16 +183,7 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
             if section == "stream" and direction in DIRECTIONS:
                 result = _stream(mapping, known, entry, direction)
             else:
-                compiled = mapping.section(entry.of)
-                if compiled is None:
-                    raise Difference(f"is of `{entry.of}`, which this file does not have")
-                kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
-                _check_hub(kind, entry.given if direction == "from_hub" else None)
-                result = compiled(entry.given, context)
-                if entry.of == "response.to_hub" and mapping.in_text is not None and type(result) is dict:
-                    result = {**result, "parts": mapping.in_text.split(result.get("parts"), context)}
-                if direction == "to_hub":
-                    _check_hub(kind, result, "gives")
+                result = _section(mapping, entry, section, direction)
     except Refused as refused:
         if entry.refused is None:
             raise Difference(f"is refused: {refused.message}") from None
@@ -209,6 +200,21 @@ def _run(mapping: Mapping, known: Table[str, Mapping], entry: Example) -> Any:
             lost += [words for words in mapping.walkers[entry.of].lost(entry.given) if words not in lost]
         if sorted(lost) != sorted(entry.lost):
             raise Difference(f"loses {_shown(lost)}, wanted {_shown(entry.lost)}")
+    return result
+
+
+def _section(mapping: Mapping, entry: Example, section: str, direction: str) -> Any:
+    """What a section other than `stream` makes of an example."""
+    compiled = mapping.section(entry.of)
+    if compiled is None:
+        raise Difference(f"is of `{entry.of}`, which this file does not have")
+    kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
+    _check_hub(kind, entry.given if direction == "from_hub" else None)
+    result = compiled(entry.given, entry.context)
+    if entry.of == "response.to_hub" and mapping.in_text is not None and type(result) is dict:
+        result = {**result, "parts": mapping.in_text.split(result.get("parts"), entry.context)}
+    if direction == "to_hub":
+        _check_hub(kind, result, "gives")
     return result
 
 
@@ -307,6 +313,5 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
 
 
 def _shown(value: object, *, whole: bool = False) -> str:
-    """A value in a message. A null within another stands there;
-    one in place of the `whole` is that there is nothing."""
+    """A value as messages show it: None is `null` inside another value, and `nothing` as the `whole` result."""
     return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)

@@ -44,15 +44,16 @@ def _read_list(unit: Unit, node: Node, read: Reads) -> Idle:
         unit.mistake(node, "a list of places is wanted here", "['input[].id']")
         return idle
     for entry in node.items:
-        if isinstance(entry, Map) and entry.entries:
-            for place, value in entry.entries.items():
-                if "[]" in place or not _PLACE.match(place):
-                    unit.mistake(entry, "a place with a value is field names with dots, outside of lists", "{min_p: 0}")
-                idle[place] = (*idle.get(place, ()), plain(value, floats=True))
-        elif isinstance(entry, Scalar) and isinstance(entry.value, str) and _PLACE.match(entry.value):
+        if isinstance(entry, Scalar) and isinstance(entry.value, str) and _PLACE.match(entry.value):
             _mark(read, entry.value)
-        else:
+            continue
+        values = entry.entries if isinstance(entry, Map) else {}
+        if not values:
             unit.mistake(entry, "a place is field names with dots, [] after a list", "input[].id")
+        for place, value in values.items():
+            if "[]" in place or not _PLACE.match(place):
+                unit.mistake(entry, "a place with a value is field names with dots, outside of lists", "{min_p: 0}")
+            idle[place] = (*idle.get(place, ()), plain(value, floats=True))
     return idle
 
 

@@ -8,6 +8,7 @@ one is marked, so that no gateway spends the same credits there again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,16 +113,13 @@ class _Move:
     async def run(self, *, dry_run: bool) -> Moved:
         with driver_errors():
             await migrate(self.connection)
-        try:
-            with driver_errors():
-                async with self.connection.transaction():
-                    moved = await self._earlier() or await self._all()
-                    if dry_run:
-                        raise _NotKept
-                    # Whatever becomes of the commit and of this process: nobody goes on here before it is known.
-                    await asyncio.to_thread(_mark, self._source.directory, _BEGUN)
-        except _NotKept:
-            pass
+        with contextlib.suppress(_NotKept), driver_errors():
+            async with self.connection.transaction():
+                moved = await self._earlier() or await self._all()
+                if dry_run:
+                    raise _NotKept
+                # Whatever becomes of the commit and of this process: nobody goes on here before it is known.
+                await asyncio.to_thread(_mark, self._source.directory, _BEGUN)
         return moved
 
     async def _earlier(self) -> Moved | None:
