@@ -71,23 +71,9 @@ class _Prices:
     """Prices that hold together, as integers over one common divisor."""
 
     __slots__ = (
-        "audio",
-        "audio_output",
-        "completion",
-        "dearest_in",
-        "dearest_out",
-        "divisor",
-        "image",
-        "image_output_token",
-        "input_audio_cache",
-        "input_cache_read",
-        "input_cache_write",
-        "input_cache_write_1h",
-        "internal_reasoning",
-        "prompt",
-        "request",
-        "rule",
-        "web_search",
+        "audio", "audio_output", "completion", "dearest_in", "dearest_out", "divisor", "image", "image_output_token",
+        "input_audio_cache", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
+        "prompt", "request", "rule", "web_search",
     )
     prompt: int
     completion: int
@@ -186,19 +172,19 @@ class Tariff:
                 rule.append(f"volumes[{place}]")
         if tier is not None:
             rule.append(tier)
-            factor = pricing.multipliers.get(tier)
-            if factor is not None:
-                merged |= {name: CONTEXT.multiply(merged[name], factor) for name in TOKEN_PRICES if name in merged}
+            if tier in pricing.multipliers:
+                merged |= _times(merged, pricing.multipliers[tier])
             for name, price in pricing.service_tiers.get(tier, {}).items():
                 merged[name] = _moved(price, base.get(name), merged.get(name))
         for each in factors:
             rule.append(each)
-            merged |= {
-                name: CONTEXT.multiply(merged[name], pricing.multipliers[each])
-                for name in TOKEN_PRICES
-                if name in merged
-            }
+            merged |= _times(merged, pricing.multipliers[each])
         return _Prices(merged, pricing.unit, " ".join(rule) or "base")
+
+
+def _times(prices: Mapping[str, Decimal], factor: Decimal) -> dict[str, Decimal]:
+    """The token prices among these, multiplied."""
+    return {name: CONTEXT.multiply(prices[name], factor) for name in TOKEN_PRICES if name in prices}
 
 
 def price_usage(
@@ -287,22 +273,10 @@ def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> 
     """The sizes at which a request may cost most: the largest it can have, and the last size of each row that ends
     below it, because a shorter request may be in a dearer row. Each with and without thinking, where a row asks for
     that."""
-    prompts = {
-        prompt_tokens,
-        *(
-            row.max_prompt_tokens
-            for row in volumes
-            if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens
-        ),
-    }
-    outputs = {
-        max_output,
-        *(
-            row.max_completion_tokens
-            for row in volumes
-            if row.max_completion_tokens is not None and row.max_completion_tokens < max_output
-        ),
-    }
+    prompt_ends = [row.max_prompt_tokens for row in volumes]
+    output_ends = [row.max_completion_tokens for row in volumes]
+    prompts = {prompt_tokens, *(end for end in prompt_ends if end is not None and end < prompt_tokens)}
+    outputs = {max_output, *(end for end in output_ends if end is not None and end < max_output)}
     thoughts = (False, True) if any(row.thinking is not None for row in volumes) else (False,)
     return list(product(prompts, outputs, thoughts))
 

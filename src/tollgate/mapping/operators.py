@@ -39,8 +39,7 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:
     if operator in ("lt", "gt", "lteq", "gteq"):
         word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
         if right.kind == "number" and right.atom:
-            name = left.py if left.atom else site.temp()
-            bound = name if left.atom else f"({name} := {left.py})"
+            bound, name = site.bound(left)
             return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
         call = "less" if operator in ("lt", "gt") else "less_or_same"
         first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
@@ -56,12 +55,8 @@ def one_text(site: Site, pieces: list[Lowered]) -> Lowered:
         if piece.present:
             parts.append(piece.py if piece.kind == "text" else f"text_of({piece.py})")
             continue
-        if piece.atom:
-            name = piece.py
-            guards.append(f"{name} is None")
-        else:
-            name = site.temp()
-            guards.append(f"({name} := {piece.py}) is None")
+        bound, name = site.bound(piece)
+        guards.append(f"{bound} is None")
         parts.append(f"({name} if type({name}) is str else text_of({name}))")
     text = f"joined({', '.join(parts)})" if len(parts) != 1 else parts[0]
     if not guards:

@@ -77,8 +77,7 @@ def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict:
     if plain == len(steps):
         return value
     helper = _helper(site, steps[plain:], line)
-    name = value.py if value.atom else site.temp()
-    bound = name if value.atom else f"({name} := {value.py})"
+    bound, name = site.bound(value)
     return Lowered(
         f"(None if {bound} is None else {helper}({name}))",
         kind="list",

@@ -214,6 +214,22 @@ class Site:
         who reads the same field again finds it there."""
         self.code.remember(("value", value.py), name)
 
+    def bound(self, value: Lowered) -> tuple[str, str]:
+        """(expression, name): the expression gives the value, and after it `name` has it too."""
+        if value.atom:
+            return value.py, value.py
+        name = self.temp()
+        return f"({name} := {value.py})", name
+
+    def local(self, value: Lowered, prefix: str, line: int) -> str:
+        """A local that has the value: its own where it is one, else a new one, set by this line."""
+        if value.atom:
+            return value.py
+        name = self.temp(prefix)
+        self.code.add(f"{name} = {value.py}", line)
+        self.hold(value, name)
+        return name
+
 
 class Spot:
     """A text inside a scalar, able to say where in the file a character of it stands."""

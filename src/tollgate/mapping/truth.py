@@ -18,11 +18,7 @@ def true_of(site: Site, value: Lowered) -> tuple[str, str]:
 
     Most values are absent, so that is asked first.
     """
-    if value.atom:
-        name, first = value.py, value.py
-    else:
-        name = site.temp()
-        first = f"({name} := {value.py})"
+    first, name = site.bound(value)
     if value.kind in _AS_IN_PYTHON:
         return first, name
     if value.present:

@@ -99,12 +99,7 @@ def _items(site: Site, source: Lowered, line: int) -> tuple[str, str]:
     """What to walk over, and when: a list, one value as a list of one, absent as nothing."""
     if source.kind == "list" and source.present:
         return "", source.py
-    if source.atom:
-        held = source.py
-    else:
-        held = site.temp("s")
-        site.code.add(f"{held} = {source.py}", line)
-        site.hold(source, held)
+    held = site.local(source, "s", line)
     if source.kind == "list":
         return held, held
     return "" if source.present else f"{held} is not None", f"{held} if type({held}) is list else ({held},)"

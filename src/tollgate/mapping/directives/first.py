@@ -68,8 +68,7 @@ def lowered(site: Site, node: Node) -> Lowered | None:
         places += one.places
         if number == last or one.present:  # what follows a certain value is never reached
             return Lowered(f"{text}{one.py}{')' * number}", one.present, "any" if number else one.kind, places=places)
-        name = one.py if one.atom else site.temp()
-        bound = name if one.atom else f"({name} := {one.py})"
+        bound, name = site.bound(one)
         text += f"({name} if {bound} is not None else "
     return None
 

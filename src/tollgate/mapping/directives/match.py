@@ -128,13 +128,7 @@ def enter(site: Site, node: Map) -> Choice | None:
     parsed = parse_expression(entry.value) if subject.places else None
     if parsed is not None and is_field(parsed.tree, parsed.paths):
         site.unit.compared += [(subject.places, label, case.mark) for case in cases for label in case.labels]
-    line = node.keys["$match"].line
-    if subject.atom:
-        name = subject.py
-    else:
-        name = site.temp("m")
-        site.code.add(f"{name} = {subject.py}", line)
-        site.hold(subject, name)
+    name = site.local(subject, "m", node.keys["$match"].line)
     return Choice(name, cases, site.scope, _field(site, entry.value))
 
 
