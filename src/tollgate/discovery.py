@@ -45,7 +45,7 @@ _MOST_TOLD = 5
 
 @dataclass(slots=True)
 class ListState:
-    """How one provider's list is doing, for the operator's pages."""
+    """How one provider's list is doing."""
 
     at: datetime | None = None
     """When the list in force was read; None before the first."""

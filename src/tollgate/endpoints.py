@@ -179,7 +179,7 @@ async def _model(request: Request) -> Reply:
 
 
 async def _image_models(request: Request) -> Reply:
-    return _listed(request, await images.list_image_models(request.services, _known_key(request)))
+    return _listed(request, images.image_listing(request.services.runtime.current, _known_key(request)))
 
 
 async def _images(request: Request) -> Reply:

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from tollgate.errors import BadRequest, Unavailable
-from tollgate.ledger.reports import Filters, damage, damaged_files, select_usage, usage_files
+from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type
 from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
 
@@ -274,7 +274,7 @@ class Reports:
             except FileNotFoundError:
                 continue
             said = (path.name, about.st_mtime_ns, about.st_size)
-            hour = datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00")
+            hour = hour_of(path)
             place = max(0, (hour - first) // width)
             while place < len(starts) and starts[place] < hour + timedelta(hours=1):
                 states[starts[place]].append(said)
@@ -313,9 +313,7 @@ class Reports:
     def _spans(self, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Stretches of time with files in them, newest first, each a few times as long as the one before."""
         files = usage_files(self.directory, since, until)
-        hours = sorted(
-            {datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00") for path in files}, reverse=True
-        )
+        hours = sorted(set(map(hour_of, files)), reverse=True)
         take = 2
         while hours:
             newest, oldest = hours[0], hours[min(take, len(hours)) - 1]

@@ -38,14 +38,12 @@ from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_tell
 from tollgate.sandbox import app as sandbox_app
 from tollgate.services import Services
 from tollgate.start_cache import StartCache
-from tollgate.tools import tools_app
+from tollgate.tools import ToolsApp
 from tollgate.upstream import Client
 
 log = logging.getLogger("tollgate.server")
 
 _MIB = 1024**2
-_MOST_NAMED = 10
-"""Providers that are off; more are only counted: what is printed at a start must not be buried under them."""
 _LAST_WORDS_SECONDS = 0.5
 """Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
 _SETTLE_SECONDS = 10.0
@@ -92,15 +90,8 @@ def load(
     providers = loaded.gateway.providers.values()
     for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway), *retirement_warnings(providers)):
         log.warning("%s", warning.render(source=False))
-    off = sorted(name for name, provider in loaded.gateway.providers.items() if provider.off)
-    if off:
-        named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
-        log.info(
-            "%d of %d providers are off, because a secret is not set (`tollgate check` names it)%s",
-            len(off),
-            len(loaded.gateway.providers),
-            named,
-        )
+    if off := loaded.providers_off:
+        log.info("%s", off)
     for note in loaded.notes:
         log.debug("%s", note)
     loaded = replace(loaded, gateway=adjust(loaded.gateway))
@@ -169,7 +160,7 @@ async def open_gateway(
         holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=lambda read: at_ports(adjust(read))
     )
     app = App(services)
-    app.mount("/v1/images/mcp", tools_app(services), below=False)
+    app.mount("/v1/images/mcp", ToolsApp(services), below=False)
     sign_in = await _open_dashboard(app, services, reloader, account) if gateway.dashboard.enabled else None
     services.tasks.spawn(reloader.watch())
     services.tasks.spawn(discoverer.run())

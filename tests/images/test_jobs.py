@@ -36,7 +36,7 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from tollgate.images import create_generation, get_generation, jobs_of, list_generations, list_image_models
+from tollgate.images import create_generation, get_generation, image_listing, jobs_of, list_generations
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.ledger import Generation, UsageRow
@@ -1076,11 +1076,11 @@ async def test_the_catalog_shows_descriptors(gateway):
     services, key, _ = await gateway(
         Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False))
     )
-    public = json.loads((await list_image_models(services)).body)
+    public = json.loads(image_listing(services.runtime.current).body)
     assert public == {"success": True, "code": 200, "data": [{
         "id": "acme/draw", "name": "Draw", "model_provider": "acme", "description": "Draws.", "tags": ["text-to-image"],
         "pricing": {"price": 0.04, "currency": "USD", "unit": 1}, "input_schema": make_offer().schema.document}]}
-    assert [model["id"] for model in json.loads((await list_image_models(services, key)).body)["data"]] == [
+    assert [model["id"] for model in json.loads(image_listing(services.runtime.current, key).body)["data"]] == [
         "acme/draw",
         "acme/hidden",
     ]

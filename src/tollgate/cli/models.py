@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tollgate.config.model import Model
     from tollgate.runtime import Runtime
 
-_MOST_NAMED = 10
-"""Providers that are off; more are only counted, or nothing else would be seen."""
-
 
 @click.command(help="""List the models on offer, their routes and prices.
 
@@ -59,14 +56,8 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
             ),
             table,
         )
-    off = [provider.name for provider in runtime.gateway.providers.values() if provider.off]
-    if off and not as_json:
-        named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
-        click.echo(
-            f"{len(off)} of {len(runtime.gateway.providers)} providers are off, because a secret is not set "
-            f"(`tollgate check` names it){named}",
-            err=True,
-        )
+    if not as_json and (off := runtime.loaded.providers_off):
+        click.echo(off, err=True)
 
 
 def _named(model: CatalogModel, pattern: str) -> bool:

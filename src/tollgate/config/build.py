@@ -29,6 +29,9 @@ from tollgate.config.server import read_settings, store_reference
 from tollgate.errors import ConfigErrors
 from tollgate.garbage_collector import collector_resting
 
+_MOST_NAMED = 10
+"""Providers that are off; more are only counted: what else is printed must not be buried under them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -43,6 +46,17 @@ class Loaded:
     """What each provider file came to, for the next load."""
     read_at: float = 0.0
     """When reading began, in seconds since 1970: what was written to a file after that may not be in here."""
+
+    @property
+    def providers_off(self) -> str:
+        """How many providers are off, and which ones where they are few; empty when none is."""
+        providers = self.gateway.providers
+        off = sorted(name for name, provider in providers.items() if provider.off)
+        if not off:
+            return ""
+        named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
+        why = "because a secret is not set (`tollgate check` names it)"
+        return f"{len(off)} of {len(providers)} providers are off, {why}{named}"
 
     @property
     def reusable(self) -> Reusable:

@@ -1,6 +1,6 @@
 """Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
 
-from tollgate.images.catalog import describe, image_models, image_routes
+from tollgate.images.catalog import describe, image_listing, image_models, image_routes
 from tollgate.images.order import Order
 from tollgate.images.runner import Jobs
 from tollgate.images.service import (
@@ -8,7 +8,6 @@ from tollgate.images.service import (
     get_generation,
     jobs_of,
     list_generations,
-    list_image_models,
     run_refresher,
     show,
 )
@@ -20,12 +19,12 @@ __all__ = [
     "create_generation",
     "describe",
     "get_generation",
+    "image_listing",
     "image_models",
     "image_routes",
     "is_job_id",
     "jobs_of",
     "list_generations",
-    "list_image_models",
     "run_refresher",
     "show",
 ]

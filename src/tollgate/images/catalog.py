@@ -48,8 +48,9 @@ def describe(offer: ImageOffer) -> dict[str, Any]:
     }
 
 
-def image_listing(runtime: Runtime, key: KeyRecord | None) -> Listing:
-    """The body of `GET /v1/images/models`; made once for each set of visible models of a configuration."""
+def image_listing(runtime: Runtime, key: KeyRecord | None = None) -> Listing:
+    """The body of `GET /v1/images/models` for a key, or for a caller without one; made once for each set of visible
+    models of a configuration."""
     offers = image_models(runtime, key)
     names = tuple(offer.model.id for offer in offers)
     memo = runtime.images.rendered

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest, TollgateError
-from tollgate.images.catalog import image_listing
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs
@@ -22,7 +21,6 @@ from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
-    from tollgate.catalog import Listing
     from tollgate.ledger import Generation, KeyRecord
     from tollgate.services import Headers, Inbound, Services
 
@@ -46,11 +44,6 @@ def jobs_of(services: Services) -> Jobs:
     if jobs is None:
         jobs = services.images = Jobs(services)
     return jobs
-
-
-async def list_image_models(services: Services, key: KeyRecord | None = None) -> Listing:
-    """`GET /v1/images/models`: the models this key may use, or the public ones without a key."""
-    return image_listing(services.runtime.current, key)
 
 
 async def create_generation(services: Services, inbound: Inbound) -> Reply:

@@ -137,13 +137,17 @@ def usage_files(directory: Path, since: datetime | None = None, until: datetime 
     """The published files that can hold rows of this time; an hour's file has that hour's rows and no others."""
     files = []
     for path in sorted(directory.glob("*/*.duckdb")):
-        named = _HOUR_FILE.search(path.as_posix())
-        if named is None:
+        if _HOUR_FILE.search(path.as_posix()) is None:
             continue
-        hour = datetime.fromisoformat(f"{named[1]}T{named[2]}:00:00+00:00")
+        hour = hour_of(path)
         if (since is None or hour + timedelta(hours=1) > since) and (until is None or hour < until):
             files.append(path)
     return files
+
+
+def hour_of(path: Path) -> datetime:
+    """The hour of a published file: `usage/2026-11-22/14-main.duckdb`."""
+    return datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00")
 
 
 def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tollgate.config.model import Server
     from tollgate.ledger import KeyRecord, Slot
 
-__all__ = ["ToolsApp", "tools_app"]
+__all__ = ["ToolsApp"]
 
 log = logging.getLogger("tollgate.tools")
 
@@ -40,13 +40,9 @@ _LISTEN_SECONDS = 600
 it is ended after this long so that none hangs for ever."""
 
 
-def tools_app(services: Services) -> ToolsApp:
-    """The tool server as an ASGI application."""
-    return ToolsApp(services)
-
-
 class ToolsApp:
-    """ASGI; everything heavy is made at the first request and ends with the gateway's background tasks."""
+    """The tool server as an ASGI application. Everything heavy is made at the first request, and ends with the
+    gateway's background tasks."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
