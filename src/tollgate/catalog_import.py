@@ -23,26 +23,9 @@ from tollgate.money import CONTEXT, decimal_of, show
 
 UNIT = 1_000_000
 GENERATED = (
-    "upstream",
-    "aliases",
-    "canonical_slug",
-    "name",
-    "description",
-    "type",
-    "created",
-    "context",
-    "max_output",
-    "modalities",
-    "tokenizer",
-    "encoding",
-    "instruct_type",
-    "hugging_face_id",
-    "parameters",
-    "dimensions",
-    "max_dimension",
-    "protocols",
-    "retires",
-    "price",
+    "upstream", "aliases", "canonical_slug", "name", "description", "type", "created", "context", "max_output",
+    "modalities", "tokenizer", "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions",
+    "max_dimension", "protocols", "retires", "price",
 )
 """The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
 _ADDED_PRICES = ("image_output_token", "why")

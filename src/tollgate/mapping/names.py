@@ -77,12 +77,7 @@ SEEN = Var("seen", "R.seen", present=True, is_dict=True)
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
 
 CALLERS_SECRETS = frozenset({
-    "authorization",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
-    "cookie",
+    "authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie",
 })
 """Headers no file may read: what a caller shows us is not for others to see."""
 

@@ -18,26 +18,8 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
-        "_ahead",
-        "_by_id",
-        "_by_key",
-        "_closes",
-        "_current",
-        "_declared",
-        "_done",
-        "_held",
-        "_last_call",
-        "_names",
-        "_speaker",
-        "begun",
-        "context",
-        "count",
-        "frames",
-        "id",
-        "nth",
-        "seen",
-        "stamp",
-        "stop",
+        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_declared", "_done", "_held", "_last_call", "_names",
+        "_speaker", "begun", "context", "count", "frames", "id", "nth", "seen", "stamp", "stop",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:

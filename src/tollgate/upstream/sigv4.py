@@ -18,13 +18,7 @@ from urllib.parse import quote
 from tollgate.upstream.http import CONNECTION_HEADERS, authority, split_url
 
 _UNSIGNED = CONNECTION_HEADERS | {
-    "authorization",
-    "user-agent",
-    "expect",
-    "x-amzn-trace-id",
-    "host",
-    "x-amz-date",
-    "x-amz-security-token",
+    "authorization", "user-agent", "expect", "x-amzn-trace-id", "host", "x-amz-date", "x-amz-security-token",
 }
 
 
