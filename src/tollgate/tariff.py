@@ -273,10 +273,12 @@ def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> 
     """The sizes at which a request may cost most: the largest it can have, and the last size of each row that ends
     below it, because a shorter request may be in a dearer row. Each with and without thinking, where a row asks for
     that."""
-    prompt_ends = [row.max_prompt_tokens for row in volumes]
-    output_ends = [row.max_completion_tokens for row in volumes]
-    prompts = {prompt_tokens, *(end for end in prompt_ends if end is not None and end < prompt_tokens)}
-    outputs = {max_output, *(end for end in output_ends if end is not None and end < max_output)}
+    prompts, outputs = {prompt_tokens}, {max_output}
+    for row in volumes:
+        if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens:
+            prompts.add(row.max_prompt_tokens)
+        if row.max_completion_tokens is not None and row.max_completion_tokens < max_output:
+            outputs.add(row.max_completion_tokens)
     thoughts = (False, True) if any(row.thinking is not None for row in volumes) else (False,)
     return list(product(prompts, outputs, thoughts))
 
