@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.room import Place, Room
 from tollgate.thoughts import Thoughts
+from tollgate.told_items import ToldItems
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -111,6 +112,7 @@ class Services:
     room: Room = field(default_factory=lambda: Room(1 << 62))
     """For the bodies of the requests that run."""
     thoughts: Thoughts = field(default_factory=Thoughts)
+    told_items: ToldItems = field(default_factory=ToldItems)
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False

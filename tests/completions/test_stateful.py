@@ -220,8 +220,8 @@ async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
         )
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == (
-            "Item reference with id 'rs_1' not found. Only a provider that speaks this format stores items: set "
-            "`store` to false and send the item itself."
+            "Item reference with id 'rs_1' not found. What was converted for this format is remembered a while only: "
+            "set `store` to false and send the item itself."
         )
 
 

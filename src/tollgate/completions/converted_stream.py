@@ -8,6 +8,7 @@ import orjson
 
 from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.kept_items import keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
@@ -133,7 +134,9 @@ class ConvertedStream:
         """The finishing events, with the usage that was recorded."""
         keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.usage = self._exchange.reported_usage()
-        return encode_events(self._converter.finish())
+        ending = self._converter.finish()
+        keep_streamed_items(self._exchange, ending)
+        return encode_events(ending)
 
     def whole(self) -> dict[str, Any]:
         """All of the answer as a hub response, once it has ended."""

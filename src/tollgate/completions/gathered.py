@@ -11,6 +11,7 @@ import orjson
 from tollgate.completions.attempt import AttemptFailed, context_of
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.kept_items import keep_items
 from tollgate.completions.stream import count_usage, rest_of
 from tollgate.errors import UpstreamError
 from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
@@ -40,7 +41,9 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
             raise AttemptFailed(stage.error)
         estimated = await count_usage(exchange, stage)
         hub = {**stage.whole(), "usage": exchange.reported_usage()}
-        out = orjson.dumps(response_from_hub(exchange.client_format, hub, context))
+        built = response_from_hub(exchange.client_format, hub, context)
+        keep_items(exchange, built)
+        out = orjson.dumps(built)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     await exchange.settle_answer(estimated=estimated)

@@ -47,7 +47,7 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
         if (
             dialect != "responses"
             or _ID not in outline
-            or not any(_is_reference(item) for item in _objects(body.get("input")))
+            or not any(is_reference(item) for item in _objects(body.get("input")))
         ):
             return []
     return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
@@ -134,7 +134,7 @@ def _of_responses_request(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     items = _objects(body.get("input"))
     along = frozenset(_requests_along(items))
     for item in items:
-        if _is_reference(item):
+        if is_reference(item):
             yield ITEM, item.get("id")
         elif item.get("type") == "image_generation_call" and not item.get("result"):
             yield "input.image_generation_call", item.get("id")
@@ -170,7 +170,7 @@ def _requests_along(items: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _is_reference(item: dict[str, Any]) -> bool:
+def is_reference(item: dict[str, Any]) -> bool:
     """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of
     a message may be."""
     kind = item.get("type")

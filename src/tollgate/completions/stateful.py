@@ -12,9 +12,11 @@ from tollgate.completions.state_ids import ITEM, THREAD, looked_up_ids
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
-_NOT_STORED = " Only a provider that speaks this format stores items: set `store` to false and send the item itself."
+_NOT_STORED = (
+    " What was converted for this format is remembered a while only: set `store` to false and send the item itself."
+)
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
-stored."""
+stored (`tollgate.told_items`)."""
 
 
 _NOT_KEPT = " Files and vector stores cannot be made here: send what they hold in the request itself."

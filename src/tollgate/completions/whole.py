@@ -29,6 +29,7 @@ from tollgate.completions.estimate import (
     texts_of_parts,
 )
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.kept_items import keep_items, keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.minters import encrypted_in, remember_minter
 from tollgate.completions.missing_usage import written_usage
@@ -153,12 +154,16 @@ def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, els
 
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     assert exchange.context is not None
-    return orjson.dumps(response_from_hub(exchange.client_format, hub, exchange.context))
+    answer = response_from_hub(exchange.client_format, hub, exchange.context)
+    keep_items(exchange, answer)
+    return orjson.dumps(answer)
 
 
 def _events(exchange: Exchange, hub: dict[str, Any]) -> bytes:
     assert exchange.context is not None
-    return encode_events(stream_from_hub(exchange.client_format, hub, exchange.context))
+    events = stream_from_hub(exchange.client_format, hub, exchange.context)
+    keep_streamed_items(exchange, events)
+    return encode_events(events)
 
 
 async def _at_once(events: bytes) -> AsyncIterator[bytes]:

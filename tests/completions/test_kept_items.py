@@ -1,0 +1,103 @@
+"""A responses client that refers to what it was told, as clients do that do not ask for `store: false`, is understood
+where the answer was converted, too."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from completions.test_kept_thoughts import CONTENT, PROVIDER, upstream
+from support.inprocess import inprocess, replying
+
+TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+USER = {"role": "user", "content": "?"}
+ASK = {"model": "acme/one", "tools": [TOOL], "reasoning": {"effort": "medium"}, "input": [USER]}
+RESULT = {"type": "function_call_output", "call_id": "toolu_1", "output": "rain"}
+
+
+def told(reply, stream):
+    """The output items of an answer."""
+    if not stream:
+        return reply.json()["output"]
+    *_, last = (json.loads(line[5:]) for line in reply.text.splitlines() if line.startswith("data:"))
+    return last["response"]["output"]
+
+
+def referring(items):
+    """What the AI SDK sends back of them: calls themselves, all else by its id."""
+    return [item if item["type"] == "function_call" else {"type": "item_reference", "id": item["id"]} for item in items]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("streamed_only", [False, True], ids=["", "gathered"])
+async def test_items_of_a_converted_answer_may_be_referred_to(tmp_path, stream, streamed_only):
+    provider = PROVIDER + "can: {whole: false}\n" if streamed_only else PROVIDER
+    seen = []
+    app = upstream(stream or streamed_only, seen)
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        first = await here.post("/v1/responses", {**ASK, "stream": stream})
+        assert first.status_code == 200
+        again = {**ASK, "stream": stream, "input": [USER, *referring(told(first, stream)), RESULT]}
+        second = await here.post("/v1/responses", again, x_tollgate_strict="true")
+    assert second.status_code == 200, second.text
+    assert json.loads(seen[-1][3])["messages"][1]["content"] == CONTENT
+
+
+async def test_an_item_is_only_for_the_account_that_was_told_it(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
+        first = await here.post("/v1/responses", ASK)
+        again = {**ASK, "input": [USER, *referring(told(first, False)), RESULT]}
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        assert (await here.post("/v1/responses", again, key=key)).status_code == 404
+        assert (await here.post("/v1/responses", again)).status_code == 200
+
+
+async def test_an_item_that_was_not_to_be_stored_is_not_remembered(tmp_path):
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
+        first = await here.post("/v1/responses", {**ASK, "store": False})
+        again = {**ASK, "input": [USER, *referring(told(first, False)), RESULT]}
+        assert (await here.post("/v1/responses", again)).status_code == 404
+
+
+async def test_what_is_referred_to_counts_as_sent(tmp_path):
+    """Beside the prompt's tokens: a provider that tells none is charged for what it was sent."""
+    text = "word " * 200
+    answer = {
+        "id": "m", "type": "message", "role": "assistant", "model": "one", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": text}], "stop_sequence": None,
+    }
+    app = replying(body=json.dumps(answer).encode())
+    ask = {"model": "acme/one", "input": [USER]}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
+        first = await here.post("/v1/responses", ask)
+        again = await here.post("/v1/responses", {**ask, "input": [USER, *referring(told(first, False)), USER]})
+    assert again.json()["usage"]["input_tokens"] > first.json()["usage"]["input_tokens"] + 150
+
+
+async def test_a_native_provider_is_sent_the_item_itself(tmp_path):
+    """The conversation goes on at a provider that never saw it."""
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
+        first = await here.post("/v1/responses", {**ASK, "reasoning": None})
+        again = {"model": "sandbox/echo", "tools": [TOOL], "input": [USER, *referring(told(first, False)), RESULT]}
+        second = await here.post("/v1/responses", again)
+    assert second.status_code == 200, second.text
+    assert "rain" in json.dumps(second.json()["output"])
+
+
+async def test_an_item_is_put_in_once(tmp_path):
+    """Else a small request could stand for one of any size."""
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
+        first = await here.post("/v1/responses", ASK)
+        twice = referring(told(first, False)) * 2
+        assert (await here.post("/v1/responses", {**ASK, "input": [USER, *twice, RESULT]})).status_code == 404
+
+
+@pytest.mark.parametrize("item", [{"type": "item_reference"}, {"type": "item_reference", "id": 5}, None, 5], ids=repr)
+async def test_what_refers_to_nothing_stays_as_it_was(tmp_path, item):
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
+        before = await here.post("/v1/responses", {**ASK, "input": [USER, item]})
+        first = await here.post("/v1/responses", ASK)
+        after = await here.post("/v1/responses", {**ASK, "input": [USER, item, *referring(told(first, False)), RESULT]})
+    assert after.status_code == before.status_code

@@ -1,0 +1,47 @@
+"""Items that a client may refer to: found by account and id, the longest unused gone first."""
+
+import pytest
+
+from tollgate.told_items import ToldItems
+
+TEXT = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hé"}]}
+
+
+def kept(*items, **more):
+    told = ToldItems(**more)
+    told.keep("alice", items)
+    return told
+
+
+def test_an_item_is_found_as_it_was_told_by_the_account_it_was_told_to():
+    told = kept(TEXT)
+    assert told.find("alice", "msg_1") == TEXT
+    assert told.find("bob", "msg_1") is None and told.find("alice", "msg_2") is None
+
+
+@pytest.mark.parametrize("item", [None, "text", {"type": "message"}, {"id": None}, {"id": 5}], ids=repr)
+def test_what_has_no_id_is_not_remembered(item):
+    assert kept(item, TEXT).find("alice", "msg_1") == TEXT
+
+
+def test_the_newest_of_an_id_is_found():
+    told = kept(TEXT)
+    told.keep("alice", [{**TEXT, "content": []}])
+    assert told.find("alice", "msg_1") == {**TEXT, "content": []}
+
+
+def test_the_longest_unused_go_first():
+    told = ToldItems(most=3_000)
+    for number in range(4):
+        told.keep("alice", [{"id": f"msg_{number}"}])
+    assert told.find("alice", "msg_0") is not None
+    told.keep("alice", [{"id": "msg_4"}, {"id": "msg_5"}])
+    assert [number for number in range(6) if told.find("alice", f"msg_{number}")] == [0, 2, 3, 4, 5]
+
+
+def test_an_item_too_large_for_all_of_it_is_not_remembered_and_leaves_room():
+    told = ToldItems(most=2_000)
+    told.keep("alice", [{"id": "msg_1", "text": "x" * 3_000}])
+    assert told.find("alice", "msg_1") is None
+    told.keep("alice", [{"id": "msg_2"}])
+    assert told.find("alice", "msg_2") is not None
