@@ -1,0 +1,61 @@
+"""How much a model is to think, in the words of chat clients made for OpenRouter: heard by each provider in its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from providers.shipped import offer_for
+from tollgate.mapping import Context
+
+
+def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What a native chat request becomes there, without what every request has."""
+    offer = offer_for(provider, "chat", model)
+    assert offer.request_edits is not None
+    asked = {"model": offer.model.upstream, "messages": [{"role": "user", "content": "Hi"}], "reasoning": reasoning}
+    body = offer.request_edits({**asked, **more}, Context(model=offer.model_facts, can=offer.can))
+    return {name: value for name, value in body.items() if name not in ("model", "messages")}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "effort", "off"),
+    [
+        ("deepseek", "deepseek/deepseek-v4-flash", {"reasoning_effort": "low"}, {"thinking": {"type": "disabled"}}),
+        ("zai", "z-ai/glm-4.7", {"thinking": {"type": "enabled"}}, {"thinking": {"type": "disabled"}}),
+        ("moonshot", "moonshotai/kimi-k2.6", {"thinking": {"type": "enabled"}}, {"thinking": {"type": "disabled"}}),
+        ("dashscope", "qwen/qwen3-max", {"enable_thinking": True}, {"enable_thinking": False}),
+        ("xai", "x-ai/grok-4.20", {"reasoning_effort": "low"}, {}),
+        ("mistral", "mistralai/mistral-medium", {"reasoning_effort": "high"}, {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
+)
+def test_an_effort_and_its_switch_are_said_in_the_providers_own_words(provider, model, effort, off):
+    assert sent(provider, model, {"effort": "low"}) == effort
+    assert sent(provider, model, {"enabled": False}) == off
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "effort"),
+    [
+        ({"enabled": True}, "medium"), ({"max_tokens": 4096}, "low"), ({"max_tokens": 16384}, "medium"),
+        ({"max_tokens": 16385}, "high"), ({"effort": "high", "max_tokens": 5}, "high"), ({"exclude": True}, None),
+        ({}, None), ({"max_tokens": "many"}, None),
+    ],
+    ids=str,
+)
+def test_a_budget_is_the_effort_it_comes_to(reasoning, effort):
+    assert sent("xai", "x-ai/grok-4.20", reasoning).get("reasoning_effort") == effort
+
+
+def test_an_effort_in_the_usual_words_wins_over_a_switch():
+    asked = sent("xai", "x-ai/grok-4.20", {"enabled": True}, reasoning_effort="low")
+    assert asked == {"reasoning_effort": "low"}
+
+
+def test_a_responses_request_keeps_its_reasoning():
+    offer = offer_for("xai", "responses", "x-ai/grok-4.20")
+    assert offer.request_edits is not None
+    body = {"model": "m", "input": "Hi", "reasoning": {"effort": "low"}}
+    assert offer.request_edits(body, Context(model=offer.model_facts, can=offer.can))["reasoning"] == {"effort": "low"}
