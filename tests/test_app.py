@@ -71,6 +71,12 @@ async def test_head_and_health(here):
     assert "tollgate_requests_total" in text and "\nprocess_open_fds " in text and "\nprocess_max_fds " in text
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/images/generations"])
+async def test_what_is_true_of_now_is_kept_by_no_cache(here, path):
+    """Caches may keep an answer that does not say how long, as they see fit (RFC 9111, 4.2.2)."""
+    assert (await here.get(path)).headers["cache-control"] == "no-store"
+
+
 async def test_a_wrong_method_and_a_wrong_path(here):
     wrong = await here.get("/v1/chat/completions")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")

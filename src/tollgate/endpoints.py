@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -187,11 +187,16 @@ async def _images(request: Request) -> Reply:
     if request.scope["method"] == "POST":
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
         return await images.create_generation(services, inbound)
-    return await images.list_generations(services, _looking_key(request))
+    return _of_now(await images.list_generations(services, _looking_key(request)))
 
 
 async def _image(request: Request) -> Reply:
-    return await images.get_generation(request.services, _looking_key(request), request.argument)
+    return _of_now(await images.get_generation(request.services, _looking_key(request), request.argument))
+
+
+def _of_now(reply: Reply) -> Reply:
+    """A reply that may be another one a moment later: no cache on the way may answer with it."""
+    return replace(reply, headers=[*reply.headers, (b"cache-control", b"no-store")])
 
 
 def _looking_key(request: Request) -> KeyRecord:
@@ -204,16 +209,17 @@ def _looking_key(request: Request) -> KeyRecord:
 
 
 async def _alive(request: Request) -> Reply:
-    return Reply(200, [], b'{"status":"ok"}')
+    return _of_now(Reply(200, [], b'{"status":"ok"}'))
 
 
 async def _ready(request: Request) -> Reply:
     services = request.services
     if services.draining:
-        return Reply(503, [], b'{"status":"draining"}')
+        return _of_now(Reply(503, [], b'{"status":"draining"}'))
     if not services.ledger.ready:
-        return Reply(503, [], orjson.dumps({"status": "not ready", "reason": services.ledger.not_ready_reason}))
-    return Reply(200, [], b'{"status":"ready"}')
+        why = {"status": "not ready", "reason": services.ledger.not_ready_reason}
+        return _of_now(Reply(503, [], orjson.dumps(why)))
+    return _of_now(Reply(200, [], b'{"status":"ready"}'))
 
 
 async def _metrics(request: Request) -> Reply:
@@ -253,7 +259,7 @@ async def _metrics(request: Request) -> Reply:
         gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", float(counted[0]))
         gauges["process_max_fds"] = ("File descriptors that may be open.", float(counted[1]))
     text = services.metrics.render(gauges)
-    return Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8")
+    return _of_now(Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8"))
 
 
 async def _root(request: Request) -> Reply:
