@@ -465,3 +465,37 @@ said: [{$each: $r in $rest, $value: $r.text}]
     assert unread(
         template, {"parts": [{"kind": "y", "text": "t", "odd": 1}], "more": [{"text": "t", "strange": 1}]}
     ) == ["parts[].odd", "more[].strange"]
+
+
+ASKED = """
+mapping: asked
+define:
+  calls(): [{$each: "$c in $request.turns[*].parts[*]", $when: $c.kind == 'tool_call', name: $c.name}]
+  named($id): "{{ names()[$id] }}"
+  names(): "{{ $request.turns[*].parts[*] | lookup('id', 'name') }}"
+  later(): $request.seed
+request:
+  from_hub: {who: "$.turns[*].role", SAID}
+response:
+  to_hub: {id: "{{ later() }}", stop: end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ('x: "{{ calls() }}"', ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
+        ('x: "{{ named(\'c1\') }}"', ["seed", "turns[].parts[].args"]),
+        ("x: {$when: calls(), $value: 1}", ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
+        ("$let: {c: '{{ calls() }}'}, x: $c", ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
+        ("x: $request.turns", ["seed"]),
+        ("x: 1", ["seed", "turns[].parts"]),
+    ],
+    ids=["by a function", "by one that it calls", "in a condition", "under a name", "without a function", "by none"],
+)
+def test_what_is_read_of_the_request_by_its_name_is_read(said: str, left: list[str]) -> None:
+    mapping = compiled(ASKED.replace("SAID", said))
+    part = {"kind": "tool_call", "id": "c1", "name": "f", "args": "{}"}
+    given = {"seed": 7, "turns": [{"role": "user", "parts": [part]}]}
+    mapping.sections["request.from_hub"](given, RawContext(request=given))
+    assert sorted(mapping.walkers["request.from_hub"].lost(given)) == left

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping as Table
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -265,8 +266,10 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
     if name.startswith("request"):
-        del names["request"], names["asked"]
-    elif built.hub:
+        del names["asked"]
+    if sent and not built.hub:
+        names["request"] = replace(names["request"], py="D", places=names[""].places)
+    elif name.startswith("request") or built.hub:
         del names["request"]
     unit.reads_answer = name in ("response.to_hub", "error.to_hub")
     templates.emit(Site(unit, code, Scope(names)), node, ToReturn())

@@ -7,6 +7,7 @@ of its data: what a circle of functions hands on must be a path, so that every c
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tollgate.config.load import Map, Node
 from tollgate.mapping import templates
@@ -73,7 +74,8 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
             parameter: Var(parameter, name, (reads,), own=True)
             for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)
         }
-        site = Site(unit, code, Scope({**ENGINE, **variables}, function))
+        asked = replace(ENGINE["request"], places=(function.asked,))
+        site = Site(unit, code, Scope({**ENGINE, "request": asked, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code
     for circle in _circles({function.name: function.calls for function in made}):

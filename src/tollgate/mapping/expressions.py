@@ -227,12 +227,13 @@ class _Lowering:
         caller = self.site.scope.function
         if caller is not None:
             caller.calls.add(function.name)
+        request = self.site.scope.names.get("request")
+        if request is not None:
+            self._hand_over(request.places, function.asked)
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
-            hand_over(value.places, reads, deciding=self.deciding)
-            if self.left is not None:
-                self.left.append((value.places, reads))
+            self._hand_over(value.places, reads)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((function.name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -240,6 +241,11 @@ class _Lowering:
         if self.site.unit.trace:
             call = f"left(C, entered(C, {self.site.out!r}), {call})"
         return Lowered(call)
+
+    def _hand_over(self, places: Places, reads: Reads) -> None:
+        hand_over(places, reads, deciding=self.deciding)
+        if self.left is not None:
+            self.left.append((places, reads))
 
     def _filter(self, node: nodes.Filter) -> Lowered:
         entry = filter_called(self.site.unit, node, self._wrong)

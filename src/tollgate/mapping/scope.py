@@ -87,6 +87,8 @@ class Function:
     """Calls whose argument is computed (not a part of the data):
     not allowed where functions call each other in a circle."""
     used: bool = False
+    asked: Reads = field(default_factory=Reads)
+    """What it reads of `$request`."""
 
 
 class Unit:
