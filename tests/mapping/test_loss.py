@@ -439,6 +439,10 @@ READ = {
         "{$let: {c: \"{{ $.items if $.one.odd == 1 }}\"}, a: [{$each: $i in $c, b: $i.x}]}",
         ["items[].odd", "one.x"],
     ),
+    "a list that every item is looked for in": (
+        "{a: [{$each: $i in $.items, n: $i.odd, w: '{{ $i.x in $.words }}'}]}", [],
+    ),
+    "a list that one word is looked for in": ("{a: \"{{ 'v' in $.words }}\", b: $.items}", ["words"]),
     "an item of a computed list": (
         "{$let: {c: \"{{ $.items | chunks(1) }}\"}, a: [{$each: $i in $c, $when: $i, b: 1}]}", ["items"],
     ),
@@ -453,6 +457,8 @@ def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> Non
         del given["one"]
     if "items" not in template:
         del given["items"]
+    if "$.words" in template and "$.items" in template:
+        given["words"] = ["v", "w"]
     assert sorted(unread(template, given)) == sorted(left)
     assert sorted(unread(template, given, trace=True)) == sorted(left)
 

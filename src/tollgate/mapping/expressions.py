@@ -289,6 +289,9 @@ class _Lowering:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
         left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
+        if node.ops[0].op in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # every item is compared
+            for place in right.places:
+                place.each()
         for word in words_in(node.ops[0].expr) if is_field(node.expr, self.paths) else ():
             self.site.unit.compared.append((left.places, word, self.spot.mark(node.expr.lineno - 1)))
         return Lowered(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")

@@ -131,7 +131,8 @@ What a request holds and no line reads is named to the caller, at every depth. E
 - **Items.** A field is read when a line reads it in any item of a list. What a condition, a place in the list or
   `last` leaves aside is not noticed: say it by an `$else` with `$lost` (or `$refuse`).
 - **A condition only looks.** A text, a number or a boolean that it looks at counts as read, since it had its effect.
-  An object or a list does not, whatever filters and functions look into it.
+  An object or a list does not, whatever filters and functions look into it; but texts of a list do in which a field
+  is looked for (`$p.key in $f.schema.required`).
 - **A name of `$let`** for a part of the data, for a list of parts or for a choice between them reads what those who
   use the name read. A name for a computed value reads all that the value was computed from, if it is used for more
   than to look at it.
