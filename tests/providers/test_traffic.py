@@ -158,6 +158,11 @@ def parted(message: dict[str, Any]) -> tuple[Any, Any]:
     )
 
 
+def typed(calls: Any) -> Any:
+    """Recorded calls, which clients' libraries know by their type."""
+    return calls and [{"type": "function", **call} for call in calls]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_answers_keep_their_text_and_thoughts(file: str) -> None:
     for exchange in traffic.of(file):
@@ -168,7 +173,7 @@ def test_answers_keep_their_text_and_thoughts(file: str) -> None:
             for before, after in zip(exchange.body["choices"], changed["choices"], strict=True):
                 old, new = before.get("message", {}), after.get("message", {})
                 said, thought = parted(old)
-                assert new.get("content") == said and new.get("tool_calls") == old.get("tool_calls"), exchange.id
+                assert new.get("content") == said and new.get("tool_calls") == typed(old.get("tool_calls")), exchange.id
                 assert (new.get("reasoning") or new.get("reasoning_content")) == thought, exchange.id
         for client in CLIENTS:
             made = convert_response(
