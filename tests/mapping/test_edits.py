@@ -215,6 +215,9 @@ def test_a_refusal_is_a_400_that_names_the_field():
     [
         pytest.param("- drop: [a, b]", {"a": 1}, ["a"], id="dropped"),
         pytest.param("- drop: [a]", {"a": None}, [], id="a null is no loss"),
+        pytest.param("- drop: [a, b, c, d]", {"a": {}, "b": [], "c": "", "d": False}, ["d"], id="nor what is empty"),
+        pytest.param("- keep: [a]", {"b": {}, "c": [1]}, ["c"], id="nor where it is not kept"),
+        pytest.param("- set: {$: {x: $.a}}", {"a": 1, "b": {}, "c": 0}, ["c"], id="nor in another document"),
         pytest.param('- drop: ["$.m[*].name"]', {"m": [{"name": 1}, {"name": 2}]}, ["m.name"], id="once for all items"),
         pytest.param("- drop: [$.t..strict]", {"t": [{"strict": True}]}, ["t.strict"], id="anywhere"),
         pytest.param("- drop: [\"$.t[?(@.type == 'web')]\"]", {"t": [{"type": "web"}]}, ["t"], id="items"),

@@ -108,7 +108,7 @@ _EDIT_NOTES = """\
 Values are templates over the document as it is at that moment (`$`), `$old` (what stands in the place), `$parent`
 (the object it stands in), `$model`, `$can`, `$vars`, and in a request `$headers`. `set` and `default` make the
 objects on the way to a field, not the items of a list. What a `drop`, a `keep` or `values: $nothing` takes out of a
-request is in the loss list, unless an edit before has put what it read there elsewhere.
+request is in the loss list, if it is not empty, unless an edit before has put what it read there elsewhere.
 """
 
 _PLUGINS = """\
