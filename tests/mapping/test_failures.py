@@ -25,6 +25,7 @@ from tollgate.mapping import (
     convert_response,
     tap_response,
 )
+from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.seal import seal, unseal
 
 TEXT = """\
@@ -128,6 +129,14 @@ def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(mon
     assert set(made.lost) == {"arguments that are more than 100 values", "arguments that are not an object"}
     with pytest.raises(UnfitRequest, match="more than 100 values"):
         request([{"parts": [call(crowded)]}])
+
+
+def test_an_empty_text_of_an_answer_is_no_part_though_it_is_an_answer() -> None:
+    empty = {"kind": "text", "text": ""}
+    made = response_to_hub(M, {"id": "a", "parts": [empty, call("{}"), {**empty, "token": "T"}]}, Context())
+    assert [part["kind"] for part in made["parts"]] == ["tool_call", "text"]
+    made = response_to_hub(M, {"id": "a", "parts": [empty]}, Context())
+    assert made["parts"] == [] and made["stop"] == "end"
 
 
 def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:

@@ -24,6 +24,7 @@ from tollgate.mapping.values import text_of
 
 _LONGEST_MESSAGE = 2000
 _ONLY_KIND = {"kind"}
+_BARE_TEXT = {"kind", "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         type(listed) is not list or len(parts) != len(listed) and any(type(part) is not dict for part in listed)
     ):
         context.lose("a part that the mapping made no object")
+    told = bool(parts)
+    parts = [part for part in parts if part.keys() != _BARE_TEXT or part["text"] != ""]
     name = hub.get("id")
     if type(name) is not str or not name:
         name = context.answer_id()
@@ -163,7 +166,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     made["created"] = created if type(created) is int and created > 0 else context.now
     made["parts"] = parts
     stop = hub.get("stop")
-    if parts or stop is not None or hub.get("usage"):
+    if told or stop is not None or hub.get("usage"):
         made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
     return {**made, **hub, **made}  # these first, and as they are here
 
