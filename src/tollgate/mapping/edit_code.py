@@ -7,7 +7,8 @@ containers below it where an item really changes, so a document that no edit app
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
@@ -15,7 +16,7 @@ from tollgate.mapping.edit_place import Place, loop
 from tollgate.mapping.edit_reading import Edit, Entry
 from tollgate.mapping.edit_values import ValueVerbs
 from tollgate.mapping.emit import Code
-from tollgate.mapping.paths import Descend, Slice, Step, has_item
+from tollgate.mapping.paths import Descend, Every, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import lower_words
 from tollgate.mapping.scope import Scope, Site, Unit, Var
@@ -71,7 +72,7 @@ class EditWriter:
             assert isinstance(edit.value, Scalar)
             words = lower_words(Site(self.unit, code, place.scope), edit.value)
             place.add(f"C.refuse({words.py}, {edit.param!r})")
-        for entry in edit.entries:
+        for entry in together(edit.entries) if edit.verb == "drop" else edit.entries:
             place = self._place(code, entry.mark.line, reads)
             if entry.steps:
                 self._top(place, edit, entry)
@@ -113,7 +114,7 @@ class EditWriter:
                 place.add(f"d, own = {new}, True")
             return
         if not rest:
-            self._field(place, "d", first, edit, entry, lambda: self._own_top(place))
+            self._leaf(place, "d", first, edit, entry, lambda: self._own_top(place))
             return
         value = place.code.temp("v")
         place.add(f"{value} = d.get({first!r})")
@@ -150,7 +151,7 @@ class EditWriter:
         elif isinstance(first, str):
             with place.block(f"if type({value}) is dict"):
                 if not rest:
-                    self._field(place, value, first, edit, entry, lambda: self._own(place, new, value))
+                    self._leaf(place, value, first, edit, entry, lambda: self._own(place, new, value))
                 else:
                     item = code.temp("v")
                     place.add(f"{item} = {value}.get({first!r})")
@@ -173,6 +174,16 @@ class EditWriter:
                         place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None
                     )
         return new
+
+    def _leaf(
+        self, place: Place, owner: str, last: str, edit: Edit, entry: Entry, own: Callable[[], str]
+    ) -> None:
+        """The last field of a path in the object `owner`, and those that are taken out of it together."""
+        fields = [(last, entry), *((str(one.steps[-1]), one) for one in entry.beside)]
+        any_of = self.unit.module.constant(frozenset(key for key, _ in fields)) if entry.beside else ""
+        with place.block(f"if not {any_of}.isdisjoint({owner})") if any_of else nullcontext():
+            for key, one in fields:
+                self._field(place, owner, key, edit, one, own)
 
     def _each(self, place: Place, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:
         """A loop over what a list step finds; `key` is the place of `item` in `value`."""
@@ -262,6 +273,24 @@ class EditWriter:
             return
         with place.block(f"if {condition}"):
             place.add(f"C.lose({words!r})")
+
+
+def together(entries: Iterable[Entry]) -> list[Entry]:
+    """What is taken out of the same object, or the same objects of a list, as one entry: they are looked at once."""
+    made: list[Entry] = []
+    places: dict[tuple[Step, ...], int] = {}
+    for entry in entries:
+        way = entry.steps[:-1]
+        last = entry.steps[-1] if entry.steps else None
+        if not isinstance(last, str) or not all(isinstance(step, str | Every) for step in way):
+            made.append(entry)
+        elif way in places:
+            first = made[places[way]]
+            made[places[way]] = replace(first, beside=(*first.beside, entry))
+        else:
+            places[way] = len(made)
+            made.append(entry)
+    return made
 
 
 def lost_name(entry: Entry) -> str:

@@ -83,6 +83,8 @@ class Entry:
     text: str
     mark: Mark
     value: Node | None = None
+    beside: tuple[Entry, ...] = ()
+    """Others of the same objects, taken out with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ have.
 _HUB_NOTES = """\
 `args` of a call is JSON text. `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer,
 reasoning too. System text is in `system`, tool results are parts of a user's turn. A part of an answer with nothing
-but its kind, or beside it an empty text, is no part, and an answer in which the mapping finds neither parts, usage nor `stop` is none: another
-route is tried.
+but its kind, or beside it an empty text, is no part, and an answer in which the mapping finds neither parts, usage nor
+`stop` is none: another route is tried.
 """
 
 _STREAMS_IN = """\
