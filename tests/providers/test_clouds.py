@@ -381,10 +381,10 @@ def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
         "anthropic-beta": "oauth-2025-04-20, "
                           "context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"
     }
-    sent = native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
+    sent = native_headers(said, here.headers(said), here.made_headers)
     assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"
     said = {"anthropic-beta": "oauth-2025-04-20"}
-    assert "anthropic-beta" not in native_headers(said, here.headers(said), (name for name, _ in here.made_headers))
+    assert "anthropic-beta" not in native_headers(said, here.headers(said), here.made_headers)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
