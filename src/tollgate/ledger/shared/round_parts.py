@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -19,12 +20,14 @@ from tollgate.errors import TollgateError
 
 @dataclass(slots=True)
 class Part:
-    """One part of a round: its JSON, whose balance it needs, and the future that gets what the database says of it."""
+    """One part of a round: its JSON, whose balance it needs, the future that gets what the database says of it, and the
+    number of the newest row by then."""
 
     json: bytes
     account_id: str
     future: asyncio.Future[Any]
     key_id: str = ""
+    seq: int = 0
 
 
 @dataclass(slots=True)
@@ -43,13 +46,14 @@ class Gathered:
         return [*self.rows, *self.jobs, *self.used, *self.admits, *self.holds]
 
     def alone(self) -> list[Gathered]:
-        """The same, each part in a round of its own."""
+        """The same, each part in a round of its own; rows, and jobs with theirs, in the order of their numbers: what is
+        published is known by its highest."""
         single = [
-            Gathered(**{kind: [part]})
+            (part.seq, Gathered(**{kind: [part]}))
             for kind in ("jobs", "rows", "used", "admits", "holds")
             for part in getattr(self, kind)
         ]
-        return [*single, Gathered(marks=self.marks)]
+        return [*(alone for _, alone in sorted(single, key=itemgetter(0))), Gathered(marks=self.marks)]
 
     def holds_by_key(self) -> list[list[Part]]:
         """The holds, those of one key together: the database decides about them in one step."""

@@ -145,7 +145,7 @@ class Rounds:
     def _add(self, kind: list[Part], json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
         if self._closing_until:
             raise Unavailable("the ledger is shutting down")
-        part = Part(json, account_id, self._loop.create_future(), key_id)
+        part = Part(json, account_id, self._loop.create_future(), key_id, self.last_seq)
         kind.append(part)
         if self.problem:
             fail(part.future, Unavailable(self.problem))
@@ -215,14 +215,16 @@ class Rounds:
 
     def _take(self, kept: Gathered) -> Gathered:
         """What the last round could not do, and what has gathered since; of very many rows some wait for the next
-        round."""
+        round, and with them jobs, whose rows have higher numbers."""
         new = self._gathered
         rows = [*kept.rows, *new.rows]
-        self._gathered = Gathered(rows=rows[_MOST_ROWS:], marks=new.marks if rows[_MOST_ROWS:] else [])
-        if self._gathered.rows:
+        self._gathered = later = Gathered(rows=rows[_MOST_ROWS:])
+        if later.rows:
+            later.jobs, later.marks = new.jobs, new.marks
+            new.jobs, new.marks = [], []
             self._wake.set()
         return Gathered(rows[:_MOST_ROWS], [*kept.jobs, *new.jobs], [*kept.used, *new.used], new.admits, new.holds,
-                         kept.marks if self._gathered.rows else [*kept.marks, *new.marks])
+                         [*kept.marks, *new.marks])
 
     async def _round(self, taken: Gathered) -> None:
         try:

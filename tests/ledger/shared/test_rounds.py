@@ -1,0 +1,58 @@
+"""What goes into one round with the database, and in which order rounds follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tollgate.ledger.shared import rounds
+from tollgate.wire import PENDING
+
+from ..conftest import Alice, row, with_alice
+from ..test_generations import DONE, job
+
+
+@pytest.fixture
+async def alice(gateway) -> Alice:
+    return await with_alice(await gateway("a"))
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["more rows than go into one round", "a row that is refused"])
+async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_be_published(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """What is published is known by its highest number, and image jobs bring rows of their own."""
+    made = job()
+    await alice.ledger.create_generation(made)
+    shared = alice.ledger._shared
+    ask, go_on = shared.rounds._ask, asyncio.Event()
+
+    async def ask_and_publish(taken: rounds.Gathered) -> None:
+        await go_on.wait()
+        await ask(taken)
+        await shared._publishing.publish()
+
+    monkeypatch.setattr(shared.rounds, "_ask", ask_and_publish)
+    if not broken:
+        monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
+    waiting = [alice.ledger.settle_row(row("req_first"))]
+    async with asyncio.timeout(20):
+        while shared.rounds._gathered.rows:
+            await asyncio.sleep(0.01)
+        waiting += [alice.ledger.settle_row(row(f"req_{number}")) for number in range(5)]
+        if broken:
+            waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
+        waiting.append(asyncio.create_task(alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job"))))
+        while not shared.rounds._gathered.jobs:
+            await asyncio.sleep(0.01)
+    waiting.append(alice.ledger.settle_row(row("req_last")))
+    go_on.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await alice.ledger.settle()
+    found = duckdb.sql(
+        f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq)"
+    ).fetchall()
+    assert found == [(["req_first", *(f"req_{number}" for number in range(5)), "req_job", "req_last"],)]
