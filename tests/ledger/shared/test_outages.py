@@ -178,13 +178,16 @@ async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, capl
     hold.release()
 
 
-async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_stored(alice: Alice) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another one"])
+async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_stored(alice: Alice, beside: bool) -> None:
     await alice.ledger.settle()
     broken = alice.ledger._shared.rounds.row(
         "alice",
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
         b'"cost": "1"}',
     )
+    if beside:
+        alice.ledger.settle_row(row("req_good"))
     async with asyncio.timeout(20):
         await alice.ledger.settle()
     assert broken.exception() is not None

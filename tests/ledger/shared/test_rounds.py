@@ -8,7 +8,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tollgate.errors import Unavailable
 from tollgate.ledger.shared import rounds
+from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -56,3 +58,54 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
         f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq)"
     ).fetchall()
     assert found == [(["req_first", *(f"req_{number}" for number in range(5)), "req_job", "req_last"],)]
+
+
+async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice: Alice) -> None:
+    """It would be, if the database came back a moment later."""
+    asked = alice.ledger._shared.rounds
+    asked.problem = "the database is away"
+    for refused in (asked.admit("alice", {}), asked.hold("alice", "key", {})):
+        with pytest.raises(Unavailable, match="the database is away"):
+            await refused
+    assert (asked._gathered.admits, asked._gathered.holds) == ([], [])
+    asked.problem = ""
+
+
+async def test_an_id_of_a_provider_that_cannot_be_written_costs_nobody_the_answer(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> None:
+        raise DatabaseLost("the database does not answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(alice.ledger._shared.connections, "connection", away)
+        await alice.ledger.register.remember("alice", "acme", ["resp_1"])
+    assert "cannot be written: the database does not answer" in caplog.text
+    assert await alice.ledger.register.provider_of("alice", "resp_1") is None
+
+
+async def test_a_mistake_of_ours_does_not_leave_a_gateway_deaf(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = alice.ledger._shared._listener
+    changed, mistakes = listener._changed, iter([True])
+
+    async def once_wrong(what: str, id: str) -> None:
+        if next(mistakes, False):
+            raise ZeroDivisionError
+        await changed(what, id)
+
+    monkeypatch.setattr(listener, "_changed", once_wrong)
+    await alice.ledger._shared.connections.value("SELECT pg_notify('tollgate', 'account nobody')")
+    async with asyncio.timeout(20):
+        while not alice.ledger.not_ready_reason:
+            await asyncio.sleep(0.01)
+        assert alice.ledger.not_ready_reason == "changes of other gateways are not heard: ZeroDivisionError"
+        while not alice.ledger.ready:
+            await asyncio.sleep(0.01)
+    await alice.ledger._shared.connections.value("UPDATE tollgate.keys SET revoked = true")
+    await alice.ledger._shared.connections.value("SELECT pg_notify('tollgate', $1)", f"key {alice.key.id}")
+    async with asyncio.timeout(20):
+        while not alice.ledger._memory.keys[alice.key.id].revoked:
+            await asyncio.sleep(0.01)
+    assert "hearing of changes of other gateways went wrong" in caplog.text

@@ -1,0 +1,95 @@
+"""How a gateway on a shared store begins, and what it leaves when it ends or cannot begin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from support.postgres import Server
+from tollgate.config.model import Credits, Store
+from tollgate.errors import TollgateError, Unavailable
+from tollgate.ledger import StoreInUse, ledger_of
+from tollgate.ledger.locks import FileLocks
+from tollgate.ledger.shared import change_listener, rounds, usage
+from tollgate.wire import PENDING
+
+from ..conftest import with_alice
+from ..test_generations import DONE, job
+
+
+async def test_a_gateway_that_could_not_start_leaves_its_name_to_the_next_try(
+    store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deaf(_: object) -> None:
+        raise Unavailable("nothing is heard")
+
+    with monkeypatch.context() as at_first:
+        at_first.setattr(change_listener.ChangeListener, "open", deaf)
+        with pytest.raises(Unavailable, match="nothing is heard"):
+            await ledger_of(store("a"), Credits()).open()
+    monkeypatch.setattr(usage, "_LOCK_SECONDS", 0.0)
+    async with ledger_of(store("a"), Credits()) as again:
+        assert again.ready
+
+
+async def test_usage_files_that_another_gateway_keeps_are_waited_for_and_then_refused(
+    store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is free in this database; another one's gateway publishes into the same folder."""
+    monkeypatch.setattr(usage, "_LOCK_SECONDS", 0.05)
+    locks = FileLocks()
+    settings = store("a")
+    settings.usage_directory.mkdir()
+    locks.take_usage(settings.usage_directory, "a")
+    try:
+        with pytest.raises(StoreInUse):
+            await ledger_of(settings, Credits()).open(patience=0)
+    finally:
+        locks.release()
+
+
+async def test_a_folder_of_usage_files_that_cannot_be_made_is_named(
+    store: Callable[[str], Store], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    settings = replace(store("a"), usage_directory=tmp_path / "file" / "usage")
+    with pytest.raises(TollgateError, match="file/usage: usage files cannot be kept here: Not a directory"):
+        await ledger_of(settings, Credits()).open()
+
+
+async def test_a_gateway_that_ends_leaves_no_session(store: Callable[[str], Store], address: str) -> None:
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.list_keys()
+        kept = ledger._shared.rounds._connection, ledger._shared._listener._connection  # collected, they would end too
+    eye = await asyncpg.connect(address)
+    async with asyncio.timeout(20):
+        while await eye.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):
+            await asyncio.sleep(0.01)
+    await eye.close()
+    assert all(each.is_closed() for each in kept)
+
+
+async def test_a_job_that_ends_while_the_database_is_away_does_not_keep_a_gateway_from_stopping(
+    store: Callable[[str], Store], postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "CLOSE_SECONDS", 0.05)
+    ledger = ledger_of(store("a"), Credits())
+    await ledger.open()
+    await with_alice(ledger)
+    made = job()
+    await ledger.create_generation(made)
+    await asyncio.to_thread(postgres.stop)
+    try:
+        ending = asyncio.create_task(ledger.update_generation(made.id, PENDING, DONE))
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(ledger.close(), 20)
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(ending, 20)
+    finally:
+        await asyncio.to_thread(postgres.start)
