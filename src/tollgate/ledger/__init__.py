@@ -280,8 +280,8 @@ class Ledger(Administration):
 
     async def update_generation(self, id: str, expected_status: str | Collection[str], changes: Mapping[str, Any],
                                 row: UsageRow | None = None, hold: Hold | None = None) -> bool:
-        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and charge `row` with
-        it.
+        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and with it charge
+        `row` and end `hold`.
 
         True, durably, for exactly one of any number of callers; False when somebody else was first.
         """

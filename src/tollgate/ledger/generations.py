@@ -124,7 +124,7 @@ class Generations:
         event = b'{"generation":%b,"usage":%b}' % (encode(generation), usage)
         if row is not None:
             self._ledger.debit(row, hold)
-        elif hold is not None and generation.status not in PENDING:
+        elif hold is not None:
             hold.release()
         durable = self._backend.append("generation", event)
         if generation.status in PENDING:

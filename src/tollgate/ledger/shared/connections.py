@@ -95,10 +95,8 @@ def _line(error: BaseException) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The value as the database can hold it: its text has no NUL, and lists are its only sequences."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    return list(value) if isinstance(value, tuple) else value
+    """The value as the database can hold it: its text has no NUL."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 class Connections:

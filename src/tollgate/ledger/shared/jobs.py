@@ -16,7 +16,6 @@ from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow
-from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.ledger.shared import SharedLedger
@@ -96,6 +95,6 @@ class SharedGenerations(Generations):
         )
         if won and row is not None:
             self._ledger.debit(row, hold)
-        elif won and hold is not None and generation.status not in PENDING:
+        elif won and hold is not None:
             hold.release()
         return won
