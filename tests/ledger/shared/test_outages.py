@@ -331,6 +331,19 @@ async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monk
         await gateway("b")
 
 
+async def test_a_column_of_usage_that_is_new_is_added_at_the_next_start(
+    store: Callable[[str], Store], eye: asyncpg.Connection
+) -> None:
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1", cost="0.5"))
+    await eye.execute("ALTER TABLE tollgate.usage DROP COLUMN native_cost, DROP COLUMN lost")
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await ledger.record(row("req_2", native_cost=Decimal("0.25"), lost="a"))
+    found = await eye.fetch("SELECT native_cost, lost FROM tollgate.usage ORDER BY request_id")
+    assert [tuple(each) for each in found] == [(None, None), (Decimal("0.25"), "a")]
+
+
 _OLD_KEY = (
     "INSERT INTO tollgate.keys (id, account_id, digest, name, last_four, revoked, cap_window, strict, created_at) "
     "VALUES ($1, 'bob', $1, '', 'abcd', false, 'total', false, now())"
@@ -374,6 +387,11 @@ async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
     monkeypatch.setattr(change_listener, "_HELLO_SECONDS", 0.2)
     with pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions"):
         await ledger_of(store("a"), Credits()).open()
+
+
+async def test_a_database_that_takes_too_long_is_told_as_one_that_does_not_answer() -> None:
+    with pytest.raises(Unavailable, match="the database does not answer"), connections.driver_errors():
+        raise TimeoutError
 
 
 async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing() -> None:

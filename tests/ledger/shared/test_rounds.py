@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -69,6 +71,51 @@ async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice:
             await refused
     assert (asked._gathered.admits, asked._gathered.holds) == ([], [])
     asked.problem = ""
+
+
+async def test_what_is_granted_in_the_moment_in_which_its_request_ends_is_given_back(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = alice.ledger._shared.rounds
+    answer = asked._answer
+
+    def answer_and_end(*round: Any) -> None:
+        answer(*round)
+        asking.cancel()  # it has its answer, and has not read it yet
+
+    monkeypatch.setattr(asked, "_answer", answer_and_end)
+    asking = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).held == 0
+
+
+async def test_a_mistake_of_ours_does_not_end_the_rounds(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = alice.ledger._shared.rounds
+
+    def mistaken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(asked, "_on_balances", mistaken)
+        with pytest.raises(Unavailable, match="a round with the database went wrong: ZeroDivisionError"):
+            await alice.ledger.record(row("req_1", cost="0.5"))
+    async with asyncio.timeout(20):
+        while not alice.ledger.ready:
+            await asyncio.sleep(0.01)
+    await alice.ledger.settle()
+    assert (await alice.ledger.sums("alice")).spent == Decimal("0.5"), "once, though the round was asked again"
+    assert "Traceback" in caplog.text
+
+
+async def test_nothing_is_taken_on_by_a_ledger_that_has_ended(alice: Alice) -> None:
+    await alice.ledger.close()
+    for late in (alice.ledger.hold(alice.key, Decimal(1)), alice.ledger.create_generation(job())):
+        with pytest.raises(Unavailable, match="the ledger is shutting down"):
+            await late
 
 
 async def test_an_id_of_a_provider_that_cannot_be_written_costs_nobody_the_answer(

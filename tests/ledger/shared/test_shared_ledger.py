@@ -180,6 +180,8 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     await alice.ledger.create_generation(made)
     assert await other.get_generation("alice", made.id) == made
     assert await other.pending() == [made]
+    with pytest.raises(ValueError, match="exists already"):
+        await other.create_generation(replace(made, account_id="bob"))
     won = await asyncio.gather(
         *(
             ledger.update_generation(
@@ -243,6 +245,8 @@ async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
     await eventually(lambda: "session-1" in other.sessions.ended)
     await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
     assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
+    assert [await other.register.foreign(account, ["nobody's", "file_2"]) for account in ("alice", "bob")] == [
+        None, "file_2"]
     await alice.ledger.register.remember_minter("alice", "elsewhere", ["ENC"])
     assert [await other.register.minters_of(account, ["ENC", "x"]) for account in ("alice", "bob")] == [
         {"ENC": "elsewhere"}, {}]

@@ -40,14 +40,6 @@ class SharedGenerations(Generations):
         if not await asyncio.shield(self._keep(generation, None, None, None)):
             raise ValueError(f"generation {generation.id} exists already")
 
-    async def get(self, account_id: str, id: str) -> Generation | None:
-        """One job of this account. Raises `Unavailable` without the database."""
-        return await self._records.generation(account_id, id)
-
-    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, newest first."""
-        return await self._records.succeeded(account_id, limit)
-
     async def update(
         self,
         id: str,
