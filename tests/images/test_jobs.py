@@ -743,6 +743,29 @@ async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_ye
     assert (await look(services, key, made["id"]))["images"] == URL
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["a job that is polled", "a job that is done at once"])
+async def test_a_job_whose_pictures_are_still_being_made_when_they_are_fetched_goes_on_and_is_charged_once(
+    gateway, at_once
+):
+    pictures = [(200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})]
+
+    def answer(method, path, body):
+        if path == "/results/p1":
+            return pictures.pop(0)
+        return 200, {"id": "p1", "status": "succeeded" if at_once or path == "/jobs/p1" else "starting"}
+
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
+    services, key, _ = await gateway(answer, make_offer(fetch=fetch))
+    made = await create(services, key)
+    if not at_once:
+        made = await look(services, key, made["id"])
+    assert made["status"] == "processing"
+    assert services.ledger.available(key.account_id) == Decimal("9.96")
+    seen = await look(services, key, made["id"])
+    assert (seen["status"], seen["images"], seen["cost"]) == ("succeeded", URL, 0.04)
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
 async def test_an_address_under_no_declared_host_is_not_called(gateway):
     def job(values):
         return {"id": "p1", "status": "starting", "poll_url": "https://evil.example/steal"}

@@ -70,8 +70,10 @@ class TrackedJobs:
         return await self._services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
 
     async def move(self, generation: Generation, answer: StepAnswer) -> Generation:
-        """The job with the pending status and state an answer told, stored; nothing is written when nothing changed."""
-        status = "processing" if generation.status == "processing" else answer.outcome.status
+        """The job with the pending status and state an answer told, stored; nothing is written when nothing changed. It
+        is being made still where the answer says that it is done: its pictures are not there yet."""
+        told = answer.outcome.status
+        status = told if told in PENDING and generation.status != "processing" else "processing"
         moved = replace(with_state(generation, answer), status=status)
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
             await self.store(moved)
