@@ -55,9 +55,17 @@ async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(t
         assert "\ntollgate_config_current 1.0\n" in (await here.get("/metrics")).text
 
 
-async def test_files_that_cannot_be_read_leave_the_running_configuration(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "could not be read; the running one stays: [Errno 5] Input/output"),
+        (KeyError("x"), "could not be built; the running one stays"),
+    ],
+    ids=["files that cannot be read", "a mistake of ours"],
+)
+async def test_what_keeps_a_configuration_from_being_built_leaves_the_running_one(monkeypatch, caplog, failure, said):
     def load_gateway(*given, **named):
-        raise OSError(errno.EIO, "Input/output error")
+        raise failure
 
     monkeypatch.setattr("tollgate.reload.load_or_tell_all", load_gateway)
     running = SimpleNamespace(
@@ -68,7 +76,7 @@ async def test_files_that_cannot_be_read_leave_the_running_configuration(monkeyp
     state = await reloader.reload()
     assert state is reloader.state and (state.ok, state.count) == (False, 0)
     assert holder.current is running and holder.stale
-    assert "the running one stays: [Errno 5] Input/output error" in caplog.text
+    assert said in caplog.text
 
 
 async def test_a_folder_that_lost_all_its_provider_files_leaves_the_running_configuration(tmp_path):

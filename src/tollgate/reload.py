@@ -85,6 +85,11 @@ class Reloader:
                 self.state = ReloadState(ok=False, count=self.state.count)
                 log.error("the configuration could not be read; the running one stays: %s", error)
                 return self.state
+            except Exception:  # whoever watches the files must not end because of a mistake of ours
+                self._holder.stale = True
+                self.state = ReloadState(ok=False, count=self.state.count)
+                log.exception("the configuration could not be built; the running one stays")
+                return self.state
             before, self._holder.current = self._holder.current, runtime
             self._holder.stale = False
             self._on_swap(runtime)
