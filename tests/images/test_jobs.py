@@ -36,7 +36,14 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from tollgate.images import create_generation, get_generation, image_listing, jobs_of, list_generations
+from tollgate.images import (
+    create_generation,
+    get_generation,
+    image_listing,
+    jobs_of,
+    list_generations,
+    run_refresher,
+)
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.ledger import Generation, UsageRow
@@ -537,6 +544,85 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
         "provider": "acme", "upstream_model": "draw-1", "error": "upstream_failed", "status": 503,
     }
+
+
+async def test_a_job_whose_held_call_failed_goes_on_at_a_route_that_is_polled(gateway):
+    second = Provider(Script((200, {"id": "q1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None, make_offer("acme", poll=False), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+        apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
+    )
+    made = await create(services, key)
+    await settled(services)
+    [pending] = await services.ledger.pending()
+    assert (pending.provider, pending.upstream_id, pending.row["attempts"]) == ("bemo", "q1", 2)
+    assert (await look(services, key, made["id"]))["images"] == URL
+    assert [path for _, path, _ in second.calls] == ["/jobs", "/jobs/q1"]
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.95")
+
+
+async def test_a_held_call_whose_pictures_are_gone_leads_to_the_next_route(gateway):
+    def first(method, path, body):
+        return (404, {}) if path == "/results" else (200, {"status": "succeeded"})
+
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results", job)
+    second = Provider(Script((200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None, make_offer("acme", poll=False, fetch=fetch), make_offer("bemo", poll=False),
+        apps={"acme": Provider(first), "bemo": second},
+    )
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["images"] == URL
+    [earlier] = json.loads(rows[0].earlier_attempts)
+    assert (rows[0].provider, earlier["provider"], earlier["error"]) == ("bemo", "acme", "upstream_failed")
+
+
+async def test_a_poll_that_the_provider_refuses_as_wrong_ends_the_job_with_its_words(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (422, {"error": "no faces, please"}))
+    )
+    made = await create(services, key)
+    seen = await look(services, key, made["id"])
+    assert (seen["status"], seen["error"]) == ("failed", "no faces, please")
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_job_that_another_gateway_ended_first_is_told_as_it_ended_there(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    made = await create(services, key)
+    write = services.ledger.update_generation
+
+    async def beaten(id, expected, changes, row, hold):
+        await write(id, expected, {"status": "canceled"}, None, None)
+        return await write(id, expected, changes, row, hold)
+
+    services.ledger.update_generation = beaten
+    assert (await look(services, key, made["id"]))["status"] == "canceled"
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal(10)
+    assert not services.metrics.cost
+
+
+async def test_a_mistake_of_ours_does_not_end_the_looking_after_jobs(gateway, monkeypatch, caplog):
+    """They would be held for, and nobody would finish them, until the next start."""
+    monkeypatch.setattr("tollgate.images.service._TICK_SECONDS", 0.001)
+    services, _, _ = await gateway(Numbered())
+    ticks = []
+
+    async def tick(refresher, most):
+        ticks.append(most)
+        raise Unavailable("the database is gone") if len(ticks) == 1 else ZeroDivisionError
+
+    monkeypatch.setattr(Refresher, "tick", tick)
+    services.tasks.spawn(run_refresher(services))
+    async with asyncio.timeout(10):
+        while len(ticks) < 4:
+            await asyncio.sleep(0.001)
+    assert "image jobs could not be refreshed: the database is gone" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):

@@ -87,6 +87,8 @@ async def run_refresher(services: Services) -> None:
             await refresher.tick(_AT_ONCE)
         except TollgateError as error:
             log.warning("image jobs could not be refreshed: %s", error.message)
+        except Exception:  # jobs must not stay, and be held for, because of a mistake of ours
+            log.exception("image jobs could not be refreshed")
         await asyncio.sleep(_TICK_SECONDS)
 
 
