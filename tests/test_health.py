@@ -60,6 +60,21 @@ def test_retry_after_is_honoured_at_once_and_bounded(health, clock):
     assert health.cooling_until("a/x", "a") == clock.at + 120
 
 
+def test_the_longest_rest_that_was_told_holds(health, clock):
+    fail(health, 3, retry_after=100)
+    assert health.cooling_until("a/x", "a") == clock.at + 100, "not the 30 of three failures"
+    fail(health, retry_after=1)
+    assert health.cooling_until("a/x", "a") == clock.at + 100
+    fail(health, retry_after=-500)
+    assert health.cooling_until("a/x", "a") == clock.at + 100
+    fail(health, route="a/y", alarm="balance", retry_after=110)
+    assert health.cooling_until("a/other", "a") == clock.at + 110
+    fail(health, 3, "b/x", "b")
+    assert list(health.cooling()) == ["a/x", "a/y", "b/x"]
+    clock.at += 30
+    assert list(health.cooling()) == ["a/x", "a/y"], "one that may be tried rests no more"
+
+
 def test_a_failing_route_keeps_resting_when_it_fails_again(health, clock):
     fail(health, 25)
     clock.at += 31
@@ -71,13 +86,15 @@ def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
     fail(health, alarm="key")
     assert health.cooling_until("a/other", "a") == clock.at + 30
     assert health.cooling_until("b/x", "b") == 0
-    new = [health.failed("a/x", "a", "upstream_failed", alarm="balance", retry_after=60) for _ in range(2)]
+    new = [
+        health.failed("a/x", "a", "upstream_failed", said, alarm="balance", retry_after=60) for said in ("one", "two")
+    ]
     health.failed("a/x", "a", "upstream_unreachable", "proxy p:3128 refused a request to a:80: 407", alarm="proxy")
     assert new == [True, False], "the operator is told of each alarm once"
-    assert [(name, alarm.kind, alarm.count) for name, alarm in health.alarms()] == [
-        ("a", "key", 1),
-        ("a", "balance", 2),
-        ("a", "proxy", 1),
+    assert [(name, alarm.kind, alarm.count, alarm.message) for name, alarm in health.alarms()] == [
+        ("a", "key", 1, "boom"),
+        ("a", "balance", 2, "two"),
+        ("a", "proxy", 1, "proxy p:3128 refused a request to a:80: 407"),
     ]
     health.succeeded("a/x", "a")
     assert health.alarms() == []

@@ -81,6 +81,8 @@ def test_some_requests_only_a_native_route_can_carry():
     assert tried(model, "messages", Needs(native=True)) == ["b:messages"]
     assert tried(model, "responses", Needs(native=True)) == []
     assert tried(model, "messages", Needs(native=True, threads=True)) == []
+    threads = of(route("a", ("messages",)), route("b", ("messages",), can={"threads": True}))
+    assert tried(threads, "messages", Needs(native=True, threads=True)) == ["b:messages"]
 
 
 @pytest.mark.parametrize(("type", "client"), [("embedding", "chat"), ("chat", "embeddings"), ("image", "chat")])

@@ -288,6 +288,35 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
     assert upper_bound(0, 0, beside, RATES, at=TUESDAY_NOON, searches=4, images=2) == Decimal(8)
 
 
+@pytest.mark.parametrize("name", [
+    "input_cache_read", "input_cache_write", "audio", "input_audio_cache",
+    "internal_reasoning", "audio_output", "image_output_token",
+])
+def test_an_upper_bound_covers_tokens_of_every_kind(name):
+    """Each may be the dearest: whether a prompt is cached, or holds audio, shows in the answer."""
+    dear = tariff({"prompt": "1", "completion": "1", name: "9"})
+    assert upper_bound(2, 2, dear, RATES) == Decimal(20)
+
+
+def test_an_upper_bound_counts_hours_of_a_cache_only_where_they_are_asked_for():
+    dear = tariff({"prompt": "1", "input_cache_write_1h": "9"}, multipliers={"us": Decimal(2)})
+    assert upper_bound(1, 0, dear, RATES, multipliers=["us"]) == Decimal(2)
+    assert upper_bound(1, 0, dear, RATES, multipliers=["us"], hour_cache=True) == Decimal(18)
+
+
+def test_a_tier_may_price_what_is_free_or_has_no_price_otherwise():
+    volumes = (row({"prompt": "4"}, min_prompt_tokens=1),)
+    tier = {"service_tiers": {"fast": exact({"prompt": "3", "web_search": "2"})}, "volumes": volumes}
+    usage = Usage(input=10, searches=1)
+    assert cost(usage, {"prompt": "0"}, service_tier="fast", **tier) == Decimal(32)
+    assert cost(usage, {"completion": "1"}, service_tier="fast", **tier) == Decimal(32)
+
+
+def test_prices_for_less_than_a_token_are_refused():
+    with pytest.raises(ValueError, match="unit is 0, wanted a whole number of tokens from 1 on"):
+        tariff({"prompt": "1"}, unit=0)
+
+
 def test_an_upper_bound_is_of_now_where_no_moment_is_given():
     always = (PriceWindow({"prompt": Decimal(5)}, "00:00", "24:00"),)
     assert upper_bound(1, 0, tariff({"prompt": "1"}, windows=always), RATES) == Decimal(5)

@@ -126,12 +126,19 @@ def buckets(usage):
         pytest.param({"cache_read": 7, "cache_write": 2, "output": 5}, ("cache_read",),
                      {"cache_read": 7, "cache_write": 2, "output": 5}, id="parts beside and inside what is not told"),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
+        pytest.param({"input": 9, "output": 1, "cache_read": None}, (), {"input": 9, "output": 1}, id="a null beside"),
+        pytest.param({"input": 10, "output": 0, "total": 15}, ("reasoning",), {"input": 10, "reasoning": 5},
+                     id="reasoning named only by the total, and nothing else"),
+        pytest.param({"input": 10, "output": 5, "reasoning": 3, "total": 20}, ("reasoning",),
+                     {"input": 10, "output": 5, "reasoning": 3}, id="a total with room for more than the reasoning"),
         pytest.param(None, (), {}, id="no usage"),
         pytest.param({}, (), {}, id="empty usage"),
     ],
 )
 def test_every_token_lands_in_one_bucket(hub, excludes, expected):
-    assert buckets(from_hub(hub, excludes=excludes)) == expected
+    usage = from_hub(hub, excludes=excludes)
+    assert buckets(usage) == expected
+    assert all("the total says otherwise" in flag for flag in usage.flags)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +223,7 @@ def test_passes_of_other_models_are_told_by_name():
     [
         pytest.param({"input": 10, "output": MAX_TOKENS}, [], id="all can be"),
         pytest.param({"input": "10", "output": None, "cache_read": 2.0}, [], id="in other clothes"),
+        pytest.param({"input": 0.0, "output": "0"}, [], id="nothing in other clothes"),
         pytest.param({"input": 1, "output": MAX_TOKENS + 1}, ["output was 20000001"], id="one too many"),
         pytest.param({"input": -1, "output": 1}, ["input was -1"], id="less than nothing"),
         pytest.param({"output": "many", "input": 1.5}, ["output was many", "input was 1.5"], id="no whole numbers"),

@@ -158,9 +158,7 @@ class Health:
         health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
         health.errors[code] = health.errors.get(code, 0) + 1
         health.last_error, health.last_error_at = f"{code}: {message}"[:300] if message else code, self._wall()
-        rest = (
-            min(retry_after, settings.max_retry_after_seconds) if retry_after is not None and retry_after > 0 else 0.0
-        )
+        rest = min(retry_after or 0.0, settings.max_retry_after_seconds)
         if health.in_a_row >= settings.cooldown_failures:
             rest = max(rest, settings.cooldown_seconds)
         if rest:

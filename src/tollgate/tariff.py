@@ -331,9 +331,9 @@ def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
 
 
 def _minute(text: str) -> int:
-    hours, colon, minutes = text.partition(":")
+    hours, _, minutes = text.partition(":")
     if (
-        not (colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2)
+        not (hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2)
         or int(minutes) > 59
         or int(hours) * 60 + int(minutes) > 1440
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
-from tollgate.ledger.segments import segments
+from tollgate.ledger.journal import Journal
+from tollgate.ledger.segments import read_all, segments
 
 from .conftest import Alice, new_ledger, row
 
@@ -110,6 +112,38 @@ async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatc
     await _until(lambda: not backend._thread.is_alive())
     with pytest.raises(TollgateError, match="the store's writer stopped: SystemExit"):
         await asyncio.wait_for(ledger.settle(), 30)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_nobody_waits_for_a_journal_whose_writer_has_ended(tmp_path: Path) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    journal = Journal(tmp_path, on_durable=fail)
+    journal.start(1)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="the journal's writer stopped: ZeroDivisionError"):
+            await asyncio.wait_for(journal.append("usage", b"{}"), 30)
+    await journal.close()
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
+
+
+async def test_who_waits_for_what_is_stored_is_told_why_it_cannot_be(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = alice.ledger._backend.store
+
+    def refuse(entries: Any) -> None:
+        raise duckdb.Error("the disk is gone")
+
+    with monkeypatch.context() as full:
+        full.setattr(store, "apply", refuse)
+        await alice.ledger.record(row("req_1", cost="1"))
+        with pytest.raises(TollgateError, match="the store cannot be written: the disk is gone"):
+            await asyncio.wait_for(alice.ledger.settle(), 30)
+    await _until(lambda: alice.ledger.ready)
+    await alice.ledger.settle()
+    assert store.snapshot(datetime.now(UTC)).spent == {"alice": 1}
 
 
 async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path) -> None:

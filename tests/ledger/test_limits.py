@@ -81,6 +81,13 @@ def test_a_request_beyond_a_whole_minute_passes_when_the_bucket_is_full(clock: C
         limits.admit(key(tpm=100), 1)
 
 
+def test_a_request_of_no_known_size_waits_for_a_token_too(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(tpm=100), 100)
+    with pytest.raises(RateLimited):
+        limits.admit(key(tpm=100), 0)
+
+
 def test_keys_do_not_share_buckets(clock: Clock) -> None:
     limits = RateLimits(clock)
     for id in ("key_1", "key_2"):

@@ -165,6 +165,26 @@ def test_a_file_whose_making_broke_off_is_made_at_the_next_publication(
     assert desk.read() == 1
 
 
+def test_a_file_that_a_full_disk_left_attached_does_not_keep_others_from_being_written(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.add(row(time=TEN))
+    desk.store.connection.execute(f"ATTACH '{tmp_path / 'half.duckdb'}' AS published")
+    assert desk.publisher.publish(TEN) == 1
+    assert desk.read() == 1
+
+
+@pytest.mark.parametrize("day", [2, 24])
+def test_a_start_knows_what_a_key_spent_in_its_week_and_month(desk: Desk, day: int) -> None:
+    """The week may have begun in the month before."""
+    now = datetime(2026, 12, day, 12, tzinfo=UTC)
+    times = [now, now - timedelta(days=2), now.replace(day=1), now - timedelta(days=40)]
+    desk.add(*(row(time=each, cost="1") for each in times))
+    spent = desk.store.snapshot(now).spent_by_day["key_1"]
+    assert spent.keys() == {each.date() for each in times[:3]}
+    assert set(spent.values()) == {Decimal(1)}
+
+
 def test_nothing_is_written_when_nothing_changed(desk: Desk) -> None:
     desk.add(row(time=TEN))
     assert desk.publisher.publish(TEN) == 1
