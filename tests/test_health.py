@@ -116,6 +116,11 @@ def test_counters_tell_errors_rates_and_latency(health):
     assert (known.successes, known.failures, known.errors) == (2, 1, {"upstream_failed": 1})
     assert known.latency == pytest.approx(1.2)
     assert known.error_rate == pytest.approx(0.05)
+    fail(health)
+    assert known.error_rate == pytest.approx(0.0975)
+    health.succeeded("a/x", "a", 5.2)
+    assert known.error_rate == pytest.approx(0.0975 * 0.95)
+    assert known.latency == pytest.approx(2.0)
     assert (known.last_error, known.last_error_at) == ("upstream_failed: boom", 1_700_000_000.0)
 
 
@@ -125,6 +130,7 @@ def test_a_reload_forgets_what_is_gone_and_keeps_the_rest(health):
     health.keep({"b/x"}, {"b"})
     assert list(health.cooling()) == ["b/x"]
     assert health.alarms() == []
+    assert health.cooling_until("a/x", "a") == 0, "one of this name that comes back begins anew"
 
 
 def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_debugging(health, clock, caplog):

@@ -81,6 +81,7 @@ def test_some_requests_only_a_native_route_can_carry():
     assert tried(model, "messages", Needs(native=True)) == ["b:messages"]
     assert tried(model, "responses", Needs(native=True)) == []
     assert tried(model, "messages", Needs(native=True, threads=True)) == []
+    assert tried(model, "messages", pinned="a") == ["a:chat"], "an id that it minted may be met in another format"
     threads = of(route("a", ("messages",)), route("b", ("messages",), can={"threads": True}))
     assert tried(threads, "messages", Needs(native=True, threads=True)) == ["b:messages"]
 
@@ -300,6 +301,12 @@ def test_other_openings_have_other_fingerprints():
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "Ho"}]}]},
     ]
     assert len({fingerprint("acc", "m", body) for body in bodies}) == len(bodies)
+
+
+@pytest.mark.parametrize("name", ["system", "instructions"])
+def test_what_a_system_text_says_outside_the_messages_tells_conversations_apart(name):
+    turns = {"messages": [{"role": "user", "content": "hi"}], "prompt_cache_key": ""}
+    assert fingerprint("acc", "m", {**turns, name: "a"}) != fingerprint("acc", "m", {**turns, name: "b"})
 
 
 def test_a_fingerprint_is_of_the_first_8_kb_however_they_are_cut():

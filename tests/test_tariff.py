@@ -256,6 +256,8 @@ def test_a_charge_says_which_prices_it_used():
         price_usage(Usage(input=200), compiled, RATES, at=TUESDAY_NOON, service_tier="flex").rule == "volumes[0] flex"
     )
     assert price_usage(Usage(input=2), compiled, RATES, at=TUESDAY_NOON).rule == "base"
+    always = tariff({"prompt": "1"}, windows=(PriceWindow({"prompt": Decimal(5)}, "00:00", "24:00"),))
+    assert price_usage(Usage(input=2), always, RATES, at=TUESDAY_NOON).rule == "windows[0]"
 
 
 def test_no_price_block_costs_nothing():

@@ -135,10 +135,10 @@ def buckets(usage):
         pytest.param({}, (), {}, id="empty usage"),
     ],
 )
-def test_every_token_lands_in_one_bucket(hub, excludes, expected):
+def test_every_token_lands_in_one_bucket(request, hub, excludes, expected):
     usage = from_hub(hub, excludes=excludes)
     assert buckets(usage) == expected
-    assert all("the total says otherwise" in flag for flag in usage.flags)
+    assert len(usage.flags) == ("the total shows reasoning" in request.node.name)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _draw(weight: int, rng: Callable[[], float]) -> float:
     four."""
     if weight <= 0:
         return 1.0
-    return -math.pow(max(rng(), 1e-300), 1.0 / weight)
+    return -math.pow(rng(), 1.0 / weight)
 
 
 _CACHED_SECONDS = 3600.0

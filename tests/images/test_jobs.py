@@ -643,6 +643,7 @@ async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
         (b"[]", "the request body is no JSON object"),
         ({"input": {}}, "model is required"),
         ({"model": "acme/draw"}, "input is required"),
+        ({"model": "acme/draw", "input": None}, "input is required"),
         ({"model": "acme/draw", "input": "a cat"}, "input is required and must be an object"),
         ({"model": "acme/draw", "input": {}}, "input.prompt: is required"),
         ({"model": "acme/draw", "input": {"prompt": "a", "n": 9}}, "input.n: 9 is greater than the maximum of 4"),
@@ -809,8 +810,9 @@ async def test_pictures_fetched_by_a_further_step(gateway, status):
     assert [path for _, path, _ in provider.calls] == ["/jobs", "/jobs/p1", "/results/p1"]
 
 
-async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_yet(gateway):
-    pictures = [(404, {"error": "not yet"}), (200, {"status": "succeeded", "images": URL})]
+@pytest.mark.parametrize("first", [404, 503])
+async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_yet(gateway, first):
+    pictures = [(first, {"error": "not yet"}), (200, {"status": "succeeded", "images": URL})]
 
     def answer(method, path, body):
         return pictures.pop(0) if path == "/results/p1" else (200, {"id": "p1", "status": "succeeded"})
@@ -1123,6 +1125,28 @@ async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gatewa
     services, _, _ = await gateway(never, offer)
     await Refresher(jobs_of(services)).resume()
     assert (await look(services, key, made["id"]))["error"] == "interrupted too often by restarts of the gateway"
+
+
+@pytest.mark.parametrize("poll", [True, False], ids=["polled", "held"])
+async def test_a_job_whose_model_is_gone_after_a_restart_keeps_no_other_from_being_taken_up(gateway, poll):
+    async def answer(method, path, body):
+        if not poll:
+            await asyncio.sleep(60)
+        return 200, {"id": "p1", "status": "starting"}
+
+    services, key, _ = await gateway(answer, make_offer(poll=poll), make_offer("bemo", poll=poll, model=image_model(
+        "acme/paint", "bemo")), apps={"acme": Provider(answer), "bemo": Provider(answer)})
+    made = [await create(services, key, model=model, request_id=model) for model in ("acme/paint", "acme/draw")]
+    await asyncio.sleep(0.05)
+    await close_services(services)
+    again, _, provider = await gateway(answer, make_offer(poll=poll))
+    jobs = jobs_of(again)
+    await Refresher(jobs).resume()
+    await asyncio.sleep(0.05)
+    assert jobs.tracked.pending.keys() == {each["id"] for each in made}
+    assert again.ledger.available(key.account_id) == Decimal("9.92")
+    assert (await look(again, key, made[0]["id"]))["status"] in ("starting", "processing"), "the model may come back"
+    assert len(provider.calls) == (0 if poll else 1)
 
 
 async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):

@@ -74,6 +74,27 @@ async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anyw
     assert anywhere.ledger.balance("alice") == anywhere.ledger.available("alice") == Decimal("9.96")
 
 
+async def test_a_job_that_is_stored_takes_no_memory(alice: Alice) -> None:
+    made = job()
+    await alice.ledger.create_generation(made)
+    await alice.ledger.update_generation(made.id, PENDING, DONE)
+    await alice.ledger.settle()
+    async with asyncio.timeout(20):
+        while alice.ledger._generations._unstored:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_whose_request_was_charged_before_ends_free_and_holds_nothing(anywhere: Alice) -> None:
+    made = job()
+    await anywhere.ledger.record(row("req_job", cost="0.04"))
+    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+    await anywhere.ledger.create_generation(made)
+    assert await anywhere.ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04"), hold)
+    await anywhere.ledger.settle()
+    sums = await anywhere.ledger.sums("alice")
+    assert (sums.spent, sums.held) == (Decimal("0.04"), 0)
+
+
 async def test_an_update_that_expects_another_status_changes_nothing(anywhere: Alice) -> None:
     made = job()
     await anywhere.ledger.create_generation(made)

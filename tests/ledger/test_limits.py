@@ -74,6 +74,16 @@ def test_tokens_are_counted_and_corrected(clock: Clock) -> None:
     assert admitted.tokens.reset_seconds == pytest.approx(24)
 
 
+def test_tokens_that_come_back_late_make_no_more_than_a_minute_s(clock: Clock) -> None:
+    limits = RateLimits(clock)
+    limits.admit(key(tpm=100), 80)
+    clock.now += 60
+    limits.settle(key(tpm=100), estimated=80, actual=0)
+    limits.admit(key(tpm=100), 100)
+    with pytest.raises(RateLimited):
+        limits.admit(key(tpm=100), 1)
+
+
 def test_a_request_beyond_a_whole_minute_passes_when_the_bucket_is_full(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=100), 5000)
