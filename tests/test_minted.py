@@ -70,6 +70,17 @@ async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     again.close()
 
 
+async def test_few_ids_are_kept_in_memory_and_none_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("tollgate.minted._RECENT", 3)
+    register = Minted(tmp_path / "minted.sqlite")
+    for number in range(9):
+        await register.remember_minter("alice", "acme", [f"text {number}"])
+    assert (len(register._recent), register._unwritten) == (3, [])
+    texts = [f"text {number}" for number in range(9)]
+    assert await register.minters_of("alice", texts) == dict.fromkeys(texts, "acme"), "the file has the others"
+    register.close()
+
+
 async def test_an_id_that_cannot_be_written_is_known_and_written_with_the_next(tmp_path, caplog):
     path = tmp_path / "var" / "minted.sqlite"
     (tmp_path / "var").write_text("in the way")
@@ -135,3 +146,13 @@ async def test_a_file_that_cannot_be_read_says_nothing_about_whose_an_id_is(tmp_
         with pytest.raises(Unavailable, match="cannot be looked up now"):
             await asked
     assert (tmp_path / "minted.sqlite").is_dir()
+
+
+async def test_a_table_that_cannot_be_read_says_nothing_about_whose_an_id_is(tmp_path, caplog):
+    register = Minted(tmp_path / "minted.sqlite")
+    await register.remember("alice", "acme", ["resp_1"])
+    register._opened.execute("DROP TABLE minted")
+    with pytest.raises(Unavailable, match="cannot be looked up now"):
+        await register.provider_of("alice", "resp_2")
+    assert "cannot be read: no such table: minted" in caplog.text
+    register.close()

@@ -166,6 +166,32 @@ async def test_half_a_file_is_given_longer_to_become_whole(monkeypatch, before, 
     assert (paused, reloads) == ([pause], [True])
 
 
+async def test_a_file_that_is_still_being_written_is_read_when_it_is_done(monkeypatch):
+    before, *later = (frozenset({("a", 1, size)}) for size in (9, 10, 11))
+    reloads = []
+
+    async def reload():
+        reloads.append(True)
+
+    reloader = Reloader(LONG_AGO, None)
+    monkeypatch.setattr("tollgate.reload._SETTLED_SECONDS", 0)
+    monkeypatch.setattr(reloader, "_stamp", lambda: later.pop(0) if len(later) > 1 else later[0])
+    monkeypatch.setattr(reloader, "reload", reload)
+    assert await reloader._look(before) == before and not reloads
+    assert await reloader._look(before) == later[0] and reloads
+
+
+async def test_a_reload_waits_for_whoever_else_builds_a_configuration(tmp_path):
+    """Else the models that a provider's list had, which came meanwhile, would go again."""
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        before = here.services.runtime.current
+        async with here.services.runtime.swapping:
+            reloading = asyncio.create_task(here.opened.reloader.reload())
+            await asyncio.wait([reloading], timeout=0.2)
+            assert not reloading.done()
+        assert (await reloading).ok and here.services.runtime.current is not before
+
+
 async def test_files_that_take_the_place_of_built_in_ones_are_noticed(tmp_path, monkeypatch):
     """A gateway that was started in an empty folder looks for what `tollgate init`, or a person, puts there later."""
     monkeypatch.chdir(tmp_path)

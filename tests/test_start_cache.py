@@ -274,6 +274,13 @@ def test_another_users_file_is_not_used(store, file, loaded, monkeypatch, caplog
     assert not cache.write(loaded)
 
 
+def test_what_is_too_large_to_be_right_is_not_read(store, file, caplog):
+    caplog.set_level("INFO")
+    with open(file, "r+b") as written:
+        written.truncate(1 << 40)
+    assert not _found(store, file) and "no file of a size that could be right" in caplog.text
+
+
 def test_a_link_is_not_followed(store, file, loaded, tmp_path):
     elsewhere = tmp_path / "elsewhere.bin"
     file.rename(elsewhere)
@@ -311,6 +318,19 @@ def test_files_and_folder_are_the_owners_alone(store):
         "files.bin": 0o600,
     }
     assert (folder.stat().st_mode & 0o777, store.stat().st_mode & 0o777) == (0o700, 0o700)
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(store, loaded, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    cache = StartCache(store)
+    _build(cache.code, TEXT.replace("upper", "lower"))
+
+    def refuse(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    assert not cache.write(loaded) and "is not left for the next start: no space left" in caplog.text
+    assert {path.name for path in (store / "cache").iterdir()} == {"code.bin", "files.bin"}
 
 
 def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path, loaded):
