@@ -432,7 +432,7 @@ async def test_a_synchronous_failure_ends_the_job(gateway):
 
 @pytest.mark.parametrize(
     "answer",
-    [(500, {"error": "stack trace with secret"}), (200, {"status": "processing"})],
+    [(500, {"error": "stack trace with secret"}), (200, {"id": "p1", "status": "processing"})],
     ids=["failed", "not done, and cannot be asked again"],
 )
 async def test_a_providers_own_failure_is_told_in_our_words(gateway, answer):
