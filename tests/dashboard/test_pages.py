@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from support.inprocess import inprocess, replying
 from tollgate.dashboard.key_list import MOST
-from tollgate.dashboard.pages.usage import RANGES
+from tollgate.dashboard.pages.usage import RANGES, Download
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.reports import bucket_starts
 
@@ -589,3 +589,24 @@ async def test_a_parquet_download_leaves_no_file_behind(alice, ask, monkeypatch,
     await ask(await alice.make_key())
     content = (await alice.get("/usage/download.parquet?range=24h")).content
     assert io.BytesIO(content).read(4) == b"PAR1" and not list((tmp_path / "tmp").iterdir())
+
+
+async def test_a_download_that_cannot_be_sent_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
+    import tempfile
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    await ask(await alice.make_key())
+    answers = [await alice.get("/usage/download.csv?range=24h", range=part) for part in ("bytes=9999999-", "bytes=x")]
+    assert [answer.status_code for answer in answers] == [416, 400]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+async def test_a_download_of_a_browser_that_has_left_leaves_no_file_behind(tmp_path):
+    async def gone(message):
+        raise OSError("connection lost")
+
+    (tmp_path / "usage.csv").write_text("request_id")
+    download = Download(tmp_path / "usage.csv", filename="usage.csv")
+    with pytest.raises(OSError, match="connection lost"):
+        await download({"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}, None, gone)
+    assert not list(tmp_path.iterdir())

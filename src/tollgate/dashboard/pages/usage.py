@@ -5,12 +5,13 @@ The same pages serve an account (its own rows, always) and an operator (all rows
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from starlette.background import BackgroundTask
+from starlette import types
 from starlette.responses import FileResponse, Response
 
 from tollgate.dashboard import charts
@@ -164,9 +165,18 @@ async def download(visit: Visit, scope: Scope) -> Response:
     path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
     named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
-    return FileResponse(
-        path, media_type=media, filename=named, background=BackgroundTask(Path.unlink, path, missing_ok=True)
-    )
+    return Download(path, media_type=media, filename=named)
+
+
+class Download(FileResponse):
+    """A file that is deleted when it was sent, or cannot be: the browser left, or wants a part that is not there."""
+
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await asyncio.to_thread(Path(self.path).unlink, missing_ok=True)
 
 
 def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
