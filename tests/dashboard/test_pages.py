@@ -383,7 +383,10 @@ async def test_the_catalog_is_searched(alice):
     page = text_of(await alice.get("/models?q=echo"))
     assert "sandbox/echo" in page and "sandbox/reasoner" not in page
     assert "No model fits" in text_of(await alice.get("/models?q=nothing+like+it"))
-    assert "sandbox/draw" in text_of(await alice.get("/models?type=image"))
+    page = text_of(await alice.get("/models?type=image"))
+    assert "sandbox/draw" in page and "sandbox/echo" not in page
+    page = text_of(await alice.get("/models?type=nonsense&q=++ECHO+"))
+    assert "sandbox/echo" in page and "sandbox/draw" not in page
 
 
 async def test_a_model_shows_prices_routes_and_an_example(alice):

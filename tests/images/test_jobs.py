@@ -1197,12 +1197,47 @@ async def test_prices_in_another_currency_become_credits(gateway):
     )
     rows = accepted_rows(services)
     await create(services, key)
-    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].images) == (
+    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].rate, rows[0].images) == (
         Decimal("0.028"),
         Decimal("0.20"),
         "CNY",
+        Decimal("0.14"),
         1,
     )
+
+
+async def test_a_price_may_read_the_headers_of_the_answer_and_what_was_told_before(gateway):
+    price = ImagePrice(
+        Decimal("0.01"),
+        lines=(Line(at("$http", "headers", "content-type"), Decimal(1), 1), Line(at("$job", "id"), Decimal("0.5"), 1)),
+        bill=lambda values: len(values["$http"]["headers"]["content-type"]),
+    )
+    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(
+        price=price))
+    rows = accepted_rows(services)
+    await create(services, key)
+    assert rows[0].cost == Decimal("0.01") * len("application/json")
+
+
+async def test_a_request_that_a_provider_refuses_as_wrong_is_no_failure_of_its_route(gateway):
+    services, key, _ = await gateway(Script((422, {"error": "size is not supported"})))
+    with pytest.raises(UpstreamRejected):
+        await create(services, key)
+    [route] = services.health.routes()
+    assert (route.rejections, route.failures) == (1, 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_held_call_that_another_gateway_makes_is_looked_at_as_it_is_stored_until_its_deadline(gateway, late):
+    services, key, provider = await gateway(Script((500, {})), make_offer(poll=False))
+    deadline = datetime.now(UTC) + timedelta(seconds=-1 if late else 60)
+    made = Generation(
+        id="00000000-0000-4000-8000-000000000001", account_id=key.account_id, key_id=key.id, model="acme/draw",
+        provider="acme", status="processing", deadline_at=deadline, row={"instance": "elsewhere"},
+    )
+    await services.ledger.create_generation(made)
+    assert (await look(services, key, made.id))["status"] == ("failed" if late else "processing")
+    assert provider.calls == []
 
 
 async def test_the_catalog_shows_descriptors(gateway):

@@ -146,6 +146,23 @@ async def test_who_waits_for_what_is_stored_is_told_why_it_cannot_be(
     assert store.snapshot(datetime.now(UTC)).spent == {"alice": 1}
 
 
+async def test_what_a_store_could_not_take_before_the_end_is_stored_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise duckdb.Error("the disk is gone")
+
+    with monkeypatch.context() as full:
+        async with new_ledger(tmp_path) as ledger:
+            await ledger.create_account("alice")
+            await ledger.settle()
+            full.setattr(ledger._backend.store, "apply", refuse)
+            await ledger.record(row("req_1", cost="1"))
+    assert segments(tmp_path / "var" / "journal")
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.spent("alice") == 1
+
+
 async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path) -> None:
     async with new_ledger(tmp_path, publish_seconds=60) as ledger:
         backend: Any = ledger._backend
