@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from tollgate.errors import Unavailable
+from tollgate.errors import QuotaExhausted, RateLimited, Unavailable
+from tollgate.ledger.limits import UNLIMITED
+from tollgate.ledger.records import encode_row
 from tollgate.ledger.shared import rounds
 from tollgate.ledger.shared.connections import DatabaseLost
+from tollgate.ledger.shared.records import written_job
 from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
@@ -60,6 +65,56 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
         f"FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage') SELECT list(request_id ORDER BY seq)"
     ).fetchall()
     assert found == [(["req_first", *(f"req_{number}" for number in range(5)), "req_job", "req_last"],)]
+
+
+async def test_a_job_s_end_that_is_asked_for_again_is_won_again_and_charged_once(alice: Alice) -> None:
+    """As where nobody heard how the round ended that wrote it."""
+    made = job()
+    await alice.ledger.create_generation(made)
+    done = written_job(replace(made, **DONE), list(PENDING))
+    asked = alice.ledger._shared.rounds
+    for _ in range(2):
+        assert await asked.job("alice", done, encode_row(row("req_job", cost="0.04")))
+    other = written_job(replace(made, status="failed"), list(PENDING))
+    assert not await asked.job("alice", other, encode_row(row("req_other", cost="0.04")))
+    assert (await alice.ledger.sums("alice")).spent == Decimal("0.04")
+
+
+async def test_a_cap_of_a_window_counts_what_was_spent_in_it_alone(alice: Alice) -> None:
+    key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(2), cap_window="month")
+    old = datetime.now(UTC) - timedelta(days=40)
+    await alice.ledger.record(row(key_id=key.id, cost="3", time=old))
+    await alice.ledger.record(row(key_id=key.id, cost="0.5"))
+    hold = await alice.ledger.hold(key, Decimal(5))
+    assert hold.amount == Decimal("1.5")
+    hold.release()
+    key = await alice.ledger.update_key(key.id, cap_window="total")
+    with pytest.raises(QuotaExhausted, match="spend cap"):
+        await alice.ledger.hold(key, Decimal(5))
+
+
+async def test_a_changed_rate_limit_keeps_the_share_that_was_left(alice: Alice) -> None:
+    async def left(rpm: int) -> int:
+        key = await alice.ledger.update_key(alice.key.id, rpm=rpm)
+        return (await alice.ledger.admit(key)).requests.remaining
+
+    assert [await left(10) for _ in range(5)] == [9, 8, 7, 6, 5]
+    assert await left(20) == 9
+    with pytest.raises(RateLimited) as refused:
+        await left(0)
+    assert refused.value.retry_after == 60
+    assert await left(10) == 9, "one that admitted nothing begins full"
+
+
+async def test_tokens_of_a_rate_limit_are_lent_once_and_never_more_than_a_minute_s(alice: Alice) -> None:
+    key = await alice.ledger.update_key(alice.key.id, tpm=10)
+    assert (await alice.ledger.admit(key, 500)).tokens.remaining == 0, "a larger one passes when all are there"
+    with pytest.raises(RateLimited):
+        await alice.ledger.admit(key, 0)
+    alice.ledger.used_tokens(key, 0, 5000)
+    assert 8 <= (await alice.ledger.admit(key, 1)).tokens.remaining <= 9
+    key = await alice.ledger.update_key(key.id, tpm=None)
+    assert await alice.ledger.admit(key) is UNLIMITED
 
 
 async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice: Alice) -> None:
