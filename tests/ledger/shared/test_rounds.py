@@ -80,6 +80,20 @@ async def test_a_job_s_end_that_is_asked_for_again_is_won_again_and_charged_once
     assert (await alice.ledger.sums("alice")).spent == Decimal("0.04")
 
 
+@pytest.mark.parametrize(("cap", "most"), [(None, Decimal(10)), (Decimal("2.5"), Decimal("2.5"))])
+async def test_holds_of_one_round_together_are_what_there_is_to_the_last_digit(
+    alice: Alice, cap: Decimal | None, most: Decimal
+) -> None:
+    key = await alice.ledger.update_key(alice.key.id, spend_cap=cap)
+    asked = await asyncio.gather(
+        *(alice.ledger.hold(key, Decimal("0.3")) for _ in range(40)), return_exceptions=True
+    )
+    amounts = [each.amount for each in asked if not isinstance(each, BaseException)]
+    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
+    assert sum(amounts) == (await alice.ledger.sums("alice")).held == most
+    assert amounts == sorted(amounts, reverse=True) and amounts[0] == Decimal("0.3") and all(amounts)
+
+
 async def test_a_cap_of_a_window_counts_what_was_spent_in_it_alone(alice: Alice) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(2), cap_window="month")
     old = datetime.now(UTC) - timedelta(days=40)
