@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -16,9 +17,11 @@ import pytest_asyncio
 
 from support.inprocess import inprocess, replying
 from tollgate.dashboard.key_list import MOST
+from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.reports import bucket_starts
+from tollgate.services import Inbound
 
 from .browser import text_of
 from .conftest import asking, browsers, gateway, user
@@ -437,6 +440,40 @@ async def test_a_try_streams(here, alice):
     )
     assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
     assert here.services.ledger.spent("alice") > 0
+
+
+async def test_a_browser_that_leaves_a_try_cancels_the_call_and_leaves_its_slot(here, alice):
+    secret = await alice.make_key()
+    key = await here.services.ledger.update_key(here.services.ledger.find_key(secret).id, max_concurrent=1)
+    body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=60s]] hi"}]}
+    inbound = Inbound("chat", key, json.dumps(body).encode(), {}, "req_left")
+    sent = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    async with asyncio.timeout(20):
+        await tryit.Streamed(here.services, inbound)({"type": "http"}, receive, send)
+    assert not asyncio.current_task().cancelling(), "the next request on the connection is answered"
+    assert not sent
+    here.services.ledger.occupy(key).leave()
+    await here.services.settlements.drain(20)
+    await here.services.ledger.settle()
+    page = text_of(await alice.get("/requests/req_left"))
+    assert "client_gone" in page or "client gone" in page, page
+
+
+async def test_a_try_is_refused_while_the_ledger_cannot_be_written(here, alice, monkeypatch):
+    key = here.services.ledger.find_key(await alice.make_key())
+    form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    page = await alice.get("/try")
+    monkeypatch.setattr(here.services.ledger._backend.journal, "problem", "disk full")
+    assert page.status_code == 200
+    reply = await alice.post("/try/stream", page="/try", **form)
+    assert (reply.status_code, reply.json()["error"]["message"]) == (503, "disk full")
 
 
 @pytest.mark.parametrize(

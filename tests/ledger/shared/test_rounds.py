@@ -118,6 +118,8 @@ async def test_a_changed_rate_limit_keeps_the_share_that_was_left(alice: Alice) 
         await left(0)
     assert refused.value.retry_after == 60
     assert await left(10) == 9, "one that admitted nothing begins full"
+    await alice.ledger._shared.connections.value("UPDATE tollgate.buckets SET stamp = stamp - interval '1 hour'")
+    assert await left(10) == 9, "an hour brings no more than a minute"
 
 
 async def test_tokens_of_a_rate_limit_are_lent_once_and_never_more_than_a_minute_s(alice: Alice) -> None:
