@@ -625,6 +625,21 @@ async def test_a_mistake_of_ours_does_not_end_the_looking_after_jobs(gateway, mo
     assert "ZeroDivisionError" in caplog.text
 
 
+async def test_a_route_that_has_no_price_for_the_input_is_left_out(gateway):
+    """It would have refused the job for the routes that have one."""
+    few = ImagePrice(Decimal("0.05"), by=(at("$input", "prompt"),), table={"a dog": Decimal("0.06")}, refuse=True)
+    done = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    busy = Provider(Script((503, {"error": "busy"})))
+    services, key, _ = await gateway(
+        None, make_offer("acme"), make_offer("bemo", price=few), make_offer("cosmo"),
+        apps={"acme": busy, "bemo": done, "cosmo": done},
+    )
+    rows = accepted_rows(services)
+    for number, prompt in enumerate(("a cat", "a dog")):
+        await create(services, key, {"prompt": prompt}, f"req_{number}")
+    assert [(row.provider, row.cost) for row in rows] == [("cosmo", Decimal("0.04")), ("bemo", Decimal("0.06"))]
+
+
 async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
     narrow = make_offer("bemo", schema={"type": "object", "properties": {"prompt": {"maxLength": 2}}})
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))

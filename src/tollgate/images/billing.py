@@ -41,6 +41,15 @@ class Terms:
     rates: Rates
 
 
+def is_priced(offer: ImageOffer, job_input: dict[str, Any]) -> bool:
+    """Whether the price table does not refuse what a job asks for."""
+    try:
+        offer.price.expected(offer.values(answer={}, input=job_input))
+    except PriceMissing:
+        return False
+    return True
+
+
 def expected_cost(offer: ImageOffer, job_input: dict[str, Any], rates: Rates) -> Decimal:
     """What the job should cost in credits, by what it asks for. Raises `BadRequest` when its price table refuses it."""
     try:

@@ -23,7 +23,7 @@ from tollgate.errors import (
     UpstreamFailed,
     UpstreamRejected,
 )
-from tollgate.images.billing import Terms, expected_cost, refused_row
+from tollgate.images.billing import Terms, expected_cost, is_priced, refused_row
 from tollgate.images.calls import JobGone, StepAnswer, bring, job_error, kept_answer, run_step
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
@@ -67,7 +67,9 @@ class Jobs:
         routes = image_routes(self.services.runtime.current, order.model, order.key)
         check_storable(order.input, self._gateway.server.max_nesting)
         offers = [(routes[0], routes[0].schema.admit(order.input))]
-        offers += [(offer, offer.schema.admit(order.input)) for offer in routes[1:] if offer.schema.admits(order.input)]
+        for offer in routes[1:]:
+            if offer.schema.admits(order.input) and is_priced(offer, job_input := offer.schema.admit(order.input)):
+                offers.append((offer, job_input))
         offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
         terms = Terms({offer.provider: offer for offer, _ in offers}, self._gateway.credits.rates)
         costs = [expected_cost(offer, job_input, terms.rates) for offer, job_input in offers]

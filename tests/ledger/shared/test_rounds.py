@@ -133,6 +133,14 @@ async def test_tokens_of_a_rate_limit_are_lent_once_and_never_more_than_a_minute
     assert await alice.ledger.admit(key) is UNLIMITED
 
 
+async def test_a_row_that_comes_late_does_not_make_a_key_look_used_less_lately(alice: Alice) -> None:
+    """An image job's row comes when it ends, with the time at which it was asked for."""
+    now = datetime.now(UTC)
+    for time in (now, now - timedelta(minutes=5)):
+        await alice.ledger.record(row(key_id=alice.key.id, time=time))
+    assert [key.last_used for key in await alice.ledger.list_keys("alice")] == [now]
+
+
 async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice: Alice) -> None:
     """It would be, if the database came back a moment later."""
     asked = alice.ledger._shared.rounds
