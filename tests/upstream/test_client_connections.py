@@ -103,6 +103,22 @@ async def test_a_kept_connection_that_dies_unanswered_is_replaced_once(client: C
         assert [seen.connection for seen in server.seen] == [1, 1, 2]
 
 
+async def test_a_connection_that_dies_unanswered_is_not_replaced_by_another_old_one(client: Client) -> None:
+    """Where a server has restarted, all that was kept is dead."""
+    met = asyncio.Barrier(2)
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        if len(server.seen) <= 2:
+            await met.wait()  # so that each of two calls has a connection of its own
+            return await peer.say(ok(b"a"))
+        return peer.hang_up() if peer.number <= 2 else await peer.say(ok(b"b"))
+
+    async with upstream(script) as server:
+        assert await asyncio.gather(*(fetch(client, server.url()) for _ in range(2))) == [b"a", b"a"]
+        assert await fetch(client, server.url()) == b"b"
+        assert [seen.connection for seen in server.seen[2:]] in ([1, 3], [2, 3])
+
+
 async def test_a_fresh_connection_that_dies_is_not_replaced(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         peer.hang_up()

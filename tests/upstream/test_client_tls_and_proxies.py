@@ -12,6 +12,7 @@ import pytest
 from authority import Authority
 from scripted import CHUNKED_HEAD, chunked, ok, upstream
 
+from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
@@ -223,6 +224,16 @@ async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> N
     assert heads[0].startswith("GET http://far.example:81/x?y HTTP/1.1\r\n")
     assert "host: far.example:81\r\n" in heads[0]
     assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
+
+
+async def test_a_token_is_bought_through_the_proxy_of_the_call_that_wants_it(client: Client) -> None:
+    auth = Authorisation(
+        "oauth_client", {"token_url": "http://issuer.example/token", "client_id": "us", "client_secret": "s"}
+    )
+    async with proxy(ok(b'{"access_token": "t"}')) as (address, heads):
+        await fetch(client, "http://far.example/x", proxy=f"http://{address}", auth=auth)
+    assert [head.split()[1] for head in heads] == ["http://issuer.example/token", "http://far.example/x"]
+    assert "authorization: Bearer t\r\n" in heads[1]
 
 
 @pytest.mark.parametrize("url", ["http://far.example/x", "https://far.example/x"])
