@@ -18,6 +18,7 @@ import tollgate.upstream
 from tollgate.config.model import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
+from tollgate.upstream.http import split_url
 
 QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
 
@@ -293,6 +294,26 @@ async def test_waiting_for_a_connection_is_part_of_the_connect_budget(make_clien
             with pytest.raises(UpstreamTimeout, match="connect budget of 0.05 s"):
                 await fetch(client, server.url(), timeouts=Timeouts(connect=0.05))
         assert await (await client.open(call(server.url()))).chunks().__anext__() == b"a"
+
+
+async def test_the_total_budget_holds_while_a_connection_is_made(make_client) -> None:
+    async def resolver(host: str, port: int):
+        await asyncio.sleep(60)
+
+    with pytest.raises(UpstreamTimeout, match="total budget of 0.05 s"):
+        await fetch(make_client(resolver=resolver), "http://slow.example/", timeouts=Timeouts(connect=2, total=0.05))
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("http://[::1]:8443/a", ("http", "::1", 8443, "/a")),
+        ("https://[2001:DB8::1]?q", ("https", "2001:db8::1", 443, "/?q")),
+        ("HTTP://A.example#part", ("http", "a.example", 80, "/")),
+    ],
+)
+def test_an_address_is_taken_apart(url: str, wanted: tuple[str, str, int, str]) -> None:
+    assert split_url(url) == wanted
 
 
 async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
