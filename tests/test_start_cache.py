@@ -274,6 +274,18 @@ def test_another_users_file_is_not_used(store, file, loaded, monkeypatch, caplog
     assert not cache.write(loaded)
 
 
+def test_damage_is_told_before_anything_is_decoded(store, file, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(raw)
+    decoded = []
+    for owner, name in ((CodeCache, "load"), (start_cache, "load_reusable")):
+        monkeypatch.setattr(owner, name, lambda payload: decoded.append(bytes(payload[-9:])))
+    StartCache(store)
+    assert raw[-9:] not in decoded and "its checksum differs" in caplog.text
+
+
 def test_what_is_too_large_to_be_right_is_not_read(store, file, caplog):
     caplog.set_level("INFO")
     with open(file, "r+b") as written:

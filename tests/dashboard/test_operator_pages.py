@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -125,6 +126,27 @@ async def test_failing_routes_and_alarms_are_shown(here, operator, ask):
     assert "our balance there is used up" in page and "account suspended" in page
     start = (await operator.get()).text
     assert "a provider refuses us" in start and "the files are wrong" not in start
+
+
+async def test_providers_in_trouble_come_first_each_with_its_own_routes(tmp_path):
+    from support.inprocess import inprocess
+
+    from .browser import Browser
+
+    file = "provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nmodels: {{{0}/a: {{}}}}\n"
+    names = ("aaa", "bbb", "ccc")
+    async with inprocess(tmp_path, providers={name: file.format(name) for name in names}) as here:
+        health = here.services.health
+        health.succeeded("aaa/a", "aaa")
+        for name, times in (("ccc", 5), ("bbb", 9)):
+            health.succeeded(f"{name}/a", name)
+            for _ in range(times):
+                health.failed(f"{name}/a", name, "upstream_failed")
+            health.succeeded(f"{name}/a", name)
+        health.failed("ccc/a", "ccc", "upstream_failed", retry_after=60)
+        text = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
+    assert re.findall(r"\b(bbb|ccc|aaa|sandbox) (?:chat|chat,)", text)[:3] == ["bbb", "ccc", "aaa"], text
+    assert [text.count(f"{name}/a") for name in names] == [1, 1, 1]
 
 
 async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):

@@ -126,6 +126,13 @@ async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_limits(here, 
     assert here.services.ledger.find_key(secret) == key
 
 
+async def test_a_wrong_form_for_a_key_says_why_and_changes_nothing(here, alice):
+    key = here.services.ledger.find_key(await alice.make_key(name="laptop", rpm="5"))
+    reply = await alice.post(f"/keys/{key.id}", page=f"/keys/{key.id}", name="desk", rpm="many")
+    assert reply.status_code == 400 and "many" in reply.text and 'value="desk"' in reply.text
+    assert await here.services.ledger.get_key(key.id) == key
+
+
 async def test_limits_of_a_key_are_changed_and_kept(here, alice):
     secret = await alice.make_key(name="laptop", expires="30d", cap="2")
     key = here.services.ledger.find_key(secret)
@@ -300,6 +307,13 @@ async def test_a_typed_prompt_is_not_lost_while_pictures_are_made(here, alice):
     assert "Being made" in text_of(page) and "Look again" in text_of(page) and "http-equiv" not in page.text
 
 
+@pytest.mark.parametrize("said", ["99999999999999999-1", "1-9999999999999999999", "x-1", "1-x", "\u00b2-1", "-"])
+async def test_a_place_among_requests_that_is_none_is_the_first_page(asked, said):
+    """`asked` has made requests."""
+    reply = await asked.get(f"/requests?before={said}")
+    assert reply.status_code == 200 and "sandbox/echo" in text_of(reply)
+
+
 async def test_an_unknown_request_is_not_found(alice):
     assert (await alice.get("/requests/req_nothing?at=9999999999999999-1")).status_code == 404
 
@@ -429,6 +443,14 @@ async def test_of_many_keys_some_are_shown_and_all_are_found(here, alice):
     assert "No key of this account has <none> in its name." in none
     tried = await alice.post("/try", page="/try", key=oldest, model="sandbox/echo", prompt="hi")
     assert f'value="{oldest}" selected' in tried.text and "You said: hi" in text_of(tried)
+
+
+async def test_a_try_offers_models_that_talk_and_usage_no_other_accounts(alice, ask):
+    await ask(await alice.make_key())
+    page = (await alice.get("/try")).text
+    assert ">sandbox/echo</option>" in page and "sandbox/draw" not in page
+    page = text_of(await alice.get("/usage?by=account_id"))
+    assert "by model" in page and "by account" not in page
 
 
 async def test_a_try_streams(here, alice):
