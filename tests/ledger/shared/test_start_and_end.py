@@ -20,6 +20,7 @@ from tollgate.wire import PENDING
 
 from ..conftest import with_alice
 from ..test_generations import DONE, job
+from .test_outages import ended, left_by, published
 
 
 async def test_a_gateway_that_could_not_start_leaves_its_name_to_the_next_try(
@@ -93,3 +94,33 @@ async def test_a_job_that_ends_while_the_database_is_away_does_not_keep_a_gatewa
             await asyncio.wait_for(ending, 20)
     finally:
         await asyncio.to_thread(postgres.start)
+
+
+async def test_left_rows_are_published_by_nobody_while_their_files_are_another_s_or_the_disk_refuses(
+    store: Callable[[str], Store], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ledger_of(store("b"), Credits()) as other:
+        first = ledger_of(store("a"), Credits())
+        await first.open()
+        await with_alice(first)
+        eye = await asyncpg.connect(address)
+        await left_by(first, eye, "req_1")
+        await eye.close()
+        await ended(other, "a")
+        leftovers = other._shared._publishing._leftovers
+        await leftovers.look()
+        locks = FileLocks()
+        locks.take_usage(tmp_path / "usage", "a")  # it has just come back
+        await leftovers.look()
+        assert not list(tmp_path.glob("usage/*/*-a.duckdb"))
+        locks.release()
+        with monkeypatch.context() as full:
+
+            def refuse(*_: object, **__: object) -> None:
+                raise OSError("no space left")
+
+            full.setattr("tollgate.ledger.shared.leftovers.Publisher.publish", refuse)
+            with pytest.raises(OSError, match="no space left"):
+                await leftovers.look()
+        await leftovers.look()
+        assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
