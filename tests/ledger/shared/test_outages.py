@@ -187,7 +187,7 @@ async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_store
         b'"cost": "1"}',
     )
     if beside:
-        alice.ledger.settle_row(row("req_good"))
+        alice.ledger.record(row("req_good"))
     async with asyncio.timeout(20):
         await alice.ledger.settle()
     assert broken.exception() is not None

@@ -47,17 +47,17 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
     monkeypatch.setattr(shared.rounds, "_ask", ask_and_publish)
     if not broken:
         monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
-    waiting = [alice.ledger.settle_row(row("req_first"))]
+    waiting = [alice.ledger.record(row("req_first"))]
     async with asyncio.timeout(20):
         while shared.rounds._gathered.rows:
             await asyncio.sleep(0.01)
-        waiting += [alice.ledger.settle_row(row(f"req_{number}")) for number in range(5)]
+        waiting += [alice.ledger.record(row(f"req_{number}")) for number in range(5)]
         if broken:
             waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
         waiting.append(asyncio.create_task(alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job"))))
         while not shared.rounds._gathered.jobs:
             await asyncio.sleep(0.01)
-    waiting.append(alice.ledger.settle_row(row("req_last")))
+    waiting.append(alice.ledger.record(row("req_last")))
     go_on.set()
     await asyncio.gather(*waiting, return_exceptions=True)
     await alice.ledger.settle()
