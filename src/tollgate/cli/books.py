@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_NO_WIDTH = 1_000_000
+"""Characters of a line: more than any table has."""
+
 
 def config_option(command: Command) -> Command:
     """`--config`, as every command has it."""
@@ -115,22 +118,35 @@ def _plain(value: object) -> object:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[str] = frozenset()
 ) -> None:
-    """A table for people; on a pipe it is as wide as it needs to be."""
+    """A table for people; on a pipe it is as wide as it needs to be. A terminal too narrow for its words and figures
+    gets one row below the other: a figure in pieces cannot be read."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(
-            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=not sys.stdout.isatty()
-        )
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
     console = Console(markup=False, highlight=False, emoji=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    cells = [[_cell(value) for value in row] for row in rows]
+    for place, column in enumerate(columns):
+        whole = not console.is_terminal or not any(" " in text for text in (column, *(row[place] for row in cells)))
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=whole)
+    for each in cells:
+        table.add_row(*each)
     if not console.is_terminal:
-        console.width = 1000
+        console.width = _NO_WIDTH
+    elif len(columns) > 2:
+        least = Measurement.get(console, console.options.update_width(_NO_WIDTH), table).minimum
+        if rows and least > console.width:
+            for row in rows:
+                print_row(columns, row)
+            return
     console.print(table)
+
+
+def print_row(columns: Sequence[str], row: Sequence[object]) -> None:
+    """One row for people, its columns below one another."""
+    print_table((columns[0], _cell(row[0])), list(zip(columns[1:], row[1:], strict=True)))
 
 
 def _cell(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import config_option, fail, print_json, print_table, settings
+from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
 from tollgate.measures import ENDED, ENDPOINTS
 
 if TYPE_CHECKING:
@@ -203,8 +203,6 @@ def _say(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
         if any(isinstance(row[position], (int, float)) or type(row[position]).__name__ == "Decimal" for row in rows)
     )
     if len(rows) == 1 and len(columns) > 6:
-        print_table(
-            (columns[0], str(rows[0][0])), [(name, value) for name, value in zip(columns[1:], rows[0][1:], strict=True)]
-        )
+        print_row(columns, rows[0])
     else:
         print_table(columns, rows, numbers=numbers)
