@@ -2,7 +2,7 @@
 
 DuckDB lets nobody read a file that another process has open for writing. So the rows that are new since the last time
 are added to a copy of the hour's file, and the copy takes its name: a reader keeps the file it opened, and never waits
-or makes the gateway wait. Any DuckDB since 1.2 can attach these files; since 2.0 one statement reads them all:
+or makes the gateway wait. Any DuckDB since 1.2 can attach these files; since 1.5 one statement reads them all:
 
     FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)
 """

@@ -127,8 +127,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "ttfb_ms",
         "DOUBLE",
-        "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs, and where no "
-        "provider answered",
+        "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs and counts of "
+        "tokens, and where no provider answered",
     ),
     Column(
         "total_ms",
