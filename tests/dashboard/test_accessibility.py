@@ -126,3 +126,11 @@ def test_what_scrolls_can_be_reached_by_keyboard(pages):
                 assert attributes["tabindex"] == "0" and attributes["role"] == "region" and attributes["aria-label"], (
                     path
                 )
+        for _, attributes, _ in page.all("pre"):
+            assert attributes["tabindex"] == "0" and attributes["role"] == "group" and attributes["aria-label"], path
+
+
+def test_forms_of_a_page_can_be_told_apart(pages):
+    for path, page in pages.items():
+        names = [attributes["aria-label"] for _, attributes, _ in page.all("form") if "aria-label" in attributes]
+        assert len(names) == len(set(names)), (path, names)

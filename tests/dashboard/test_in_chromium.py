@@ -25,6 +25,21 @@ PAGES = {
     "accounts": "/operator/accounts", "providers": "/operator/providers", "live": "/operator/live",
     "config": "/operator/config",
 }
+TIERED = """
+provider: tiered
+speaks: chat
+url: app://sandbox/v1/chat/completions
+models:
+  tiered/echo:
+    upstream: echo
+    price:
+      prompt: "3"
+      completion: "15"
+      unit: 1000000
+      volumes: [{min_prompt_tokens: 200000, prompt: "6", completion: "22.5"}]
+      service_tiers: {flex: {prompt: "1.5", completion: "7.5"}, priority: {prompt: "6", completion: "30"}}
+      multipliers: {batch: "0.5", fast: "6"}
+"""
 LOOKS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
@@ -50,7 +65,7 @@ def chromium():
 def running(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gateway")
     images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
-    config = write_config(folder, providers={"sandbox-images": images})
+    config = write_config(folder, providers={"sandbox-images": images, "tiered": TIERED})
     config.write_text(config.read_text().replace("store: {", "store: {publish_seconds: 0.2, apply_seconds: 0.1, "))
     long = "unbroken" * 9
     (folder / "mappings").mkdir(exist_ok=True)
@@ -245,6 +260,23 @@ def test_every_word_can_be_read(chromium, running, look):
         page.goto(f"{running.base}/dashboard{path}")
         page.evaluate("() => { for (const each of document.querySelectorAll('details')) each.open = true; }")
         assert page.evaluate(FAINT) == [], path
+
+
+def test_a_request_of_a_model_with_tiers_fits_every_width(chromium, running):
+    import openai
+
+    client = openai.OpenAI(base_url=running.url, api_key=running.key)
+    client.chat.completions.create(
+        model="tiered/echo", messages=[{"role": "user", "content": "hi"}], user="unbroken" * 40
+    )
+    page, _ = signed_in(chromium, running, **LOOKS["phone"])
+    row = page.get_by_role("row").filter(has_text="tiered/echo")
+    until(page, f"{running.base}/dashboard/requests", row)
+    row.get_by_role("link").click()
+    assert '"min_prompt_tokens":200000' in page.inner_text("main")
+    for width in (320, 390, 1024, 1280, 1600):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate(FITS), width
 
 
 @pytest.mark.parametrize("look", LOOKS)
