@@ -62,28 +62,40 @@ def _price(name: str, *otherwise: str) -> str:
     return f"coalesce({', '.join(listed)}, 0)"
 
 
-_KINDS = ", ".join(
-    f"{{'kind': '{kind}', 'amount': coalesce({amount}, 0), 'due': coalesce({amount}, 0) * {price}}}"
-    for kind, amount, price in (
-        ("input", "input_tokens", _price("prompt")),
-        ("cache read", "cache_read_tokens", _price("input_cache_read", "prompt")),
-        ("cache write", "cache_write_tokens", _price("input_cache_write", "prompt")),
-        ("output", "output_tokens", _price("completion")),
-        ("reasoning", "reasoning_tokens", _price("internal_reasoning", "completion")),
-        ("searches", "searches", f"{_price('web_search')} * {_price('unit')}"),
-        ("images", "images", f"{_price('image')} * {_price('unit')}"),
-        ("calls", f"(cost > 0 AND {_price('request')} > 0)::INTEGER", f"{_price('request')} * {_price('unit')}"),
-        ("other", "0", "0"),
-    )
+_KINDS = (
+    ("input", "input_tokens", _price("prompt")),
+    ("cache read", "cache_read_tokens", _price("input_cache_read", "prompt")),
+    ("cache write", "cache_write_tokens", _price("input_cache_write", "prompt")),
+    ("output", "output_tokens", _price("completion")),
+    ("reasoning", "reasoning_tokens", _price("internal_reasoning", "completion")),
+    ("searches", "searches", f"{_price('web_search')} * {_price('unit')}"),
+    ("images", "images", f"{_price('image')} * {_price('unit')}"),
+    ("calls", "(cost > 0 AND price_calls > 0)::INTEGER", f"{_price('request')} * {_price('unit')}"),
 )
-_BY_KIND = f"""WITH listed AS (SELECT cost::DOUBLE AS cost, images > 0 AS drew, [{_KINDS}] AS kinds FROM usage),
-each AS (SELECT cost, drew, list_sum(list_transform(kinds, lambda each: each.due)) AS whole,
-    unnest(kinds, recursive := true) FROM listed),
-shares AS (SELECT kind, amount, CASE WHEN whole > 0 THEN cost * due / whole
-    WHEN kind = if(drew, 'images', 'other') THEN cost ELSE 0 END AS cost FROM each)
+
+
+def _of_kinds(written: str, separator: str = ", ") -> str:
+    """A piece of SQL once for each kind."""
+    return separator.join(
+        written.format(kind=kind, name=kind.replace(" ", "_"), amount=amount, price=price)
+        for kind, amount, price in _KINDS
+    )
+
+
+_BY_KIND = f"""WITH lists AS (SELECT prices AS list, {_of_kinds("{price} AS price_{name}")}
+    FROM (SELECT DISTINCT prices FROM usage)),
+listed AS (SELECT cost::DOUBLE AS paid, coalesce(images > 0, false) AS drew,
+    {_of_kinds("coalesce({amount}, 0) AS amount_{name}, amount_{name} * price_{name} AS due_{name}")}
+    FROM usage JOIN lists ON prices IS NOT DISTINCT FROM list),
+shared AS (SELECT *, {_of_kinds("due_{name}", " + ")} AS whole, if(whole > 0, paid / whole, 0) AS share FROM listed),
+sums AS (SELECT {_of_kinds("sum(amount_{name}) AS amount_{name}, sum(due_{name} * share) AS cost_{name}")},
+    sum(paid) FILTER (whole <= 0 AND drew) AS drawn, sum(paid) FILTER (whole <= 0 AND NOT drew) AS other FROM shared),
+each AS (SELECT unnest([{_of_kinds("{{'kind': '{kind}', 'amount': amount_{name}, 'cost': cost_{name}}}")},
+    {{'kind': 'images', 'amount': 0, 'cost': drawn}}, {{'kind': 'other', 'amount': 0, 'cost': other}}],
+    recursive := true) FROM sums)
 SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 9) AS cost,
     round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
-FROM shares GROUP BY kind
+FROM each GROUP BY kind
 HAVING sum(cost) > 0 OR sum(amount) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
 """No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
 hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
