@@ -196,6 +196,24 @@ async def test_usage_shows_what_was_used(alice, ask):
     assert '<rect class="s0"' in page.text
 
 
+async def test_what_was_written_to_caches_is_a_column_where_something_was(alice, ask):
+    secret = await alice.make_key()
+    await ask(secret)
+    assert "Cache read Output" in text_of(await alice.get("/usage?range=1h"))
+    await ask(secret, "[[prompt-tokens=9000]] [[cache-write-tokens=7654]]")
+    said = text_of(await alice.get("/usage?range=1h"))
+    assert re.search(r"Cache read Cache write Output .*? sandbox/echo 2 0 1.4k 0 7.7k ", said)
+
+
+async def test_a_single_value_beyond_the_dearest_is_one_other(here, alice):
+    for number in range(1, 8):
+        await here.services.ledger.record(
+            UsageRow(f"req_{number}", "alice", "key_1", "chat", model=f"acme/m{number}", cost=Decimal(number))
+        )
+    await here.services.ledger.settle()
+    assert " 1 other " in text_of(await alice.get("/usage?range=24h"))
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def asked(tmp_path_factory):
     """Alice at a gateway where one request of hers was answered and one failed; who only looks can share it."""

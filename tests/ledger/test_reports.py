@@ -77,6 +77,13 @@ def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: P
     assert open_usage(tmp_path / "none").execute(REPORTS["by-kind"][1]).fetchall() == []
 
 
+def test_the_newest_rows_have_every_kind_of_token(tmp_path: Path) -> None:
+    kinds = ("input", "cache_read", "cache_write", "output", "reasoning")
+    write(tmp_path, 10, {f"{kind}_tokens": number for number, kind in enumerate(kinds, 1)})
+    found = open_usage(tmp_path).execute(f"SELECT {', '.join(kinds)} FROM ({REPORTS['requests'][1]})").fetchall()
+    assert found == [(1, 2, 3, 4, 5)]
+
+
 @pytest.mark.parametrize("newer", [False, True], ids=["older files alone", "beside newer ones"])
 def test_files_of_an_older_program_have_the_newer_columns_empty(tmp_path: Path, newer: bool) -> None:
     write(tmp_path, 10, {"provider": "a"}, lacking=("metadata", "earlier_attempts", "price_rule"))

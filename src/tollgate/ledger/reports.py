@@ -138,8 +138,8 @@ FROM usage WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC, last DESC"
 FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20"""),
     "requests": ("the newest rows", """SELECT
        time, request_id, account_id AS account, key_id AS key, endpoint, model, provider,
-       status, outcome, input_tokens AS input, cache_read_tokens AS cache_read, output_tokens AS output,
-       reasoning_tokens AS reasoning, cost, round(total_ms, 1) AS total_ms, lost
+       status, outcome, input_tokens AS input, cache_read_tokens AS cache_read, cache_write_tokens AS cache_write,
+       output_tokens AS output, reasoning_tokens AS reasoning, cost, round(total_ms, 1) AS total_ms, lost
 FROM usage ORDER BY time DESC, seq DESC LIMIT 50"""),
 }
 """Name -> what it tells, and its SQL over the view `usage`."""

@@ -151,7 +151,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
         "usage.html", scope=scope.prefix, selection=selection, ranges=RANGES, by=by, groups=groups, sums=report.all(),
         charts=drawn,
         tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables],
-        choices=choices(whole, names), outcomes=ENDED, report=report,
+        choices=choices(whole, names), outcomes=ENDED, report=report, kinds=_kinds(report.all()),
     )
 
 
@@ -203,8 +203,14 @@ def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
             float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0)))
             for bucket in report
         ]
-        series.append(Series(f"{len(values) - len(shown)} others", OTHERS, rest))
+        others = len(values) - len(shown)
+        series.append(Series(f"{others} others" if others > 1 else "1 other", OTHERS, rest))
     return series
+
+
+def _kinds(sums: Measures) -> Sequence[tuple[str, str]]:
+    """The columns of the tables. Few providers charge for what is stored in a cache: only where something was."""
+    return [kind for kind in TOKEN_KINDS if kind[1] != "cache_write_tokens" or sums.cache_write_tokens]
 
 
 def _tokens(report: Report) -> Sequence[Series]:
