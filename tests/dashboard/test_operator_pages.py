@@ -98,6 +98,19 @@ async def test_all_usage_is_by_account_too(here, operator, alice, ask):
     assert "alice" in only and "That is all" in only
 
 
+async def test_keys_of_one_name_are_told_apart(here, operator, alice, ask):
+    secrets = [await alice.make_key(name=name) for name in ("laptop", "laptop", "ci")]
+    for secret in (*secrets, here.key):
+        await ask(secret)
+    one, other = (secret[-4:] for secret in secrets[:2])
+    for path in ("/operator/usage?range=24h", "/operator/requests"):
+        said = text_of(await operator.get(path))
+        assert f" laptop (alice) …{one} " in said and f" laptop (alice) …{other} " in said
+        assert " ci (alice) " in said and " first key (default) " in said
+    said = text_of(await alice.get("/usage?range=24h"))
+    assert f" laptop …{one} " in said and f" laptop …{other} " in said and " ci " in said and "(alice)" not in said
+
+
 async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, operator, alice, ask):
     await ask(here.key)
     folder = (

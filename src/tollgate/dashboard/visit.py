@@ -4,6 +4,7 @@ response."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -143,7 +144,18 @@ class Visit:
 
     async def key_names(self, account: str | None) -> dict[str, str]:
         """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""
-        return {key.id: key.name or f"…{key.last_four}" for key in await self.ledger.list_keys(account)}
+        return {key.id: _name(key) for key in await self.ledger.list_keys(account)}
+
+    async def key_labels(self, account: str | None) -> dict[str, str]:
+        """Key id -> its name, told apart from the others: with its account where `account` is None, and with the end of
+        its secret where another one has the same name."""
+        keys = await self.ledger.list_keys(account)
+        labels = {key.id: _name(key) if account is not None else f"{_name(key)} ({key.account_id})" for key in keys}
+        many = Counter(labels.values())
+        return {
+            key.id: labels[key.id] if many[labels[key.id]] == 1 else f"{labels[key.id]} …{key.last_four}"
+            for key in keys
+        }
 
     async def active_keys(self) -> list[KeyView]:
         """The keys of the signed-in account that work."""
@@ -205,3 +217,7 @@ class Visit:
             "damaged": state.reports.damaged,
             "refusing": self.ledger.not_ready_reason if self.is_operator else "",
         }
+
+
+def _name(key: KeyRecord) -> str:
+    return key.name or f"…{key.last_four}"

@@ -31,7 +31,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render(
         "requests.html", scope=scope.prefix, selection=selection, ranges=RANGES, rows=rows[:_PAGE], more=more,
-        choices=choices(whole, names), names=names, outcomes=ENDED, endpoints=ENDPOINTS,
+        choices=choices(whole, await visit.key_labels(scope.account)), names=names, outcomes=ENDED, endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )
 

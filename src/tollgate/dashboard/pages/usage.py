@@ -120,7 +120,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
     )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
-    names = await visit.key_names(scope.account)
+    names = await visit.key_labels(scope.account)
     starts = [bucket.start for bucket in report]
     drawn = (
         charts.bars(
