@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tollgate import descriptors
 from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
 from tollgate.measures import ENDED, ENDPOINTS
 
@@ -92,15 +95,23 @@ def command(
             f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",
             err=True,
         )
+    descriptors.allow_many()  # a query has all its files open, and 1,024, with which shells begin, are six weeks
     try:
         connection = _columns() if columns else open_usage(folder, filters)
         _write(connection, _answering(connection, query), form, output)
     except duckdb.Error as error:
         at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
         damaged = damaged_files(folder, filters) if at_fault else []
-        fail("\n".join(damage(folder, path) for path in damaged) or str(error))
+        fail("\n".join(damage(folder, path) for path in damaged) or _told(error))
     except OSError as error:
         fail(f"{error.filename or output}: {error.strerror}")
+
+
+def _told(error: duckdb.Error) -> str:
+    """What DuckDB says of a query, with the cure where there is one."""
+    if os.strerror(errno.EMFILE) not in str(error):
+        return str(error)
+    return "a query has all its files open, and these are more than may be: name less with --since, or raise ulimit -n"
 
 
 def _columns() -> duckdb.DuckDBPyConnection:
