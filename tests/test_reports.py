@@ -13,10 +13,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from support.few_descriptors import few_descriptors
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger import Ledger, UsageRow
-from tollgate.ledger.reports import Filters
+from tollgate.ledger.reports import Filters, damaged_files
 from tollgate.reports import Reports, bucket_starts
 
 NOW = datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
@@ -204,6 +205,16 @@ async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(book
     damaged.write_bytes(whole)
     assert (await reports.report(Filters(), HOUR, 48)).all().requests == 2
     assert reports.damaged == []
+
+
+async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_called_damaged(books, reports, tmp_path):
+    await write(books, 2)
+    await write(books, 1, ago=HOUR)
+    with few_descriptors(1):  # enough to list a folder
+        with pytest.raises(Unavailable, match="more files than may be open"):
+            await reports.report(Filters(), HOUR, 24)
+        assert damaged_files(tmp_path / "usage", Filters()) == reports.damaged == []
+    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3
 
 
 async def test_sums_without_a_file_that_could_not_be_read_for_a_moment_are_not_kept(books, reports, tmp_path):

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from tollgate.errors import BadRequest, Unavailable
-from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, usage_files
+from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, too_many_open, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type
 from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
 
@@ -180,7 +180,9 @@ class Reports:
             )
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
-        except duckdb.Error:
+        except duckdb.Error as error:
+            if too_many_open(error):
+                raise Unavailable("this reads more files than may be open now; choose a shorter time") from None
             found = damaged_files(self.directory, filters, left_out)
             if not found:
                 raise

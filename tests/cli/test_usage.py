@@ -6,9 +6,7 @@ import csv
 import io
 import json
 import os
-import resource
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +15,7 @@ import duckdb
 import pytest
 import pytest_asyncio
 
+from support.few_descriptors import few_descriptors
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import COLUMNS, Ledger, UsageRow
 from tollgate.ledger.reports import REPORTS
@@ -237,18 +236,6 @@ def test_an_empty_query_is_no_report(used: Tollgate) -> None:
 
 
 @pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """Forty more files may be open than are, as 1,024 in a shell."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = [os.open(os.devnull, os.O_RDONLY) for _ in range(40)]
-    for each in more:
-        os.close(each)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(more) + 1, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.fixture
 def many_hours(published: Path, tmp_path: Path) -> str:
     """A folder with the files of three days."""
     one = next(published.glob("*/*.duckdb"))
@@ -259,18 +246,20 @@ def many_hours(published: Path, tmp_path: Path) -> str:
     return str(tmp_path / "usage")
 
 
-def test_more_files_are_read_than_a_shell_lets_be_open(
-    tollgate: Tollgate, many_hours: str, few_descriptors: None
-) -> None:
-    done = tollgate("usage", "--directory", many_hours, "--sql", "SELECT count(*) >= 72 AS all FROM usage", "--json")
+def test_more_files_are_read_than_a_shell_lets_be_open(tollgate: Tollgate, many_hours: str) -> None:
+    with few_descriptors(40):
+        done = tollgate(
+            "usage", "--directory", many_hours, "--sql", "SELECT count(*) >= 72 AS all FROM usage", "--json"
+        )
     assert (done.code, done.err, json.loads(done.out)) == (0, "", [{"all": True}])
 
 
 def test_a_limit_of_open_files_that_cannot_be_raised_is_told_with_its_cure(
-    tollgate: Tollgate, many_hours: str, few_descriptors: None, monkeypatch: pytest.MonkeyPatch
+    tollgate: Tollgate, many_hours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollgate.descriptors.allow_many", lambda: None)
-    done = tollgate("usage", "--directory", many_hours)
-    assert (done.code, done.out) == (1, "")
-    assert "--since" in done.err and "ulimit -n" in done.err
-    assert tollgate("usage", "--directory", many_hours, "--since", "2026-11-03").code == 0
+    with few_descriptors(40):
+        done = tollgate("usage", "--directory", many_hours)
+        assert (done.code, done.out) == (1, "")
+        assert "--since" in done.err and "ulimit -n" in done.err
+        assert tollgate("usage", "--directory", many_hours, "--since", "2026-11-03").code == 0

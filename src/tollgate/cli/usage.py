@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -74,7 +72,7 @@ def command(
 ) -> None:
     import duckdb
 
-    from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage
+    from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, too_many_open
 
     if form == "parquet" and output is None and sys.stdout.isatty():
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
@@ -100,18 +98,13 @@ def command(
         connection = _columns() if columns else open_usage(folder, filters)
         _write(connection, _answering(connection, query), form, output)
     except duckdb.Error as error:
+        if too_many_open(error):
+            fail("the query has all its files open, more than may be: name less with --since, or raise ulimit -n")
         at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
         damaged = damaged_files(folder, filters) if at_fault else []
-        fail("\n".join(damage(folder, path) for path in damaged) or _told(error))
+        fail("\n".join(damage(folder, path) for path in damaged) or str(error))
     except OSError as error:
         fail(f"{error.filename or output}: {error.strerror}")
-
-
-def _told(error: duckdb.Error) -> str:
-    """What DuckDB says of a query, with the cure where there is one."""
-    if os.strerror(errno.EMFILE) not in str(error):
-        return str(error)
-    return "a query has all its files open, and these are more than may be: name less with --since, or raise ulimit -n"
 
 
 def _columns() -> duckdb.DuckDBPyConnection:

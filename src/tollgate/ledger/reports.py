@@ -5,6 +5,8 @@ Never touches the store, so it works beside a running gateway, on another machin
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Container
 from contextlib import closing
@@ -180,9 +182,14 @@ def damaged_files(directory: Path, filters: Filters, without: Container[Path] = 
                 continue
             try:
                 connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
-            except duckdb.Error:
-                damaged += [path] if path.exists() else []
+            except duckdb.Error as error:
+                damaged += [path] if path.exists() and not too_many_open(error) else []
     return damaged
+
+
+def too_many_open(error: duckdb.Error) -> bool:
+    """Whether a query failed because no more files may be open: it has all of its own open at once."""
+    return any(os.strerror(number) in str(error) for number in (errno.EMFILE, errno.ENFILE))
 
 
 def damage(directory: Path, path: Path) -> str:
