@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 
+from support.few_descriptors import few_descriptors
 from tollgate.ledger import COLUMNS, UsageRow
 from tollgate.ledger import publish as publish_module
 from tollgate.ledger.publish import READ_STATEMENT, Effort, Publisher
@@ -428,3 +429,15 @@ def test_publishing_pauses_by_what_it_takes_not_by_how_busy_others_are(monkeypat
     with Effort() as effort:
         pass
     assert effort.pause == pytest.approx(pause)
+
+
+def test_a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_written_anew(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.add(row("req_1", time=TEN))
+    desk.publisher.publish(TEN)
+    desk.add(row("req_2", time=TEN))
+    with few_descriptors(0), pytest.raises(duckdb.Error):
+        desk.publisher.publish(TEN)
+    assert caplog.messages == [] and desk.read() == 1
+    assert desk.publisher.publish(TEN) == 1 and desk.read() == 2

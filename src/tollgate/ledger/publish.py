@@ -20,6 +20,7 @@ from typing import Self
 
 import duckdb
 
+from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns
 from tollgate.ledger.segments import keep_aside
 from tollgate.ledger.usage_row import comments, create_table
@@ -152,6 +153,8 @@ class Publisher:
                     self._source.copy(hour, found, "published.usage")
                     return True
             except duckdb.Error as error:
+                if too_many_open(error):
+                    raise  # the file is well
                 log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
