@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -263,3 +265,18 @@ def test_a_limit_of_open_files_that_cannot_be_raised_is_told_with_its_cure(
         assert (done.code, done.out) == (1, "")
         assert "--since" in done.err and "ulimit -n" in done.err
         assert tollgate("usage", "--directory", many_hours, "--since", "2026-11-03").code == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("form", ["table", "csv"])
+def test_a_disk_that_is_full_is_told_of_by_the_name_of_what_was_written(published: Path, form: str) -> None:
+    words = [sys.executable, "-m", "tollgate", "usage", "--directory", str(published), "--format", form]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")
+
+
+def test_output_that_is_closed_is_no_fault_of_the_query(published: Path) -> None:
+    words = [sys.executable, "-m", "tollgate", "usage", "--directory", str(published), "--format", "csv"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -104,7 +104,7 @@ def command(
         damaged = damaged_files(folder, filters) if at_fault else []
         fail("\n".join(damage(folder, path) for path in damaged) or str(error))
     except OSError as error:
-        fail(f"{error.filename or output}: {error.strerror}")
+        fail(f"{error.filename or output or 'standard output'}: {error.strerror}")
 
 
 def _columns() -> duckdb.DuckDBPyConnection:
@@ -166,7 +166,7 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
             name = str(target).replace("'", "''")
             connection.execute(f"COPY (\n{query}\n) TO '{name}' (FORMAT {form})")
             if output is None:
-                sys.stdout.buffer.write(target.read_bytes())
+                click.echo(target.read_bytes(), nl=False)
         return
     result = connection.execute(query)
     zoned = [each[0] for each in result.description or () if str(each[1]) == "TIMESTAMP WITH TIME ZONE"]
