@@ -30,7 +30,11 @@ OPENAI = [
         "type": "reasoning", "id": "rs_1", "encrypted_content": "ENC",
         "summary": [{"type": "summary_text", "text": "Let me see."}]}},
 ]
-STREAMS = {"messages": CLAUDE, "bedrock": BEDROCK, "responses": OPENAI}
+GEMINI = [
+    {"responseId": "r", "candidates": [{"content": {"role": "model", "parts": [part]}}]}
+    for part in ({"text": "Let me", "thought": True}, {"text": " see.", "thought": True}, {"text": "Yes."})
+]
+STREAMS = {"messages": CLAUDE, "bedrock": BEDROCK, "responses": OPENAI, "gemini": GEMINI}
 
 
 def deltas(upstream: str) -> list[dict[str, Any]]:
@@ -56,6 +60,7 @@ def test_who_reads_the_details_where_there_are_some_has_each_thought_once(upstre
     ("bedrock", {"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "SIG"}}}),
     ("responses", {"type": "reasoning", "id": "rs_1", "encrypted_content": "ENC",
                    "summary": [{"type": "summary_text", "text": "Let me see."}]}),
+    ("gemini", {"text": "Let me see.", "thought": True}),      # nobody signed it, and it is taken back all the same
 ])
 def test_details_that_a_client_collected_come_back_whole(upstream, expected):
     told = deltas(upstream)
@@ -67,7 +72,10 @@ def test_details_that_a_client_collected_come_back_whole(upstream, expected):
     }
     asked = {"model": "m", "messages": [{"role": "user", "content": "a"}, turn, {"role": "user", "content": "b"}]}
     done = convert_request(mapping("chat"), mapping(upstream), asked, Context(now=5, can={"thinking": True}))
-    turns = done.body["input"] if upstream == "responses" else done.body["messages"][1]["content"]
+    if upstream == "gemini":
+        turns = done.body["contents"][1]["parts"]
+    else:
+        turns = done.body["input"] if upstream == "responses" else done.body["messages"][1]["content"]
     assert expected in turns and done.lost == []
 
 
