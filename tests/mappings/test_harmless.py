@@ -76,6 +76,20 @@ def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
     ]
 
 
+@pytest.mark.parametrize("upstream", ["messages", "responses", "gemini", "bedrock"])
+def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream: str) -> None:
+    # Its `parse` and `stream` put these into the message, and sending that back sends them.
+    call = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}}
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": '{"b": 2}', "parsed": {"b": 2},
+         "tool_calls": [{"id": "c1", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "1"},
+    ]
+    body = {"model": "m", "messages": turns, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    assert convert_request(mapping("chat"), mapping(upstream), body, context()).lost == []
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [
