@@ -1,11 +1,12 @@
 """A conversation that moves from a converted model to a native one leaves foreign reasoning behind, and says so."""
 
+import base64
 import json
 
 from support.inprocess import inprocess, replying
-from tollgate.completions.sealed import without_sealed
+from tollgate.completions.sealed import holds_sealed, without_sealed
 from tollgate.mapping import Context
-from tollgate.mapping.seal import seal
+from tollgate.mapping.seal import seal, unseal
 
 SEALED = seal({"token": "ENC", "origin": "elsewhere", "id": "rs_1"})
 NATIVE = """
@@ -71,3 +72,12 @@ def test_sealed_signatures_do_not_reach_a_native_chat_provider():
         user, {"role": "assistant", "reasoning_details": details[1:], "tool_calls": [call, signed[1]]},
     ]
     assert context.lost == ["reasoning of another provider", "signature of another provider"]
+
+
+def test_a_seal_that_a_client_took_for_bytes_and_sent_in_base64_is_one():
+    for text in ("ENC", "ENCO", "ENCOD"):
+        part = {"token": text, "origin": "elsewhere", "id": "rs_1"}
+        again = base64.b64encode(seal(part).encode()).decode()
+        assert unseal(again) == part
+        assert holds_sealed(json.dumps({"signature": again}))
+    assert unseal(again[:-5]) is None and unseal("dGcxL") is None and unseal("dGcxLg=\u00e9") is None

@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate.mapping import Context
-from tollgate.mapping.seal import PREFIX, unseal
+from tollgate.mapping.seal import IN_BASE64, PREFIX, unseal
 
 _MARK = '"' + PREFIX
+_MARK_IN_BASE64 = '"' + IN_BASE64
 _LOST = "reasoning of another provider"
 _LOST_SIGNATURE = "signature of another provider"
 
 
 def holds_sealed(outline: str) -> bool:
-    """Whether a body with this outline may hold a sealed token; one substring search."""
-    return _MARK in outline
+    """Whether a body with this outline may hold a sealed token; two substring searches."""
+    return _MARK in outline or _MARK_IN_BASE64 in outline
 
 
 def without_sealed(

@@ -3,6 +3,8 @@
 `tg1.` and base64url of a JSON list [origin, token, id], or [origin, token, id, text] where the token signs a text that
 a client might leave behind. The prefix is versioned. Nothing in an unsealed token is trusted: it came from a client, so
 only these texts are taken out, and a mapping uses the token only towards the origin that minted it.
+
+There are agents that take signatures for bytes in base64: what is none, as this, they send back in base64.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import binascii
 import orjson
 
 PREFIX = "tg1."
+IN_BASE64 = "dGcxL"
+"""How the prefix begins in base64."""
 _MAX_NAME = 256
 """Longest origin or id; tokens themselves may be long."""
 
@@ -36,6 +40,8 @@ def seal(part: object, text: object = None) -> str | None:
 
 def unseal(text: object) -> dict[str, object] | None:
     """A sealed token -> {origin, token, id, text}; anything else, also a damaged one -> None."""
+    if type(text) is str and text.startswith(IN_BASE64):
+        text = _from_base64(text)
     if type(text) is not str or not text.startswith(PREFIX):
         return None
     packed = text[len(PREFIX):]
@@ -56,3 +62,10 @@ def unseal(text: object) -> dict[str, object] | None:
     if text and type(text[0]) is str:
         opened["text"] = text[0]
     return opened
+
+
+def _from_base64(text: str) -> str | None:
+    try:
+        return base64.b64decode(text, validate=True).decode("ascii")
+    except ValueError:
+        return None
