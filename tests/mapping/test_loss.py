@@ -199,6 +199,14 @@ def test_a_loss_is_said_once() -> None:
     assert context.lost == ["a"]
 
 
+def test_a_loss_has_the_clients_name_where_another_value_of_the_hub_is_not_the_clients() -> None:
+    signature = "signed by another"
+    asked = {"messages": [{"calls": [{"signature": signature}]}]}
+    hub = {"turns": [{"parts": [{"token": "remembered"}, {}]}, {"parts": [{"token": signature}]}]}
+    assert loss.in_client_words("turns[].parts[].token", hub, asked) == "messages[].calls[].signature"
+    assert loss.in_client_words("turns[].parts[].token", hub, {}) == "turns[].parts[].token"
+
+
 def test_a_choice_inside_a_choice_is_remembered_by_both_labels() -> None:
     mapping = compiled("""
 mapping: nested

@@ -47,13 +47,17 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
     Values travel through a mapping as they are, so the very same object is looked for. Where the mapping made a new
     one, what it was made of tells the place (`turns[].parts[].annotations` -> `messages[].content[].citations`). The
     hub's name stays where there is none: short texts and small numbers are shared objects, constants come from nowhere.
+    The first value there that is the client's tells: one may come from elsewhere (a thought that was remembered).
     """
-    value = _first(hub, path.replace("[]", ".[]").split("."))
-    places = places_of([value], asked) if _is_own(value) else []
-    if not places and type(value) in (dict, list):
-        places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
-        return _common(places) or path
-    return _NUMBER.sub("[]", places[0]) if places else path
+    for value in islice(_at(hub, path.replace("[]", ".[]").split(".")), _MOST_LOOKED_FOR):
+        places = places_of([value], asked) if _is_own(value) else []
+        if places:
+            return _NUMBER.sub("[]", places[0])
+        if type(value) in (dict, list):
+            places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
+            if name := _common(places):
+                return name
+    return path
 
 
 def _is_own(value: object) -> bool:
@@ -84,15 +88,16 @@ def _common(places: list[str]) -> str | None:
     return "".join(same).removesuffix("[]").removeprefix(".") or None
 
 
-def _first(value: Any, steps: list[str]) -> Any:
+def _at(value: Any, steps: list[str]) -> Iterator[Any]:
+    """The values at a place, in their order."""
     for number, step in enumerate(steps):
         if step == "[]":
-            if type(value) is not list:
-                return None
-            found = (_first(item, steps[number + 1:]) for item in value)
-            return next((item for item in found if item is not None), None)
+            for item in value if type(value) is list else ():
+                yield from _at(item, steps[number + 1:])
+            return
         value = value.get(step) if type(value) is dict else None
-    return value
+    if value is not None:
+        yield value
 
 
 class Walker:
