@@ -76,6 +76,15 @@ def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
     ]
 
 
+@pytest.mark.parametrize("upstream", ["messages", "responses", "bedrock"])
+def test_a_penalty_of_nothing_is_none(upstream: str) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    none = {"presence_penalty": 0, "frequency_penalty": 0.0}
+    assert convert_request(mapping("chat"), mapping(upstream), chat | none, context()).lost == []
+    some = {"presence_penalty": 0.1, "frequency_penalty": -1}
+    assert set(convert_request(mapping("chat"), mapping(upstream), chat | some, context()).lost) == set(some)
+
+
 @pytest.mark.parametrize("upstream", ["messages", "responses", "gemini", "bedrock"])
 def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream: str) -> None:
     # Its `parse` and `stream` put these into the message, and sending that back sends them.
