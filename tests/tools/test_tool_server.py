@@ -123,6 +123,16 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         assert here.balance() == Decimal("99.98")
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_hosts_are_told_which_tools_only_look_and_that_none_destroys(untouched, mode):
+    async with assistant(untouched, mode) as client:
+        told = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    looks = {name: hints.read_only_hint for name, hints in told.items()}
+    assert looks == {"list_models": True, "get_model": True, "generate_image": False, "get_generation": True}
+    assert {hints.destructive_hint for hints in told.values()} == {False}, "unsaid means that it may"
+
+
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 @pytest.mark.parametrize(
     ("tool", "arguments", "message"),

@@ -61,6 +61,8 @@ class ToolKind:
     description: str
     parameters: Schema
     run: Callable[[Services, Caller, Mapping[str, Any], Tell | None], Awaitable[Any]]
+    looks_only: bool = True
+    """It changes nothing and costs nothing: many hosts then run it without asking their user."""
 
 
 async def _list_models(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
@@ -193,6 +195,7 @@ TOOLS: dict[str, ToolKind] = {
                 },
             },
             _generate_image,
+            looks_only=False,
         ),
         ToolKind(
             "get_generation",

@@ -78,5 +78,12 @@ def _result(value: Any) -> types.CallToolResult:
 
 
 _ADVERTISED = [
-    types.Tool(name=tool.name, description=tool.description, input_schema=tool.parameters) for tool in TOOLS.values()
+    types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.parameters,
+        # unsaid, a host takes a tool for one that may destroy, and asks its user before each call
+        annotations=types.ToolAnnotations(read_only_hint=tool.looks_only, destructive_hint=False),
+    )
+    for tool in TOOLS.values()
 ]
