@@ -254,6 +254,10 @@ async def _metrics(request: Request) -> Reply:
             "Requests whose body waits for room before it is read.",
             float(services.room.waiting),
         ),
+        "tollgate_image_jobs_running": (
+            "Image jobs this gateway looks after that have not ended.",
+            float(len(images.jobs_of(services).tracked.pending)),
+        ),
     }
     if (counted := descriptors.in_use()) is not None:
         gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", float(counted[0]))

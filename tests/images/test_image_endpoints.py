@@ -48,6 +48,7 @@ async def test_the_whole_way(tmp_path):
             "data": {"id": job["id"], "model": "sandbox/draw", "status": "starting"},
         }
         assert (await here.get("/v1/images/generations")).json()["data"] == []
+        assert "tollgate_image_jobs_running 1.0" in (await here.get("/metrics")).text
         seen = []
         while not seen or seen[-1]["status"] in ("starting", "processing"):
             await asyncio.sleep(0.05)
@@ -56,6 +57,7 @@ async def test_the_whole_way(tmp_path):
         assert seen[-1]["cost"] == 0.02
         assert [sorted(image) for image in seen[-1]["images"]] == [["context_type", "data", "height", "width"]] * 2
         assert (await here.get("/v1/images/generations")).json()["data"] == [seen[-1]]
+        assert "tollgate_image_jobs_running 0.0" in (await here.get("/metrics")).text
         assert here.balance() == Decimal("99.98")
 
 
