@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import errno
 import gc
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -1299,16 +1301,74 @@ async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
     assert len(second.calls) == 1
 
 
-async def test_what_cannot_be_stored_is_told_so_and_not_repeated(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+def fill_disk(services):
+    """The journal's disk is full from now on; calling what is returned makes room again, and waits for the journal to
+    have written what waited."""
+    journal = services.ledger._backend.journal
+    write, journal._retry_seconds = journal._os_write, 0.01
 
-    async def refuse(*_):
-        raise Unavailable("disk full")
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    services.ledger.create_generation = refuse
+    async def room():
+        journal._os_write = write
+        while journal.problem:
+            await asyncio.sleep(0.01)
+
+    journal._os_write = full
+    return room
+
+
+async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_and_is_charged_once(gateway):
+    services, key, provider = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    room = fill_disk(services)
     with pytest.raises(Unsaved) as raised:
         await create(services, key)
     assert (raised.value.status, raised.value.billed) == (500, True)
+    assert services.ledger.available(key.account_id) == Decimal("9.96"), "what it may cost stays held"
+    await room()
+    jobs = jobs_of(services)
+    now = jobs.clock() + 60
+    jobs.clock = lambda: now
+    await Refresher(jobs).tick(10)
+    assert (jobs.tracked.pending, len(provider.calls)) == ({}, 2)
+    listed = json.loads((await list_generations(services, key)).body)["data"]
+    assert [(each["images"], each["cost"]) for each in listed] == [(URL, 0.04)]
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
+async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_start(gateway):
+    offer = make_offer(poll=False)
+    services, key, provider = await gateway(Script((200, {"images": URL})), offer)
+    room = fill_disk(services)
+    with pytest.raises(Unavailable):
+        await create(services, key)
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    await room()
+    await close_services(services)
+    services, _, again = await gateway(Script((200, {"images": URL})), offer)
+    await Refresher(jobs_of(services)).resume()
+    await settled(services)
+    assert provider.calls == again.calls == []
+    assert await services.ledger.pending() == []
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_job_that_was_not_kept_to_be_written_either_holds_nothing_for_long(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+
+    async def refuse(*_):
+        raise Unavailable("the ledger is shutting down")
+
+    services.ledger.create_generation = refuse
+    with pytest.raises(Unsaved):
+        await create(services, key)
+    jobs = jobs_of(services)
+    now = jobs.clock() + 60
+    jobs.clock = lambda: now
+    await Refresher(jobs).tick(10)
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 

@@ -140,7 +140,7 @@ class Jobs:
             while True:
                 offer, job_input = offers[0]
                 if offer.synchronous:
-                    await self.services.ledger.create_generation(generation)
+                    await self._store_unbegun(generation)
                     self.tracked.keep(generation, hold, terms, now=self.clock())
                     self._run(generation, offers, failed)
                     return generation
@@ -163,7 +163,12 @@ class Jobs:
             try:
                 await self.services.ledger.create_generation(pending)
             except Unavailable as error:
+                # it is written once that can be, and the provider is at work: the job goes on, and what it may cost
+                # stays held
+                self.tracked.keep(pending, hold, terms, now=self.clock())
                 raise Unsaved(error.message) from error
+        except Unsaved:
+            raise
         except BaseException:
             hold.release()
             raise
@@ -174,6 +179,15 @@ class Jobs:
             return await self._settle(pending, offer, job_input, answer)
         except (UpstreamError, JobGone):
             return pending
+
+    async def _store_unbegun(self, generation: Generation) -> None:
+        """Store a job before its provider is called. One that cannot be stored is taken back, or a restart would make
+        the call of which its client was told that it was not made."""
+        try:
+            await self.services.ledger.create_generation(generation)
+        except Unavailable:
+            await self.tracked.take_back(generation)
+            raise
 
     async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:
         began = self.clock()

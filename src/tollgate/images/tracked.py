@@ -6,6 +6,7 @@ in `end`, writes the usage row. Asking providers is `runner.py`'s and `refresher
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,12 @@ class TrackedJobs:
             self._services.metrics.cost[row.provider] += row.cost
             return ended
         return await self.stored(generation.account_id, generation.id)
+
+    async def take_back(self, generation: Generation) -> None:
+        """End a job that nobody was told of and no provider was asked about: it leaves no row."""
+        ended = replace(generation, status="failed", error="the job could not be stored", updated_at=datetime.now(UTC))
+        with contextlib.suppress(Unavailable):  # as the job itself, its end is written once that can be
+            await self._services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True))
 
     async def expire(self, generation: Generation) -> Generation:
         """End a job whose deadline has passed. Raises as `end` does."""
