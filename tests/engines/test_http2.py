@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
+from hyperframe.frame import Frame, GoAwayFrame, RstStreamFrame
 
 from test_engines import Served
 from tollgate.engines import http2
@@ -177,7 +179,8 @@ async def test_a_client_that_opens_no_window_does_not_keep_its_request(client, m
     async with asyncio.timeout(5):
         while told != ["http.request", "http.disconnect"]:
             await asyncio.sleep(0.01)
-        assert await client.served.reader.read() == b"", "it is idle now, so it is closed"
+        rest = client.http2.receive_data(await client.served.reader.read())
+    assert [type(event) for event in rest] == [ConnectionTerminated], "it is idle now, so it is closed"
 
 
 async def test_a_connection_whose_last_request_was_taken_back_is_idle(client):
@@ -186,3 +189,97 @@ async def test_a_connection_whose_last_request_was_taken_back_is_idle(client):
     async with asyncio.timeout(5):
         while await client.served.reader.read(65536):
             pass
+
+
+class Frames:
+    """A client that goes on after it was told to begin no more requests, as h2's own does not: it reads frames."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.unread = b""
+        self.seen: list[Frame] = []
+
+    async def until(self, found: Callable[[Frame], bool]) -> Frame:
+        """The first frame of this kind; fails where the connection is closed before it."""
+        self.client.send()
+        async with asyncio.timeout(5):
+            while True:
+                for frame in self.seen:
+                    if found(frame):
+                        return frame
+                data = await self.client.served.reader.read(65536)
+                assert data, f"the connection was closed after {self.seen}"
+                self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        self.unread += data
+        while len(self.unread) >= 9:
+            frame, length = Frame.parse_frame_header(memoryview(self.unread[:9]))
+            if len(self.unread) < 9 + length:
+                return
+            frame.parse_body(memoryview(self.unread[9 : 9 + length]))
+            self.unread = self.unread[9 + length :]
+            self.seen.append(frame)
+
+
+def ends(number: int) -> Callable[[Frame], bool]:
+    return lambda frame: frame.stream_id == number and "END_STREAM" in frame.flags
+
+
+def is_refusal(number: int) -> Callable[[Frame], bool]:
+    return lambda frame: isinstance(frame, RstStreamFrame) and frame.stream_id == number
+
+
+def is_farewell(frame: Frame) -> bool:
+    return isinstance(frame, GoAwayFrame)
+
+
+async def patient(scope: Any, receive: Any, send: Any) -> None:
+    """Answers /slow when `slow` is set, everything else at once."""
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/slow":
+        await slow.wait()
+    await early(scope, receive, send)
+
+
+SLOW = [(":method", "POST"), (":path", "/slow"), (":scheme", "http"), (":authority", "a")]
+slow = asyncio.Event()
+
+
+@pytest.mark.parametrize("client", [patient], indirect=True)
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_server_that_ends_tells_its_clients_and_answers_what_they_sent_before_they_knew(client, busy):
+    """A proxy puts the requests of many on one connection, and no one repeats a POST by itself."""
+    slow.clear()
+    frames = Frames(client)
+    running = client.begin(*(SLOW if busy else ASK), end=True)
+    await frames.until(ends(client.begin(end=True)))  # by then the other one is being answered as well
+    client.served.stop.set()
+    farewell = await frames.until(is_farewell)
+    assert isinstance(farewell, GoAwayFrame)
+    assert (farewell.last_stream_id, farewell.error_code) == (2**31 - 1, ErrorCodes.NO_ERROR), "more may be on its way"
+    late = client.begin(end=True)
+    await frames.until(ends(late))
+    slow.set()
+    await frames.until(ends(running))
+    last = await frames.until(lambda frame: is_farewell(frame) and frame is not farewell)
+    assert isinstance(last, GoAwayFrame) and last.last_stream_id == late
+    async with asyncio.timeout(5):
+        assert await client.served.reader.read() == b"", "what is idle is closed"
+
+
+@pytest.mark.parametrize("client", [patient], indirect=True)
+async def test_what_comes_long_after_the_server_said_that_it_ends_may_be_sent_elsewhere(client, monkeypatch):
+    monkeypatch.setattr(http2, "LAST_CALL_SECONDS", 0)
+    slow.clear()
+    frames = Frames(client)
+    running = client.begin(*SLOW, end=True)
+    await frames.until(ends(client.begin(end=True)))
+    client.served.stop.set()
+    await frames.until(is_farewell)
+    late = client.begin(end=True)
+    refusal = await frames.until(is_refusal(late))
+    assert isinstance(refusal, RstStreamFrame) and refusal.error_code == ErrorCodes.REFUSED_STREAM
+    slow.set()
+    await frames.until(ends(running))

@@ -119,6 +119,7 @@ async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has
     connection.context = SimpleNamespace(terminated=asyncio.Event())
     connection.config = SimpleNamespace(keep_alive_timeout=60)
     connection.writer = SimpleNamespace(transport=None)
+    connection.protocol = SimpleNamespace(protocol=None)
     connection._idle_since = connection.loop.time()
 
     def end_unused(transport):
@@ -131,6 +132,7 @@ async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has
         closed.append(True)
 
     monkeypatch.setattr(hypercorn_engine, "end_unused", end_unused)
+    monkeypatch.setattr(hypercorn_engine, "has_unread", lambda _: False)
     connection._initiate_server_close = close
     if arrives == "read":
         connection.reader.feed_data(b"GET")

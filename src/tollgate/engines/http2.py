@@ -16,10 +16,12 @@ from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, Reques
 from h2.exceptions import ProtocolError
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Event as RequestEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hyperframe.frame import GoAwayFrame
 
-from tollgate.engines import MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
+from tollgate.engines import LAST_CALL_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
@@ -27,6 +29,9 @@ _RESETS_A_SECOND = 50
 it 40 bytes and us a task, and those taken back do not count among the hundred (CVE-2023-44487)."""
 
 
+_LEAVING = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
+"""Begin no more requests; what was sent before this was read is still answered (RFC 9113, 6.8). Not by way of h2, for
+which a connection ends with this frame."""
 _PIECE = 8 * 1024
 """What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
 
@@ -60,6 +65,8 @@ class Http2(H2Protocol):
     _resets = 0.0
     """How many requests were taken back lately: `_RESETS_A_SECOND` are forgotten each second."""
     _reset_at = 0.0
+    _left_at: float | None = None
+    """When the client was told that the server ends."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -69,6 +76,27 @@ class Http2(H2Protocol):
         """Of requests that were answered before their end, how much of the body has come since."""
         self._last_check: dict[int, int] = {}
         """The same when `end_stuck` was called last."""
+
+    async def leave(self) -> None:
+        """Tell the client that the server ends."""
+        if self._left_at is None:
+            self._left_at = time.monotonic()
+            await self.send(RawData(_LEAVING))
+
+    async def say_last(self) -> None:
+        """Tell the client which request was the last that is answered; then the connection can be closed."""
+        with contextlib.suppress(ProtocolError):  # it is closed by now
+            self.connection.close_connection()
+        await self._flush()
+
+    async def stream_send(self, event: RequestEvent) -> None:
+        """See hypercorn's, which says the last of the connection as soon as it is idle: what the client had sent by
+        then would be lost."""
+        if type(event) is StreamClosed and self.context.terminated.is_set():
+            await self._close_stream(event.stream_id)
+            await self.send(Updated(idle=self.idle))
+        else:
+            await super().stream_send(event)
 
     async def end_stuck(self) -> None:
         """End the streams of which hardly anything has come since the last call, or whose client does not take the
@@ -122,12 +150,25 @@ class Http2(H2Protocol):
                 self._decline(event)
             elif type(event) is RequestReceived and not _is_readable(event):
                 self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            elif type(event) is RequestReceived and self.context.terminated.is_set():
+                await self._take_late(event)
             else:
                 self._note(event)
                 await super()._handle_events([event])
                 if type(event) is StreamReset:
                     await self.send(Updated(idle=self.idle))  # hypercorn says so of answered ones only
         await self._flush()
+
+    async def _take_late(self, event: RequestReceived) -> None:
+        """A request that came when the server was to end: one sent before its client knew is answered, any other may
+        be sent elsewhere."""
+        if self._left_at is not None and time.monotonic() - self._left_at > LAST_CALL_SECONDS:
+            assert event.stream_id is not None
+            self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        self._note(event)
+        await self._create_stream(event)
+        await self.send(Updated(idle=False))
 
     def _note(self, event: Event) -> None:
         """Keep count of what comes."""

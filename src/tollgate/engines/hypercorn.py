@@ -25,7 +25,7 @@ from hypercorn.protocol import h2
 from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, Unsent
-from tollgate.engines.sockets import AddressTaken, check_unanswered, end_unused, taken_addresses
+from tollgate.engines.sockets import AddressTaken, check_unanswered, end_unused, has_unread, taken_addresses
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -215,8 +215,10 @@ class _Connection(TCPServer):
             self.writer.write(event.data)
             if self.writer.transport.get_write_buffer_size():
                 await self._drain()
-        elif isinstance(event, Updated) and not self.context.terminated.is_set():
+        elif isinstance(event, Updated):
             self._idle_since = self.loop.time() if event.idle else None
+            if self.context.terminated.is_set():
+                await super().protocol_send(event)  # ends the watcher, or begins it anew
         else:
             await super().protocol_send(event)
 
@@ -259,20 +261,32 @@ class _Connection(TCPServer):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.context.terminated.wait(), left)
                 terminated = True
-            if self._idle_since is None and not terminated and isinstance(self.protocol.protocol, Http2):
-                await self.protocol.protocol.end_stuck()  # every so often: see `_left`
+            if self._idle_since is None and not terminated and (http2 := self._http2) is not None:
+                await http2.end_stuck()  # every so often: see `_left`
+        if terminated and (http2 := self._http2) is not None:
+            await http2.leave()
         if terminated and self._idle_since is not None:
-            await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer the connection
+            await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer begins it anew
         while self._idle_since is not None and not await asyncio.shield(self._close_idle()):
             await asyncio.sleep(UNREAD_SECONDS)
 
     async def _close_idle(self) -> bool:
         """Close the connection, unless a request has come that is not being answered yet."""
         read = self.reader._buffer  # type: ignore[attr-defined]
-        if self._idle_since is None or read or not end_unused(self.writer.transport):
+        if self._idle_since is None or read or has_unread(self.writer.transport):
+            return False
+        if (http2 := self._http2) is not None:
+            await http2.say_last()
+        if not end_unused(self.writer.transport):
             return False
         await self._initiate_server_close()
         return True
+
+    @property
+    def _http2(self) -> Http2 | None:
+        """What speaks HTTP/2 here; None before the client's first bytes."""
+        spoken = self.protocol.protocol
+        return spoken if isinstance(spoken, Http2) else None
 
     def _left(self) -> float:
         """Seconds until the connection has been idle for too long."""

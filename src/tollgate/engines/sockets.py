@@ -16,6 +16,16 @@ from collections.abc import Sequence
 from tollgate.errors import TollgateError
 
 
+def has_unread(transport: asyncio.BaseTransport) -> bool:
+    """Whether bytes have arrived on a connection that nobody has read."""
+    held = transport.get_extra_info("socket")
+    count = array.array("i", [0])
+    if held is not None and held.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(held.fileno(), termios.FIONREAD, count)
+    return bool(count[0])
+
+
 def end_unused(transport: asyncio.WriteTransport) -> bool:
     """Tell the client that its idle connection has ended, unless bytes of a request have arrived that nobody has read:
     False then. A connection that is closed over them is reset: that request is lost, and whoever sent it cannot tell.
@@ -26,11 +36,9 @@ def end_unused(transport: asyncio.WriteTransport) -> bool:
     held = transport.get_extra_info("socket")
     if held is None or held.fileno() < 0 or transport.get_write_buffer_size():
         return True
-    count = array.array("i", [0])
+    if has_unread(transport):
+        return False
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(held.fileno())) as same:
-        fcntl.ioctl(same, termios.FIONREAD, count)
-        if count[0]:
-            return False
         same.shutdown(socket.SHUT_WR)
     return True
 
