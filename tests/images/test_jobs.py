@@ -1356,20 +1356,49 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
-async def test_a_job_that_was_not_kept_to_be_written_either_holds_nothing_for_long(gateway):
-    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+async def refused_at_first(services, key):
+    """A job that its provider took, and that the ledger could not store; the job, how it is stored after all, and a
+    look by the refresher a minute later each time."""
+    jobs, store, kept = jobs_of(services), services.ledger.create_generation, []
+    now = jobs.clock()
+    jobs.clock = lambda: now
+    refresher = Refresher(jobs)
 
-    async def refuse(*_):
-        raise Unavailable("the ledger is shutting down")
+    async def refuse(generation):
+        kept.append(generation)
+        raise Unavailable("the database is gone")
+
+    async def look_again():
+        nonlocal now
+        now += 60
+        await refresher.tick(10)
 
     services.ledger.create_generation = refuse
     with pytest.raises(Unsaved):
         await create(services, key)
-    jobs = jobs_of(services)
-    now = jobs.clock() + 60
-    jobs.clock = lambda: now
-    await Refresher(jobs).tick(10)
+    return kept[0], store, look_again
+
+
+async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_given_up(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    made, store, look_again = await refused_at_first(services, key)
+    await look_again()
+    assert services.ledger.available(key.account_id) == Decimal("9.96")
+    await store(made)
+    await look_again()
+    assert (await services.ledger.get_generation(key.account_id, made.id)).status == "succeeded"
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
+async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    _, _, look_again = await refused_at_first(services, key)
+    await look_again()
+    await look_again()
     assert services.ledger.available(key.account_id) == Decimal(10)
+    assert jobs_of(services).tracked.pending == {}
 
 
 async def test_a_look_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(gateway):
@@ -1534,9 +1563,10 @@ async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_
         return None
 
     services.ledger.get_generation = nothing
-    now += 60
-    await refresher.tick(10)
-    assert jobs.tracked.pending == {}
+    for left in ([made["id"]], []):
+        now += 60
+        await refresher.tick(10)
+        assert list(jobs.tracked.pending) == left, "the store may not have had it yet"
 
 
 async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):

@@ -33,6 +33,8 @@ class Refresher:
         self._adopts_at = 0.0
         self._gone: set[str] = set()
         """Gateways that were gone at the last look: who is still gone at the next one does not just start anew."""
+        self._missing: set[str] = set()
+        """Jobs that the store did not have at the last look: one that waited to be written has been by the next."""
 
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
@@ -115,7 +117,12 @@ class Refresher:
         try:
             if (await self._jobs.refreshed(watch.account_id, job_id)).status not in PENDING:
                 self._jobs.tracked.forget(job_id)
+            self._missing.discard(job_id)
         except NotFound:
+            if job_id not in self._missing:
+                self._missing.add(job_id)
+                return
+            self._missing.remove(job_id)
             self._jobs.tracked.forget(job_id)
         except TollgateError as error:
             log.info("job %s could not be refreshed: %s", job_id, error.message)
