@@ -102,6 +102,13 @@ class Numbered:
         return 200, {"id": f"p{self.made - 1}", "status": "starting"}
 
 
+def pass_time(services, seconds):
+    """So many seconds later, for the jobs of this gateway."""
+    jobs = jobs_of(services)
+    now = jobs.clock() + seconds
+    jobs.clock = lambda: now
+
+
 async def create(services, key, given=None, request_id="req_1", **more):
     reply = await create_generation(
         services, inbound(key, {"model": "acme/draw", "input": given or {"prompt": "a cat"}, **more}, request_id)
@@ -769,13 +776,25 @@ async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why
     if not served:
         services.runtime.current.images = ImageOffers(())
         assert (await look(services, key, made["id"]))["status"] == "processing", "it may come back until then"
-    begun = datetime.now(UTC) - timedelta(seconds=601)
-    await services.ledger.update_generation(
-        made["id"], "processing", {"created_at": begun, "deadline_at": begun + timedelta(seconds=600)}
-    )
+    pass_time(services, 601)
     done = await look(services, key, made["id"])
     assert (done["status"], done["error"]) == ("failed", why)
     assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+@pytest.mark.parametrize("answer", [(200, {"status": "processing"}), (404, {})], ids=["it goes on", "not known yet"])
+@pytest.mark.parametrize("set_to", [timedelta(hours=-5), timedelta(hours=5)], ids=["back", "ahead"])
+async def test_a_clock_that_is_set_makes_no_job_old_or_young(gateway, answer, set_to):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), answer), make_offer(give_up=600)
+    )
+    made = await create(services, key)
+    stored = await services.ledger.get_generation(key.account_id, made["id"])
+    times = {"created_at": stored.created_at - set_to, "deadline_at": stored.deadline_at - set_to}
+    await services.ledger.update_generation(made["id"], "starting", times)  # as after the clock was set
+    assert (await look(services, key, made["id"]))["status"] in ("starting", "processing")
+    pass_time(services, 601)
+    assert (await look(services, key, made["id"]))["status"] == "failed"
 
 
 async def test_a_provider_in_trouble_does_not_end_a_job(gateway):
@@ -799,9 +818,7 @@ async def test_a_provider_in_trouble_does_not_end_a_job(gateway):
 async def test_a_job_the_provider_forgot_is_failed(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (404, {})))
     made = await create(services, key)
-    await services.ledger.update_generation(
-        made["id"], "starting", {"created_at": datetime.now(UTC) - timedelta(seconds=120)}
-    )
+    pass_time(services, 120)
     assert (await look(services, key, made["id"]))["error"] == "the provider no longer knows this job"
 
 

@@ -276,7 +276,7 @@ class Jobs:
         return await _outlived(flight)
 
     async def _poll(self, generation: Generation) -> Generation:
-        late = generation.deadline_at is not None and datetime.now(UTC) >= generation.deadline_at
+        late = self.tracked.is_late(generation, self.clock())
         offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
         try:
             if offer is None or offer.poll is None:
@@ -290,8 +290,7 @@ class Jobs:
                 return await self.tracked.move(generation, answer)
             return await self._settle(with_state(generation, answer), offer, job_input, answer)
         except JobGone:
-            age = (datetime.now(UTC) - generation.created_at).total_seconds()
-            if age < _FORGETFUL_SECONDS and not late:
+            if self.tracked.age(generation, self.clock()) < _FORGETFUL_SECONDS and not late:
                 return generation
             return await self.tracked.end(generation, Outcome("failed", error="the provider no longer knows this job"))
         except (UpstreamRejected, BadRequest) as error:

@@ -29,15 +29,16 @@ UNKNOWN_WORD = "unknown status"
 
 
 class Watch:
-    """When this process asks about a pending job next, and on which terms it took the job (None: an earlier process
-    took it)."""
+    """When this process asks about a pending job next, how old the job is, and on which terms this process took it
+    (None: an earlier one did). `now` is of a clock that nobody sets, so that no job seems old when the time is set."""
 
-    __slots__ = ("account_id", "due", "every", "looks", "terms")
+    __slots__ = ("account_id", "began", "due", "every", "looks", "terms")
 
-    def __init__(self, account_id: str, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
-        self.account_id = account_id
+    def __init__(self, job: Generation, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
+        self.account_id = job.account_id
         self.every = every
         self.terms = terms
+        self.began = now - max(0.0, seconds_since(job.created_at))
         self.looks = 0
         self.due = now
         self.next(now)
@@ -47,6 +48,11 @@ class Watch:
         two seconds, because the client may be polling too."""
         self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
         self.looks += 1
+
+
+def seconds_since(then: datetime) -> float:
+    """How long ago this was, by the time of day."""
+    return (datetime.now(UTC) - then).total_seconds()
 
 
 def check_storable(job_input: object, max_nesting: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tollgate.errors import NotFound, Unavailable, Unwritten
 from tollgate.images.billing import Terms, usage_row
 from tollgate.images.order import Unsaved
-from tollgate.images.state import Watch, changes, is_job_id, job_facts, with_state
+from tollgate.images.state import Watch, changes, is_job_id, job_facts, seconds_since, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
@@ -39,7 +39,7 @@ class TrackedJobs:
         of the day on which it ends."""
         if hold is not None:
             self._holds[generation.id] = hold
-        self.pending[generation.id] = Watch(generation.account_id, self.pace(generation), now, terms)
+        self.pending[generation.id] = Watch(generation, self.pace(generation), now, terms)
 
     def forget(self, job_id: str) -> None:
         """Look after a job no longer; what it may cost is free again."""
@@ -47,6 +47,16 @@ class TrackedJobs:
         hold = self._holds.pop(job_id, None)
         if hold is not None:
             hold.release()
+
+    def age(self, generation: Generation, now: float) -> float:
+        """Seconds since a job was made; `now` as in `keep`."""
+        watch = self.pending.get(generation.id)
+        return now - watch.began if watch is not None else seconds_since(generation.created_at)
+
+    def is_late(self, generation: Generation, now: float) -> bool:
+        """Whether a job has had all the time that its provider's file gives it; `now` as in `keep`."""
+        ends = generation.deadline_at
+        return ends is not None and self.age(generation, now) >= (ends - generation.created_at).total_seconds()
 
     def pace(self, generation: Generation) -> tuple[float, ...]:
         """Seconds between questions about a job, as its provider's file says; the last of them holds for all others."""
