@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import logging
+import os
 import re
 import signal
 import socket
@@ -99,6 +100,7 @@ def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
         running = start_gateway(tmp_path, extra=("--bind", f"unix:{path}", "--engine", engine))
         try:
             assert _health(path) == 200
+            assert os.stat(path).st_mode & 0o060 == 0o060, "the group may connect: a proxy's, where the folder has it"
         finally:
             assert running.stop() == 0
 

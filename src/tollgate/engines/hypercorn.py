@@ -25,7 +25,14 @@ from hypercorn.protocol import h2
 from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, Unsent
-from tollgate.engines.sockets import AddressTaken, check_unanswered, end_unused, has_unread, taken_addresses
+from tollgate.engines.sockets import (
+    AddressTaken,
+    check_unanswered,
+    end_unused,
+    has_unread,
+    let_group_in,
+    taken_addresses,
+)
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -67,6 +74,7 @@ class Hypercorn:
                 raise AddressTaken([address], error) from None
         try:
             sockets = config.create_sockets()  # removes the socket files it finds
+            let_group_in(config.bind)
         except OSError as error:
             raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]

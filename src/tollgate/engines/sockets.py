@@ -102,6 +102,15 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
+def let_group_in(addresses: Sequence[str]) -> None:
+    """Let the group of a unix socket's file connect, whatever the umask: that of a proxy, where its folder hands its
+    group on. Raises `OSError`."""
+    for address in addresses:
+        if address.startswith("unix:"):
+            path = address[5:]
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+
+
 def taken_addresses(asked: Sequence[str], sockets: Sequence[socket.socket]) -> tuple[str, ...]:
     """The addresses these sockets were bound to, as they were asked for, but for the port where any would do.
 

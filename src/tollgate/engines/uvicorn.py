@@ -14,7 +14,7 @@ import uvicorn
 
 from tollgate.engines import Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, taken_addresses
+from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, let_group_in, taken_addresses
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -36,6 +36,7 @@ class Uvicorn:
             try:
                 check_unanswered(address)
                 self._sockets.append(bound_socket(address))
+                let_group_in([address])
             except OSError as error:
                 raise AddressTaken([address], error) from None
         return taken_addresses(self._server.bind, self._sockets)
