@@ -118,6 +118,10 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         (b"{", "input validation failed: the request body is not valid JSON"),
         ({"input": {}}, "input validation failed: model is required"),
         ({"model": "sandbox/draw"}, "input validation failed: input is required"),
+        (
+            {"model": "sandbox/draw", "prompt": "a cat", "n": 1},  # as OpenAI's images.generate sends it
+            "input validation failed: input is required: an object that holds prompt, n",
+        ),
         ({**JOB, "input": 5}, "input validation failed: input is required and must be an object"),
         ({**JOB, "input": {}}, "input validation failed: input.prompt: is required"),
         (

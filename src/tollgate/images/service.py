@@ -119,13 +119,14 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
     model, webhook = body.get("model"), body.get("webhook")
     if not isinstance(model, str) or not model:
         raise BadRequest("model is required", "model")
+    lost = tuple(name for name in body if name not in _FIELDS)
     if "input" not in body or body["input"] is None:
-        raise BadRequest("input is required", "input")
+        where = f": an object that holds {', '.join(lost[:9])}" if lost else ""
+        raise BadRequest(f"input is required{where}"[:500], "input")
     if webhook is not None and not isinstance(webhook, str):
         raise BadRequest("webhook is not text", "webhook")
     if webhook and not _ADDRESS.match(webhook):
         raise BadRequest(f'webhook is "{webhook[:100]}", wanted an address such as https://example.com/hook', "webhook")
-    lost = tuple(name for name in body if name not in _FIELDS)
     if lost and inbound.strict:
         raise BadRequest(
             f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0]
