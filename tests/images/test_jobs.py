@@ -1409,6 +1409,25 @@ async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
 
+async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(gateway, monkeypatch):
+    monkeypatch.setattr("tollgate.images.tracked._TAKE_BACK_SECONDS", (0, 0.05, 0.05))
+    services, key, provider = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
+    store, kept = services.ledger.create_generation, []
+
+    async def refuse(generation):
+        kept.append(generation)
+        raise Unavailable("the database is gone")
+
+    services.ledger.create_generation = refuse
+    with pytest.raises(Unavailable):
+        await create(services, key)
+    await asyncio.sleep(0.02)
+    await store(kept[0])
+    await settled(services)
+    ended = await services.ledger.get_generation(key.account_id, kept[0].id)
+    assert (ended.status, ended.error, provider.calls) == ("failed", "the job could not be stored", [])
+
+
 async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
     _, _, look_again = await refused_at_first(services, key)

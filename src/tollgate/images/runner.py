@@ -186,7 +186,7 @@ class Jobs:
         try:
             await self.services.ledger.create_generation(generation)
         except Unavailable:
-            await self.tracked.take_back(generation)
+            self.services.settlements.spawn(self.tracked.take_back(generation))
             raise
 
     async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:

@@ -6,7 +6,7 @@ in `end`, writes the usage row. Asking providers is `runner.py`'s and `refresher
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tollgate.ledger import Hold
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
+
+_TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
+"""Between attempts to end a job that could not be stored."""
 
 
 class TrackedJobs:
@@ -122,10 +125,18 @@ class TrackedJobs:
         return await self.stored(generation.account_id, generation.id)
 
     async def take_back(self, generation: Generation) -> None:
-        """End a job that nobody was told of and no provider was asked about: it leaves no row."""
-        ended = replace(generation, status="failed", error="the job could not be stored", updated_at=datetime.now(UTC))
-        with contextlib.suppress(Unavailable):  # as the job itself, its end is written once that can be
-            await self._services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True))
+        """End a job that nobody was told of and no provider was asked about: it leaves no row. One that waits to be
+        written may be written only after a look or two."""
+        for pause in _TAKE_BACK_SECONDS:
+            await asyncio.sleep(pause)
+            ended = replace(
+                generation, status="failed", error="the job could not be stored", updated_at=datetime.now(UTC)
+            )
+            try:
+                if await self._services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True)):
+                    return
+            except Unavailable:  # as the job itself, its end is written once that can be
+                return
 
     async def expire(self, generation: Generation) -> Generation:
         """End a job whose deadline has passed. Raises as `end` does."""
