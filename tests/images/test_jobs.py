@@ -1428,6 +1428,24 @@ async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(
     assert (ended.status, ended.error, provider.calls) == ("failed", "the job could not be stored", [])
 
 
+async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
+    services, key, _ = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
+    write, refused = services.ledger.update_generation, []
+
+    async def refuse_first(*change):
+        if not refused:
+            refused.append(change)
+            raise Unavailable("the database is gone")
+        return await write(*change)
+
+    services.ledger.update_generation = refuse_first
+    made = await create(services, key)
+    await settled(services)
+    assert len(refused) == 1
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
 async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
     _, _, look_again = await refused_at_first(services, key)

@@ -236,7 +236,7 @@ class Jobs:
                 updated_at=datetime.now(UTC),
                 row={**generation.row, "runs": generation.row["runs"] + 1},
             )
-            if not await self.tracked.store(generation):
+            if not await self._store_begun(generation):
                 return await self.tracked.stored(generation.account_id, generation.id)
             try:
                 answer = await self._submit(generation, offer, job_input)
@@ -260,6 +260,16 @@ class Jobs:
                 last = error
                 break
         return await self.tracked.end(generation, Outcome("failed", error=job_error(last)))
+
+    async def _store_begun(self, generation: Generation) -> bool:
+        """Store that a call is about to be made; False when the job has ended meanwhile. A change that waits to be
+        written keeps no call back: the job itself is stored, and nobody would make its call later."""
+        try:
+            return await self.tracked.store(generation)
+        except Unavailable:
+            if self.services.draining:
+                raise
+            return True
 
     # Following a job.
 
