@@ -46,6 +46,44 @@ async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_pat
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
 
 
+LATE = b'event: message_delta\ndata: {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}\n\n'
+SILENT = events("messages", *WORDS)[-2].replace(b'{"output_tokens": 5}', b"null")
+ENDS = {
+    "no usage": ([SILENT], True, 80),
+    "usage before the reason": ([LATE, SILENT], False, 7),
+    "usage behind the reason": ([SILENT, LATE], False, 7),
+    "no reason": ([], True, 80),
+}
+
+
+@pytest.mark.parametrize(
+    ("client", "way"),
+    # an answer that never says why it stopped is no whole one where it is converted
+    [(client, way) for client in PATHS for way in ENDS if client == "messages" or way != "no reason"],
+)
+async def test_what_the_start_of_a_messages_stream_tells_is_not_its_output(tmp_path, client, way):
+    """It says one token, before there was any: an end that tells none leaves it to be counted, and marked."""
+    last, estimated, output = ENDS[way]
+    *good, _, stop = events("messages", *WORDS)
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "messages")},
+        apps={"acme": replying(blocks=[*good, *last, stop], headers=SSE)},
+    ) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    if last:
+        name = "completion_tokens" if client == "chat" else "output_tokens"
+        assert f'"{name}":{output}' in reply.text.replace(": ", ":")
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "ok",
+        estimated,
+        10,
+        output,
+    )
+    assert row["cost"] == Decimal(10 + 2 * output) / 10**6
+
+
 async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_path):
     async with inprocess(tmp_path) as here:
         body = {

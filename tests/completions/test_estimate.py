@@ -20,6 +20,10 @@ BOTH = ["input", "output"]
         pytest.param({"idle": True}, [], id="no model ran"),
         pytest.param({"input": 0, "output": 0, "idle": True}, [], id="no model ran, in figures"),
         pytest.param({"idle": 1}, BOTH, id="only true says that no model ran"),
+        pytest.param({"input": 10, "output": 1, "early": True}, ["output"], id="an output told before there was any"),
+        pytest.param({"output": 1, "early": True}, BOTH, id="and nothing else"),
+        pytest.param({"input": 10, "output": 1, "early": False}, [], id="an output told again at the end"),
+        pytest.param({"input": 0, "output": 0, "early": True, "idle": True}, [], id="there was no output to come"),
         pytest.param({"input": 10}, ["output"], id="a prompt alone"),
         pytest.param({"input": 10.0}, ["output"], id="a prompt alone, as a float"),
         pytest.param({"output": 5}, ["input"], id="an answer alone"),
@@ -46,6 +50,11 @@ def test_a_side_that_nobody_told_is_missing(usage, lacking):
 )
 def test_what_is_missing_is_counted_and_the_rest_stays(lacking, counted, usage, estimated):
     assert completed({"input": 1, "cost": 2}, lacking, counted) == (usage, estimated)
+
+
+def test_a_count_is_never_below_what_was_told_early():
+    counted = {"input": 30, "output": 2}
+    assert completed({"input": 1, "output": 3}, ["output"], counted) == ({"input": 1, "output": 3}, True)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,12 @@ def missing_sides(usage: dict[str, Any]) -> list[str]:
 
     Both, where all counts are zero, since every answer had a prompt; none, where no model ran. A zero beside a real
     count was meant: some providers charge nothing for that side. A part of a side (`cache_read`) tells it only if it is
-    not zero.
+    not zero. An `early` output was told before there was any.
 
         {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []; {"cache_read": 0, "output": 5} -> ["input"]
     """
+    if usage.get("early") is True and usage.get("idle") is not True:
+        usage = {name: told for name, told in usage.items() if name != "output"}
     asked, answered = usage.get("input"), usage.get("output")
     if type(asked) is int and type(answered) is int and asked + answered > 0:  # nearly all of them
         return []
@@ -48,7 +50,8 @@ def completed(
 ) -> tuple[dict[str, Any], bool]:
     """`usage` with the sides it lacks as `counted` here, and whether there was anything to count: every answer had a
     prompt, but not every one has text."""
-    return {**usage, **{side: counted[side] for side in lacking}}, any(counted[side] for side in lacking)
+    sides = {side: max(counted[side], usage.get(side) or 0) for side in lacking}
+    return {**usage, **sides}, any(counted[side] for side in lacking)
 
 
 def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:

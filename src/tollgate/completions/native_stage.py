@@ -187,7 +187,7 @@ class NativePlain(_Native):
         missing_usage = MissingUsage(
             partial(written_usage, exchange),
             exchange.admitted_tokens,
-            lambda: bool(watch.usage or tap.usage.keys() - {"searches"}),
+            lambda: bool(watch.usage or tap.usage.keys() - {"searches"} and not tap.usage.get("early")),
             exchange.asked_model,
         )
 
@@ -208,7 +208,7 @@ class NativePlain(_Native):
 
     @property
     def counted(self) -> bool:
-        return self._tap.stop is not None
+        return self._tap.stop is not None or self.ended
 
     def usage(self) -> dict[str, Any] | None:
         return self._watch.usage or self._tap.usage or None
