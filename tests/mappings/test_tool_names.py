@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mappings.support import context, converted, mapping
-from tollgate.mapping import convert_request, convert_response
+from tollgate.mapping import StreamConverter, convert_request, convert_response, request_from_hub
 
 LONG = "mcp__a_server_of_some_length__" + "a" * 120
 NAMES = ["a.b", "a_b", "a/b", "files.read", "plain", f"{LONG}.x", f"{LONG}_x"]
@@ -61,6 +61,26 @@ def test_each_comes_back_under_its_own(upstream: str, streamed: bool) -> None:
         answer = convert_response(mapping(upstream), mapping("chat"), whole(upstream, calls), run).body
         names = [call["function"]["name"] for call in answer["choices"][0]["message"]["tool_calls"]]
     assert names == NAMES
+
+
+@pytest.mark.parametrize("client", ["messages", "responses"])
+@pytest.mark.parametrize("cuts", [(64,), (8,), (32, 40), (63,), (1, 2, 3)], ids=str)
+def test_one_that_was_shortened_comes_back_under_its_own_also_in_pieces(client: str, cuts: tuple[int, ...]) -> None:
+    other = LONG + "b"  # begins as the one that is called
+    run = context(request={"tools": [{"name": "mcp"}, {"name": other}, {"name": LONG}]})
+    body = {"turns": [{"role": "user", "parts": [{"kind": "text", "text": "Hi"}]}], **(run.request or {})}
+    sent_name = request_from_hub(mapping("chat"), body, run)["tools"][2]["function"]["name"]
+    ends = (*cuts, len(sent_name))
+    pieces = [sent_name[start:end] for start, end in zip((0, *cuts), ends, strict=True) if start < end]
+    calls = [{"index": 0, "function": {"name": piece}} for piece in pieces]
+    calls[0]["id"] = "c1"
+    calls.append({"index": 0, "function": {"arguments": '{"a":1}'}})
+    chunks: list[Any] = [{"id": "c", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
+    chunks.append({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    converter = StreamConverter(mapping("chat"), mapping(client), run)
+    told = [event for chunk in chunks for _, event in converter.feed(chunk)] + [e for _, e in converter.finish()]
+    assert [(part["name"], part["args"]) for part in converter.parts()] == [(LONG, '{"a":1}')] and not run.lost
+    assert any(LONG in (event.get(key) or {}).get("name", "") for event in told for key in ("item", "content_block"))
 
 
 def whole(upstream: str, calls: list[tuple[int, str]]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ DIRECTIONS = harmless.DIRECTIONS
 _USAGE_IN = "response_to_hub_usage"
 SENT_TIER = "service_tier"
 """Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
-_SENT_TIER = "request_service_tier"
+TOOL_NAME = "tool_name"
+"""Key of `request:`: under which name a tool (`$`, its own name) is sent; left out where names pass as they are."""
 BASE64_VECTORS = "base64_vectors"
 """Key of `request:` in a client's embeddings format: the condition under which its answer's vectors are base64."""
 ASKED_MODEL = "asked_model"
@@ -51,7 +52,11 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
-_MORE_KEYS = {"request": (harmless.KEY, SENT_TIER, *CONDITIONS), "error": tuple(ERROR_WORDS), "stream": (OPENING,)}
+_MORE_KEYS = {
+    "request": (harmless.KEY, SENT_TIER, TOOL_NAME, *CONDITIONS),
+    "error": tuple(ERROR_WORDS),
+    "stream": (OPENING,),
+}
 """Keys of a section beside its directions."""
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
 """Directives by which the whole map may come to something else than its keys."""
@@ -84,9 +89,12 @@ class Mapping:
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
         """The `usage` of `response.to_hub` alone, as a function of (answer, context): for native answers, of which
         nothing else is read."""
-        self.sent_tier: Section | None = namespace.get(_SENT_TIER)  # type: ignore[assignment]
+        self.sent_tier: Section | None = namespace.get(f"request_{SENT_TIER}")  # type: ignore[assignment]
         """The service tier a request of this format asks for, as a function of (request, context);
         None where there are none."""
+        self.sent_name: Section | None = namespace.get(f"request_{TOOL_NAME}")  # type: ignore[assignment]
+        """The name under which a tool is sent, as a function of (its own name, context); None where that is always its
+        own."""
         self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
         self.stream_closes = built.stream_in.closes if built.stream_in else False
         self.opening: Section | None = self.sections.get(f"stream.{OPENING}")
@@ -190,7 +198,8 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
             node = root.at(name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
-    _sent_tier(unit, root)
+    for key in (SENT_TIER, TOOL_NAME):
+        _request_fact(unit, root, key)
     _conditions(unit, root, built)
     stream = root.get("stream")
     if isinstance(stream, Map):
@@ -284,11 +293,12 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
         )
 
 
-def _sent_tier(unit: Unit, root: Map) -> None:
-    """`request.service_tier`: a template over a request of this format."""
-    node = root.at("request", SENT_TIER)
+def _request_fact(unit: Unit, root: Map, key: str) -> None:
+    """`request.service_tier` and `request.tool_name`: templates over a request of this format, and over the name of a
+    tool."""
+    node = root.at("request", key)
     if node is not None:
-        code = unit.module.function(f"{_SENT_TIER}(D, C)", node.mark.line)
+        code = unit.module.function(f"request_{key}(D, C)", node.mark.line)
         templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
 
 

@@ -19,6 +19,7 @@ from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.stream_part import unfit
+from tollgate.mapping.tool_names import with_own_names
 from tollgate.mapping.tool_results import tidy_calls
 from tollgate.mapping.values import text_of
 
@@ -107,8 +108,17 @@ def response_to_hub(
         if type(body) is not dict and type(body) is not list:
             raise Fault("the answer is not an object")
         hub = _run(source, "response.to_hub", body, context)
-        marks = in_text or source.in_text
-        return tidy(hub if marks is None else {**hub, "parts": marks.split(hub.get("parts"), context)}, context)
+        return tidy(with_own_parts(source, hub, context, in_text), context)
+
+
+def with_own_parts(
+    source: Mapping, hub: dict[str, Any], context: Context, in_text: InText | None = None
+) -> dict[str, Any]:
+    """What `response.to_hub` made, with the marks in its texts taken apart, and tools under the client's own names."""
+    marks = in_text or source.in_text
+    if marks is not None:
+        hub = {**hub, "parts": marks.split(hub.get("parts"), context)}
+    return hub if source.sent_name is None else with_own_names(hub, context, source.sent_name)
 
 
 def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def _request() -> Schema:
             "description": "where a request of this format says its service tier, which decides the price where the "
                            "answer does not tell",
         },
+        "tool_name": {
+            "type": "string",
+            "description": "the name under which a tool is sent, of its own name ($): a call of it in an answer comes "
+                           "back under its own",
+        },
         "base64_vectors": {
             **_EXPRESSION,
             "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "

@@ -17,6 +17,7 @@ from tollgate.errors import BadRequest
 from tollgate.mapping import hub
 from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
 from tollgate.mapping.context import Context
+from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.failures import Fault, MappingFailure, Refused
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.stream_in import OPERATIONS
@@ -211,8 +212,8 @@ def _section(mapping: Mapping, entry: Example, section: str, direction: str) -> 
     kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
     _check_hub(kind, entry.given if direction == "from_hub" else None)
     result = compiled(entry.given, entry.context)
-    if entry.of == "response.to_hub" and mapping.in_text is not None and type(result) is dict:
-        result = {**result, "parts": mapping.in_text.split(result.get("parts"), entry.context)}
+    if entry.of == "response.to_hub" and type(result) is dict:
+        result = with_own_parts(mapping, result, entry.context)
     if direction == "to_hub":
         _check_hub(kind, result, "gives")
     return result

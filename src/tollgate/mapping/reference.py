@@ -153,6 +153,12 @@ _SERVICE_TIER = """\
 in what was sent to a provider makes nothing cheaper or dearer.
 """
 
+_TOOL_NAME = """\
+Where a format takes no such names as a client's tools have, `request.from_hub` writes others. `request: {tool_name: "{{
+$ | short(64) }}"}` says which, of the tool's own name (`$`): a call in an answer, whole or streamed, comes back under
+its own, also where a stream tells the name in pieces.
+"""
+
 _BASE64_VECTORS = """\
 Clients of `/v1/embeddings` get arrays of numbers, whatever `encoding_format` they name. `request: {base64_vectors:
 condition}` in their format's file (`hub: embeddings`) says when the vectors of an answer are base64 of float32
@@ -253,6 +259,7 @@ def page() -> str:
         "## Streams out: `stream.from_hub`",
         _streams_out(), "## Edits", _EDITS, _edits(), _EDIT_NOTES, "## The loss list", _LOSS,
         "## What was asked for: `request.service_tier`", _SERVICE_TIER,
+        "## Names of tools: `request.tool_name`", _TOOL_NAME,
         "## Vectors as base64: `request.base64_vectors`", _BASE64_VECTORS,
         "## The model's name: `request.asked_model`", _ASKED_MODEL,
         "## A prompt that is too long: `error.too_long`", _TOO_LONG,

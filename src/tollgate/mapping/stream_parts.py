@@ -6,11 +6,13 @@ come by its kind, or its arguments are whole JSON. Otherwise the other one is he
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.stream_handlers import Speaker
 from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable, unfit
+from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 
 
@@ -18,8 +20,8 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
-        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_declared", "_done", "_held", "_last_call", "_names",
-        "_speaker", "begun", "context", "count", "frames", "id", "nth", "seen", "stamp", "stop",
+        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_names", "_speaker",
+        "_tools", "begun", "context", "count", "frames", "id", "nth", "seen", "sent_name", "stamp", "stop",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
@@ -46,7 +48,9 @@ class Parts:
         self._by_key: dict[object, Part] = {}
         self._by_id: dict[str, Part] = {}
         self._last_call: Part | None = None
-        self._declared: tuple[str, ...] | None = None
+        self.sent_name: Callable[..., Any] | None = None
+        """The name under which a tool was sent, where that may be another than its own (`request.tool_name`)."""
+        self._tools: ToolNames | None = None
         """Names of the request's tools, once a call was told."""
 
     @property
@@ -96,12 +100,12 @@ class Parts:
     def _begins_a_name(self, text: str, *, whole: bool = False) -> bool:
         """Whether the name of a declared tool begins so (and goes on, unless `whole`): names may come in pieces. Until
         arguments come, a call whose name can still grow is not told."""
-        if self._declared is None:
-            tools = self.context.request.get("tools") if self.context.request else None
-            listed = tools if type(tools) is list else []
-            names = (tool.get("name") for tool in listed if type(tool) is dict)
-            self._declared = tuple(name for name in names if type(name) is str)
-        return any(name.startswith(text) and (whole or name != text) for name in self._declared)
+        return self._tool_names().begins(text, whole=whole)
+
+    def _tool_names(self) -> ToolNames:
+        if self._tools is None:
+            self._tools = ToolNames(self.context, self.sent_name)
+        return self._tools
 
     def _admit(self, part: Part) -> None:
         """A new part: it becomes the open one, or waits for its turn."""
@@ -153,6 +157,8 @@ class Parts:
     def _open(self, part: Part) -> None:
         handlers = self._speaker.kinds.get(part.kind)
         part.opened = True
+        if part.kind == "tool_call" and self.sent_name is not None and part.name:
+            part.name = self._tool_names().own(part.name)
         if handlers is None:
             part.mute = True
             self.context.lose(f"{part.kind} of the answer")

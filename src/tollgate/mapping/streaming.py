@@ -32,9 +32,14 @@ def run_of(
 ) -> Run:
     """The state of one answer of a format; `in_text` are the marks of its provider, instead of the format's own."""
     marks = in_text or source.in_text
-    if marks is None:
-        return Run(speaker, context, closes=source.stream_closes, frames=frames)
-    return MarkedRun(speaker, context, marks, closes=source.stream_closes, frames=frames)
+    closes = source.stream_closes
+    run = (
+        Run(speaker, context, closes=closes, frames=frames)
+        if marks is None
+        else MarkedRun(speaker, context, marks, closes=closes, frames=frames)
+    )
+    run.sent_name = source.sent_name
+    return run
 
 
 class StreamConverter:
