@@ -216,6 +216,8 @@ class Run(Parts):
         if part.closed:
             return
         if kind is not None:
+            if more and part.more:
+                more = {field: value for field, value in more.items() if field not in part.more}
             describe(part, id, name, origin, token, more)
             if part.text is None:
                 self._hear(part, text)
