@@ -84,6 +84,16 @@ def test_the_newest_rows_have_every_kind_of_token(tmp_path: Path) -> None:
     assert found == [(1, 2, 3, 4, 5)]
 
 
+def test_what_each_kind_cost_is_all_that_was_paid_to_the_last_digit(tmp_path: Path) -> None:
+    prices = '{"prompt":"3","completion":"7","unit":1000000}'
+    paid = [Decimal("0.000000000001"), Decimal("0.123456789012"), Decimal("987.654321098765")]
+    used = {"prices": prices, "input_tokens": 11, "output_tokens": 13}
+    write(tmp_path, 10, *({**used, "cost": cost} for cost in paid))
+    shares = {kind: cost for kind, _, cost, _ in open_usage(tmp_path).execute(REPORTS["by-kind"][1]).fetchall()}
+    assert sum(shares.values()) == sum(paid)
+    assert abs(shares["output"] - sum(paid) * 91 / 124) < Decimal("1e-11")
+
+
 @pytest.mark.parametrize("newer", [False, True], ids=["older files alone", "beside newer ones"])
 def test_files_of_an_older_program_have_the_newer_columns_empty(tmp_path: Path, newer: bool) -> None:
     write(tmp_path, 10, {"provider": "a"}, lacking=("metadata", "earlier_attempts", "price_rule"))

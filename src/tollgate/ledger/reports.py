@@ -79,28 +79,34 @@ _KINDS = (
 def _of_kinds(written: str, separator: str = ", ") -> str:
     """A piece of SQL once for each kind."""
     return separator.join(
-        written.format(kind=kind, name=kind.replace(" ", "_"), amount=amount, price=price)
-        for kind, amount, price in _KINDS
+        written.format(place=place, kind=kind, name=kind.replace(" ", "_"), amount=amount, price=price)
+        for place, (kind, amount, price) in enumerate(_KINDS, start=1)
     )
 
 
 _BY_KIND = f"""WITH lists AS (SELECT prices AS list, {_of_kinds("{price} AS price_{name}")}
     FROM (SELECT DISTINCT prices FROM usage)),
-listed AS (SELECT cost::DOUBLE AS paid, coalesce(images > 0, false) AS drew,
+listed AS (SELECT cost, coalesce(images > 0, false) AS drew,
     {_of_kinds("coalesce({amount}, 0) AS amount_{name}, amount_{name} * price_{name} AS due_{name}")}
     FROM usage JOIN lists ON prices IS NOT DISTINCT FROM list),
-shared AS (SELECT *, {_of_kinds("due_{name}", " + ")} AS whole, if(whole > 0, paid / whole, 0) AS share FROM listed),
-sums AS (SELECT {_of_kinds("sum(amount_{name}) AS amount_{name}, sum(due_{name} * share) AS cost_{name}")},
-    sum(paid) FILTER (whole <= 0 AND drew) AS drawn, sum(paid) FILTER (whole <= 0 AND NOT drew) AS other FROM shared),
-each AS (SELECT unnest([{_of_kinds("{{'kind': '{kind}', 'amount': amount_{name}, 'cost': cost_{name}}}")},
+shared AS (SELECT *, {_of_kinds("due_{name}", " + ")} AS whole, if(whole > 0, cost / whole, 0) AS share FROM listed),
+sums AS (SELECT {_of_kinds("sum(amount_{name}) AS amount_{name}")},
+    {_of_kinds("sum(due_{name} * share)::DECIMAL(38, 12) AS cost_{name}")},
+    sum(cost) FILTER (whole > 0) AS paid, sum(cost) FILTER (whole <= 0 AND drew) AS drawn,
+    sum(cost) FILTER (whole <= 0 AND NOT drew) AS other FROM shared),
+divided AS (SELECT *, [{_of_kinds("cost_{name}")}] AS parts, paid - list_sum(parts) AS rest,
+    list_position(parts, list_max(parts)) AS most FROM sums),
+each AS (SELECT unnest([
+    {_of_kinds("{{'kind': '{kind}', 'amount': amount_{name}, 'cost': cost_{name} + if(most = {place}, rest, 0)}}")},
     {{'kind': 'images', 'amount': 0, 'cost': drawn}}, {{'kind': 'other', 'amount': 0, 'cost': other}}],
-    recursive := true) FROM sums)
-SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 9) AS cost,
+    recursive := true) FROM divided)
+SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 12) AS cost,
     round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
 FROM each GROUP BY kind
 HAVING sum(cost) > 0 OR sum(amount) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
 """No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
 hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
+The dearest kind has what rounding leaves, so that all of them are what was paid, to the last digit.
 """
 
 REPORTS: dict[str, tuple[str, str]] = {
