@@ -97,6 +97,8 @@ class Map:
     keys: dict[str, Mark]
     mark: Mark
     flow: bool = False
+    torn: bool = False
+    """Something that stood in it was wrong, and is told: what it lacks follows from that."""
 
     def get(self, key: str) -> Node | None:
         """The node under `key`, or None."""

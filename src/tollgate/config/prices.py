@@ -110,7 +110,7 @@ def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -
     row = Fields(node)
     prices, written = _prices(document, node, path, problems)
     bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in VOLUME_BOUNDS}
-    if not written:
+    if not written and not node.torn:
         problems.append(document.problem(node, "found a tier without a price, wanted at least one", path=path))
     for side in ("prompt", "completion"):
         low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
@@ -126,7 +126,7 @@ def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -
     thinking = row.get("thinking")
     switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
     word = row.text("word") or None
-    if switch is None and word is None and all(bound is None for bound in bounds.values()):
+    if switch is None and word is None and all(bound is None for bound in bounds.values()) and not node.torn:
         problems.append(
             document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path)
         )

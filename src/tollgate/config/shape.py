@@ -275,7 +275,8 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
         kept = {
             key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut
         }
-        return replace(node, entries=kept, keys={key: mark for key, mark in node.keys.items() if key in kept})
+        keys = {key: mark for key, mark in node.keys.items() if key in kept}
+        return replace(node, entries=kept, keys=keys, torn=len(kept) < len(node.entries))
     if isinstance(node, List):
         # A hole keeps the numbers of the items after it, for what is said about those.
         return replace(
