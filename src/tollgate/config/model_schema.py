@@ -142,7 +142,8 @@ def price() -> Schema:
                     {
                         "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
                         "end": text(
-                            "UTC, exclusive; may be past midnight.", pattern=_TIME, wanted='a time like "16:30"'
+                            "UTC, exclusive; may be past midnight. The same as start is a whole day.",
+                            pattern=_TIME, wanted='a time like "16:30"',
                         ),
                         "days": {
                             "type": "array", "minItems": 1, "uniqueItems": True,

@@ -30,6 +30,8 @@ _APART = Decimal(10)
 """How many times an offer may differ from the others of its model."""
 _DUST = 15
 """Significant digits that no price list has, but every sum of binary fractions."""
+_MIDNIGHT = "00:00"
+"""No time is past the end of a day, so that a window of a whole one begins and ends here."""
 _LINES = ("prompt", "completion")
 _WANTED = {"chat": _LINES, "embedding": ("prompt",)}
 """The prices without which a type's tokens cost nothing."""
@@ -151,6 +153,15 @@ def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem
     for index, volume in enumerate(price.volumes):
         yield from _order(provider, model, {**price.prices, **volume.prices}, volume.prices, ("volumes", index))
     yield from _rising(provider, model, price)
+    for index, window in enumerate(price.windows):
+        if window.start == window.end != _MIDNIGHT:
+            yield _warn(
+                provider,
+                model,
+                ("windows", index, "end"),
+                f"found {window.end}, which is also the start: these prices hold for a whole day",
+                hint='a whole day is "00:00" to "00:00"',
+            )
 
 
 def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Mapping[str, Decimal],
