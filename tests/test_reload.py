@@ -136,6 +136,44 @@ async def test_a_change_that_is_taken_back_right_after_a_signal_is_noticed(tmp_p
                 await looks.get()
 
 
+async def test_a_reload_that_watches_other_folders_is_done_once(tmp_path, monkeypatch, caplog):
+    looks = asyncio.Queue()
+    look = Reloader._look
+
+    async def looked(self, seen):
+        looks.put_nowait(None)
+        return await look(self, seen)
+
+    for name in ("_LOOK_SECONDS", "_SETTLED_SECONDS", "_SETTLED_SHORTER_SECONDS"):
+        monkeypatch.setattr(f"tollgate.reload.{name}", 0.02)
+    monkeypatch.setattr(Reloader, "_look", looked)
+    caplog.set_level("INFO", "tollgate.reload")
+    async with inprocess(tmp_path, providers={"acme": ACME}) as here:
+        reloader, settings = here.opened.reloader, tmp_path / "gateway.yaml"
+
+        async def reloaded(count):
+            async with asyncio.timeout(60):
+                while reloader.state.count < count:
+                    await looks.get()
+                for _ in range(looks.qsize() + 4):  # and is not done again
+                    await looks.get()
+            assert reloader.state.count == count
+
+        text = settings.read_text()
+        await looks.get()
+        (tmp_path / "more").mkdir()
+        (tmp_path / "more" / "bemo.yaml").write_text(ACME.replace("acme/one", "bemo/one").replace(": acme", ": bemo"))
+        settings.write_text(text + 'providers: ["providers/*.yaml", "more/*.yaml"]\n')
+        await reloaded(1)
+        assert here.services.runtime.current.catalog.resolve("bemo/one") is not None
+        (tmp_path / "more" / "bemo.yaml").write_text(ACME.replace("acme/one", "bemo/two").replace(": acme", ": bemo"))
+        await reloaded(2)
+        settings.write_text(text)
+        await reloaded(3)
+        assert here.services.runtime.current.catalog.resolve("bemo/two") is None
+    assert caplog.text.count("configuration reloaded") == 3
+
+
 @pytest.mark.parametrize(
     ("before", "now", "pause"),
     [

@@ -91,6 +91,9 @@ class Reloader:
                 log.exception("the configuration could not be built; the running one stays")
                 return self.state
             before, self._holder.current = self._holder.current, runtime
+            if self._last is not None and _watched(before.gateway) != _watched(runtime.gateway):
+                with contextlib.suppress(OSError):
+                    self._last = await asyncio.to_thread(self._watched_now, self._last, before.gateway)
             self._holder.stale = False
             self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
@@ -125,6 +128,17 @@ class Reloader:
         or waits for its database, is left out, and so seen as changed at the next look."""
         read_at = self._holder.current.loaded.read_at * 1e9
         return frozenset(file for file in self._stamp() if file[1] <= read_at)
+
+    def _watched_now(self, stamp: Stamp, before: Gateway) -> Stamp:
+        """`stamp`, of the files that were watched `before`, as one of those that are watched now. The new ones are as
+        they were read: without them the same reload would be done twice."""
+
+        def among(file: str, watched: tuple[set[Path], set[str]]) -> bool:
+            return file in watched[1] or Path(file).parent in watched[0]
+
+        now, then = _watched(self._holder.current.gateway), _watched(before)
+        kept = {each for each in stamp if among(each[0], now)}
+        return frozenset(kept | {each for each in self._as_read() if not among(each[0], then)})
 
     def _build(self) -> Runtime:
         before = self._holder.current
@@ -172,13 +186,19 @@ class Reloader:
         """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that
         would take the place of built-in ones. Not on the event loop: the files may be on a slow or hanging disk."""
         found: dict[str, os.stat_result] = {}
-        gateway = self._holder.current.gateway
-        for folder in {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}:
+        folders, files = _watched(self._holder.current.gateway)
+        for folder in folders:
             found.update(_yaml_files(folder))
-        for file in {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)} - found.keys():
+        for file in files - found.keys():
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+
+
+def _watched(gateway: Gateway) -> tuple[set[Path], set[str]]:
+    """The folders whose YAML files are watched, and single files."""
+    folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
+    return folders, {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)}
 
 
 def _less(before: Stamp, now: Stamp) -> bool:
