@@ -13,6 +13,7 @@ from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
+from tollgate.completions.usage_rule import UsageRule
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
 from tollgate.mapping.stream_run import ENDED_EARLY
@@ -45,7 +46,7 @@ class ConvertedStream:
             offer.mapping, exchange.client_format, exchange.context, frames=True, hushed=True, in_text=offer.in_text
         )
         self._plain = self._events.plain and offer.usage_read is None
-        self._rule_usage: dict[str, Any] | None = None
+        self._rule = UsageRule(offer.usage_read) if offer.usage_read is not None else None
         self._received = 0
         self._heard = False
         self.begun = False
@@ -103,7 +104,7 @@ class ConvertedStream:
 
     def usage(self) -> dict[str, Any] | None:
         """Hub usage as reported so far."""
-        return self._rule_usage or self._converter.usage or None
+        return self._rule and self._rule.usage or self._converter.usage or None
 
     @property
     def counted(self) -> bool:
@@ -163,13 +164,8 @@ class ConvertedStream:
         tap = Tap(self._offer.mapping)
         tap.feed(event, name)
         self._converter.usage = {**self._converter.usage, **tap.usage}
-        if self._offer.usage_read is not None:
-            self._note_usage(self._offer.usage_read(event))
-
-    def _note_usage(self, read: Any) -> None:
-        """Of each member that the provider's own template tells the last value wins."""
-        if isinstance(read, dict):
-            self._rule_usage = {**(self._rule_usage or {}), **read}
+        if self._rule is not None:
+            self._rule.note(event)
 
     def _if_answered(self, out: bytes) -> bytes:
         """These first events, or none where the upstream failed before any answer: another route may still give one, so
@@ -202,7 +198,7 @@ class ConvertedStream:
             return b""
         self._heard = self._heard or bool(events)
         out: list[Out] = []
-        converter, usage_read = self._converter, self._offer.usage_read
+        converter, rule = self._converter, self._rule
         convert = converter.feed_into
         for name, event, suspect in events:
             if type(event) is dict:
@@ -213,8 +209,8 @@ class ConvertedStream:
                         break
                 if is_last(event.get("type")):
                     self.ended = True
-            if usage_read is not None:
-                self._note_usage(usage_read(event))
+            if rule is not None:
+                rule.note(event)
             if not convert(out, event, name):
                 assert converter.error is not None
                 unfit = converter.failure

@@ -3,7 +3,7 @@ format tells them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from tollgate.completions.native_stream import ChatStream, NativeStream, PlainSt
 from tollgate.completions.opening import answers, opening_of
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
+from tollgate.completions.usage_rule import UsageRule
 from tollgate.completions.whole import reported_tier
 from tollgate.errors import TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
@@ -115,23 +116,17 @@ class NativeChat(_Native):
     _inner: ChatStream
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
-        self._read_usage: dict[str, Any] | None = None
-        observe = self._observe if offer.usage_apart else None
+        self._rule = UsageRule(offer.usage_read) if offer.usage_apart and offer.usage_read is not None else None
+        observe = self._rule.note if self._rule is not None else None
         super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks, observe))
-
-    def _observe(self, chunk: dict[str, Any]) -> None:
-        """Note what the provider's own template reads of a chunk; of each member the last value seen wins."""
-        assert self._offer.usage_read is not None
-        if read := self._offer.usage_read(chunk):
-            self._read_usage = {**(self._read_usage or {}), **read}
 
     @property
     def counted(self) -> bool:
         return self._inner.finished
 
     def usage(self) -> dict[str, Any] | None:
-        if self._offer.usage_apart:
-            return self._read_usage
+        if self._rule is not None:
+            return self._rule.usage or None
         reported = self._inner.usage or self._inner.overlooked(self._sent)
         if reported is not None:
             if self._offer.usage_read is not None:
@@ -182,13 +177,10 @@ class NativePlain(_Native):
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         self._tap = tap = Tap(offer.mapping)
-        self._watch = watch = _Watch(tap, offer.usage_read)
+        self._watch = watch = _Watch(tap, UsageRule(offer.usage_read) if offer.usage_read is not None else None)
         dialect = exchange.inbound.dialect
         missing_usage = MissingUsage(
-            partial(written_usage, exchange),
-            exchange.admitted_tokens,
-            lambda: bool(watch.usage or tap.usage.keys() - {"searches"} and not tap.usage.get("early")),
-            exchange.asked_model,
+            partial(written_usage, exchange), exchange.admitted_tokens, watch.tells_usage, exchange.asked_model
         )
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
@@ -211,7 +203,8 @@ class NativePlain(_Native):
         return self._tap.stop is not None or self.ended
 
     def usage(self) -> dict[str, Any] | None:
-        return self._watch.usage or self._tap.usage or None
+        rule = self._watch.rule
+        return rule and rule.usage or self._tap.usage or None
 
     def tier(self) -> str | None:
         return reported_tier(self._watch.response or self._watch.message or {})
@@ -253,13 +246,11 @@ class NativePlain(_Native):
 class _Watch:
     """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
 
-    __slots__ = ("encrypted", "message", "minted", "read", "response", "tap", "usage")
+    __slots__ = ("encrypted", "message", "minted", "response", "rule", "tap")
 
-    def __init__(self, tap: Tap, read: Callable[..., Any] | None) -> None:
+    def __init__(self, tap: Tap, rule: UsageRule | None) -> None:
         self.tap = tap
-        self.read = read
-        self.usage: dict[str, Any] | None = None
-        """What the provider's own template reads of usage; of each member the last value seen wins."""
+        self.rule = rule
         self.minted: list[str] = []
         self.encrypted: dict[str, str] = {}
         self.response: dict[str, Any] | None = None
@@ -268,8 +259,14 @@ class _Watch:
     def count(self, event: dict[str, Any], name: str | None = None) -> None:
         """Note what an event tells of usage."""
         self.tap.feed(event, name)
-        if self.read is not None and isinstance(read := self.read(event), dict):
-            self.usage = {**(self.usage or {}), **read}
+        if self.rule is not None:
+            self.rule.note(event)
+
+    def tells_usage(self) -> bool:
+        """Whether the provider has told usage that holds to the end."""
+        if self.rule is not None and self.rule.usage:
+            return True
+        return bool(self.tap.usage.keys() - {"searches"}) and not self.tap.usage.get("early")
 
     def see(self, name: str | None, event: dict[str, Any]) -> bool:
         """Take one event; True when it ends the answer."""
