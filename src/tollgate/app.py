@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tollgate import cors, endpoints
-from tollgate.errors import InternalError, MethodNotAllowed, NotFound, ShuttingDown, TollgateError
+from tollgate import cors, descriptors, endpoints
+from tollgate.errors import InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
 from tollgate.services import Services, new_request_id
 
@@ -146,9 +146,10 @@ class App:
                 reply = endpoints.failure(dialect, ShuttingDown(), request_id, responder)
                 status = reply.status
                 await responder.send(reply)
-        except Exception:
+        except Exception as error:
             log.exception("request %s failed: %s %r", request_id, method, path)
-            reply = endpoints.failure(dialect, InternalError(), request_id, responder)
+            failed = OutOfSockets(str(error)) if descriptors.told_by(error) else InternalError()
+            reply = endpoints.failure(dialect, failed, request_id, responder)
             status = reply.status
             await responder.send(reply)
         finally:

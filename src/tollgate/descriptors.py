@@ -28,8 +28,14 @@ def none_left() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
+        return told_by(error)
     return False
+
+
+def told_by(error: Exception) -> bool:
+    """Whether something could not be opened because no more can be: a connection, a file, a module that is imported
+    when it is first needed."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def in_use() -> tuple[int, int] | None:

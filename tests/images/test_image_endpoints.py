@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from decimal import Decimal
 from pathlib import Path
 
@@ -200,3 +201,18 @@ async def test_unknown_jobs_missing_keys_and_empty_accounts_are_refused(tmp_path
             403,
             {"success": False, "code": 403, "message": "insufficient quota"},
         )
+
+
+async def test_a_job_for_which_no_file_can_be_opened_may_be_tried_again(tmp_path, monkeypatch, caplog):
+    """The first job imports what checks its input, and nothing may be left to open that with."""
+
+    def opens(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "jsonschema/__init__.py")
+
+    async with gateway(tmp_path) as here:
+        with monkeypatch.context() as full:
+            full.setattr("tollgate.mapping.images.schema._with_defaults", opens)
+            reply = await here.post("/v1/images/generations", JOB)
+        assert reply.status_code == 503 and reply.headers["retry-after"] == "5"
+        assert reply.headers["x-tollgate-error"] == "out_of_sockets" and "Too many open files" in caplog.text
+        assert (await here.post("/v1/images/generations", JOB)).status_code == 200
