@@ -595,7 +595,7 @@ async def test_a_function_may_have_any_parameters(tmp_path):
 
 
 NOTHING = {
-    "chat": [{}, {"id": "c", "choices": []}],
+    "chat": [{}, {"id": "c", "choices": []}, {"id": "c", "choices": [], "usage": USAGE}],
     "responses": [{}, {"id": "r"}],
     "messages": [{}, {"id": "m", "type": "message", "content": []}],
 }

@@ -356,3 +356,28 @@ async def test_zeros_after_counts_tell_nothing(tmp_path, client):
         await here.post(PATHS[client], {**ASKS[client], "stream": True})
         (row,) = await rows(here, tmp_path)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_chunks_without_choices_pass_to_chat_clients_and_are_no_trouble_to_others(tmp_path, client):
+    """What a vendor's filters found in the prompt, before the answer, in it and behind it (FACTS 5)."""
+    found = {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
+    events = chunks(
+        found,
+        said("hi "),
+        found,
+        said("there", "stop"),
+        {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+        found,
+    )
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "chat")},
+        apps={"acme": replying(blocks=events, headers=SSE)},
+    ) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert reply.text.count("prompt_filter_results") == (3 if client == "chat" else 0)
+    assert "hi " in reply.text and "there" in reply.text and "error" not in reply.text.replace('"error":null', "")
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("ok", False, 10, 5)
+    assert row["lost"] is None
