@@ -15,34 +15,47 @@ from tollgate.mapping.context import Context
 class ToolNames:
     """The tools of one request. `sent` gives the name under which a tool is sent; None where that is always its own."""
 
-    __slots__ = ("_context", "_other", "_own", "_sent")
+    __slots__ = ("_context", "_names", "_other", "_sent", "_tools")
 
     def __init__(self, context: Context, sent: Callable[..., Any] | None) -> None:
         tools = context.request.get("tools") if context.request else None
-        listed = tools if type(tools) is list else []
-        names = (tool.get("name") for tool in listed if type(tool) is dict)
-        self._own = tuple(name for name in names if type(name) is str)
+        self._tools: list[Any] = tools if type(tools) is list else []
         self._context = context
         self._sent = sent
+        self._names: tuple[str, ...] | None = None
         self._other: dict[str, str] | None = None
         """The names that are sent instead of others, once they were asked for."""
 
     def own(self, name: str) -> str:
         """The client's name of a tool that an answer calls: `files_read` -> `files.read`."""
-        return name if self._sent is None or name in self._own else self._others().get(name, name)
+        if self._sent is None:
+            return name
+        if self._names is not None and name in self._names:
+            return name
+        for tool in self._tools:  # nearly always one of them
+            if type(tool) is dict and tool.get("name") == name:
+                return name
+        return self._others().get(name, name)
 
     def begins(self, text: str, *, whole: bool = False) -> bool:
         """Whether the name of a tool begins so (and goes on, unless `whole`)."""
-        if any(name.startswith(text) and (whole or name != text) for name in self._own):
+        own = self._own()
+        if any(name.startswith(text) and (whole or name != text) for name in own):
             return True
-        if self._sent is None or text in self._own:
+        if self._sent is None or text in own:
             return False
         return any(name.startswith(text) and (whole or name != text) for name in self._others())
+
+    def _own(self) -> tuple[str, ...]:
+        if self._names is None:
+            names = [tool.get("name") for tool in self._tools if type(tool) is dict]
+            self._names = tuple(name for name in names if type(name) is str)
+        return self._names
 
     def _others(self) -> dict[str, str]:
         if self._other is None:
             assert self._sent is not None
-            found = ((self._sent(name, self._context), name) for name in self._own)
+            found = [(self._sent(name, self._context), name) for name in self._own()]
             self._other = {sent: name for sent, name in found if type(sent) is str and sent != name}
         return self._other
 
@@ -50,14 +63,15 @@ class ToolNames:
 def with_own_names(hub: dict[str, Any], context: Context, sent: Callable[..., Any]) -> dict[str, Any]:
     """A hub answer whose calls name the tools as the client does."""
     parts = hub.get("parts")
-    if type(parts) is not list or not any(map(_is_named_call, parts)):
+    if type(parts) is not list:
         return hub
-    tools = ToolNames(context, sent)
-    return {
-        **hub,
-        "parts": [{**part, "name": tools.own(part["name"])} if _is_named_call(part) else part for part in parts],
-    }
-
-
-def _is_named_call(part: object) -> bool:
-    return type(part) is dict and part.get("kind") == "tool_call" and type(part.get("name")) is str
+    tools: ToolNames | None = None
+    renamed: dict[int, dict[str, Any]] = {}
+    for place, part in enumerate(parts):
+        if type(part) is dict and part.get("kind") == "tool_call" and type(name := part.get("name")) is str:
+            tools = tools or ToolNames(context, sent)
+            if (own := tools.own(name)) != name:
+                renamed[place] = {**part, "name": own}
+    if not renamed:
+        return hub
+    return {**hub, "parts": [renamed.get(place, part) for place, part in enumerate(parts)]}
