@@ -50,6 +50,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         client_format=MAPPINGS[target],
         context=Context(run_id="r1", now=5),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
+        body={"store": False},
         reported_usage=lambda: stage.usage() or {},
         has_other_route=lambda: False,
     )

@@ -542,7 +542,6 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]},
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        pytest.param(None, None, id="no choice"),
         pytest.param({"message": None, "finish_reason": "content_filter"}, None, id="no message"),
         pytest.param({"message": {"content": PARTS}}, ("so far", "so good"), id="parts"),
         pytest.param({"message": {"content": None, "refusal": "I will not"}}, (None, "I will not"), id="a refusal"),
@@ -550,14 +549,14 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]},
     ],
 )
 async def test_a_try_shows_what_is_text_of_an_answer_and_what_it_cost(tmp_path, message, shown):
-    choices = [] if message is None else [{"index": 0, **message}]
     acme = """
 provider: acme
 speaks: chat
 url: app://acme/chat
 models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}}
 """
-    body = {"id": "c", "choices": choices, "usage": {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}}
+    usage = {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}
+    body = {"id": "c", "choices": [{"index": 0, **message}], "usage": usage}
     apps = {"acme": replying(body=json.dumps(body).encode())}
     async with inprocess(tmp_path, providers={"acme": acme}, apps=apps) as here, browsers(here) as make:
         alice = await user(here, make(), "alice", 10)

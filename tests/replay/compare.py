@@ -146,8 +146,8 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
             continue                                    # sampling may not be set while thinking
         if name == "logprobs" and value is True and got.settings.get("top_logprobs"):
             continue
-        if name == "top_logprobs" and value == 0:
-            continue
+        if name in ("top_logprobs", "presence_penalty", "frequency_penalty") and value == 0:
+            continue                                    # says what holds anyway
         differ(name, value, other)
     if target == "messages" and wanted.caches > got.caches:
         differ("caches", wanted.caches, got.caches)
