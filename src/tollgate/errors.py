@@ -60,8 +60,6 @@ class TollgateError(Exception):
     code: str = "internal_error"
     billed: bool = False
     """True when a provider was paid all the same: the caller is told not to try again."""
-    ours: bool = False
-    """True when only the operator can cure it (`AlarmKind`), at every route: likewise."""
     headers: Sequence[tuple[bytes, bytes]] = ()
     """What the reply says beside its body: the state of the key's rate limits."""
 

@@ -63,8 +63,8 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     if isinstance(error, UpstreamTimeout):
         headers.append((b"x-tollgate-timeout", error.budget.encode()))
     headers += error.headers
-    # With a wrong key Claude Code asks again for three minutes, unless it is told not to; so do agents where ours is.
-    if error.billed or error.ours or isinstance(error, Unauthorized):
+    # With a wrong key Claude Code asks again for three minutes, unless it is told not to.
+    if error.billed or isinstance(error, Unauthorized):
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
         return Reply(error.status, headers, _UNREACHABLE, media_type=JSON)

@@ -191,25 +191,6 @@ async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
         assert row["earlier_attempts"] is None  # the row itself tells of the last one
 
 
-@pytest.mark.parametrize(
-    ("statuses", "told"),
-    [([401], "false"), ([402], "false"), ([401, 402], "false"), ([503], None), ([401, 503], None), ([503, 402], None)],
-)
-async def test_who_meets_only_keys_and_balances_of_ours_that_are_refused_is_told_not_to_ask_again(
-    tmp_path, statuses, told
-):
-    names = [f"acme{number}" for number in range(len(statuses))]
-    answers = [replying(status, body=b'{"error": {"message": "no"}}') for status in statuses]
-    async with inprocess(
-        tmp_path,
-        providers={name: provider(name, priority=number) for number, name in enumerate(names)},
-        apps=dict(zip(names, answers, strict=True)),
-        environ=SECRET,
-    ) as here:
-        reply = await here.post("/v1/chat/completions", ASK)
-        assert (reply.status_code, reply.headers.get("x-should-retry")) == (500, told)
-
-
 @pytest.mark.parametrize("usage", [None, ANSWER["usage"]], ids=["untold", "told"])
 async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_what_it_tells_on_the_last_route(
     tmp_path, usage

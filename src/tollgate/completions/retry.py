@@ -148,10 +148,9 @@ async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Await
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:
     """What to tell when every route failed: the last failure of a provider that answered, else the last of the network;
-    the shortest wait any of them asked for. It is `ours` where each of them was."""
+    the shortest wait any of them asked for."""
     answered = [error for error in errors if isinstance(error, UpstreamFailed)]
     error = (answered or errors)[-1]
     waits = [other.retry_after for other in errors if other.retry_after is not None]
     error.retry_after = min(waits) if waits else None
-    error.ours = all(other.alarm is not None for other in errors)
     return error
