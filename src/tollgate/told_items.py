@@ -46,11 +46,10 @@ class ToldItems:
             while self._size > self._most:
                 self._size -= len(self._items.popitem(last=False)[1]) + _EACH
 
-    def find(self, owner: str, item_id: str) -> dict[str, Any] | None:
-        """The item that this account was told under this id."""
+    def find(self, owner: str, item_id: str) -> bytes | None:
+        """The item that this account was told under this id, as JSON."""
         with self._lock:
-            if (known := self._items.get((owner, item_id))) is None:
-                return None
-            self._items.move_to_end((owner, item_id))
-        item: dict[str, Any] = orjson.loads(known)
-        return item
+            known = self._items.get((owner, item_id))
+            if known is not None:
+                self._items.move_to_end((owner, item_id))
+        return known

@@ -3,11 +3,15 @@ where the answer was converted, too."""
 
 import json
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
 from completions.test_kept_thoughts import CONTENT, PROVIDER, upstream
 from support.inprocess import inprocess, replying
+from tollgate.completions.kept_items import put_in_items
+from tollgate.room import Room
+from tollgate.told_items import ToldItems
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 USER = {"role": "user", "content": "?"}
@@ -101,3 +105,14 @@ async def test_what_refers_to_nothing_stays_as_it_was(tmp_path, item):
         first = await here.post("/v1/responses", ASK)
         after = await here.post("/v1/responses", {**ASK, "input": [USER, item, *referring(told(first, False)), RESULT]})
     assert after.status_code == before.status_code
+
+
+async def test_what_is_put_in_takes_room_as_what_is_sent_does():
+    room, items = Room(10**9), ToldItems()
+    items.keep("alice", [{"id": "msg_1", "text": "x" * 1000}])
+    inbound = SimpleNamespace(
+        dialect="responses", body=b"{}", place=room.place(), key=SimpleNamespace(account_id="alice")
+    )
+    asked = {"input": [{"type": "item_reference", "id": "msg_1"}]}
+    assert await put_in_items(SimpleNamespace(told_items=items), inbound, asked)
+    assert inbound.place.bytes == room.held == len(inbound.body) > 1000

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from tollgate.completions.attempt import AttemptFailed, asks_stream, send, unfit_answer
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
-from tollgate.completions.kept_items import with_items
+from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.minters import NOBODY, minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
@@ -56,8 +54,8 @@ async def complete(
     gateway = runtime.gateway
     body, outline, needs = await _read(inbound, gateway.server)
     references = referenced_ids(inbound.dialect, body, outline)
-    if references and (referred := with_items(services, inbound, body)) is not None:
-        body, outline, needs = await _read(inbound, gateway.server, referred)
+    if references and await put_in_items(services, inbound, body):
+        body, outline, needs = await _read(inbound, gateway.server)
         references = referenced_ids(inbound.dialect, body, outline)
     model = chat_model(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
@@ -105,20 +103,14 @@ async def complete(
     return reply
 
 
-async def _read(
-    inbound: Inbound, server: Server, referred: dict[str, Any] | None = None
-) -> tuple[dict[str, Any], str, Needs]:
-    """The body, checked, its outline, and what it asks of a route. `referred` takes its place, where it is given."""
+async def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, Needs]:
+    """The body, checked, its outline, and what it asks of a route."""
     if is_large(inbound.body):
-        return await run_off_loop(_understood, inbound, server, referred)
-    return _understood(inbound, server, referred)
+        return await run_off_loop(_understood, inbound, server)
+    return _understood(inbound, server)
 
 
-def _understood(
-    inbound: Inbound, server: Server, referred: dict[str, Any] | None
-) -> tuple[dict[str, Any], str, Needs]:
-    if referred is not None:
-        inbound.body = orjson.dumps(referred)
+def _understood(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, Needs]:
     body, outline = read_json(inbound.body, server)
     check_fields(inbound.dialect, body)
     return body, outline, needs_of(inbound.dialect, body, outline, len(inbound.body))

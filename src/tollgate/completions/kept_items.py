@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.state_ids import is_reference
 
 if TYPE_CHECKING:
@@ -35,8 +36,21 @@ def _refers(exchange: Exchange) -> bool:
     return exchange.inbound.dialect == "responses" and exchange.body.get("store") is not False
 
 
-def with_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> dict[str, Any] | None:
-    """The request with the items themselves for references to what was told here; None where it has no such.
+async def put_in_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> bool:
+    """Put the items themselves into the client's bytes for references to what was told here; False where there are
+    none, and the bytes are as they were. Raises `Crowded` where there is no room for them."""
+    large = is_large(inbound.body)
+    made = await run_off_loop(_with_items, services, inbound, body) if large else _with_items(services, inbound, body)
+    if made is None:
+        return False
+    if inbound.place is not None:
+        await inbound.place.widen(len(made))
+    inbound.body = made
+    return True
+
+
+def _with_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> bytes | None:
+    """The request, as JSON, with the items themselves for references to what was told here; None where it has no such.
 
     Each item is put in once: what refers to one again and again does not grow beyond what is remembered.
     """
@@ -44,12 +58,12 @@ def with_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> di
     if inbound.dialect != "responses" or not isinstance(sent, list):
         return None
     account, known = inbound.key.account_id, services.told_items
-    found: dict[str, dict[str, Any]] = {}
-    items = []
+    found: set[str] = set()
+    items: list[Any] = []
     for item in sent:
         item_id = item.get("id") if isinstance(item, dict) and is_reference(item) else None
         told = None
         if isinstance(item_id, str) and item_id not in found and (told := known.find(account, item_id)) is not None:
-            found[item_id] = told
-        items.append(told or item)
-    return {**body, "input": items} if found else None
+            found.add(item_id)
+        items.append(item if told is None else orjson.Fragment(told))
+    return orjson.dumps({**body, "input": items}) if found else None
