@@ -16,6 +16,7 @@ from tollgate.mapping.edit_place import Place, loop
 from tollgate.mapping.edit_reading import Edit, Entry
 from tollgate.mapping.edit_values import ValueVerbs
 from tollgate.mapping.emit import Code
+from tollgate.mapping.loss import NO_LOSS
 from tollgate.mapping.paths import Descend, Every, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import lower_words
@@ -23,8 +24,6 @@ from tollgate.mapping.scope import Scope, Site, Unit, Var
 
 NEVER_LOST = frozenset({"model", "stream", "stream_options"})
 """Fields that are the gateway's own business: it sets them whatever the caller said."""
-EMPTY = "(None, '', [], {})"
-"""Values that are no loss, in the generated code."""
 
 
 class EditWriter:
@@ -89,7 +88,7 @@ class EditWriter:
                 if self.lossy and not reads.whole and not self._all_translated:
                     known = NEVER_LOST | self._translated | reads.fields.keys()
                     with place.block(f"for gone in d.keys() - {self.unit.module.constant(frozenset(known))}"):
-                        place.add(f"if d[gone] not in {EMPTY}: C.lose(gone)")
+                        place.add(f"if d[gone] not in {NO_LOSS!r}: C.lose(gone)")
                 place.add(f"d, own = {new}, False")  # it may be a part of the one before
 
         self._values.write(place, place.document, place.document, edit, entry, put, None)
@@ -101,7 +100,7 @@ class EditWriter:
             if self.lossy and not self._all_translated:
                 known = self.unit.module.constant(NEVER_LOST | frozenset(self._translated))
                 with code.block(f"for gone in d.keys() - {wanted} - {known}", line):
-                    code.add(f"if d[gone] not in {EMPTY}: C.lose(gone)", line)
+                    code.add(f"if d[gone] not in {NO_LOSS!r}: C.lose(gone)", line)
             code.add(f"d, own = {{key: value for key, value in d.items() if key in {wanted}}}, True", line)
 
     # -- the way to a place
@@ -230,7 +229,7 @@ class EditWriter:
                     place.add(f"{held}[{to!r}] = {moved}")
         elif edit.verb == "drop":
             with place.block(f"if {key!r} in {owner}"):
-                self._lose(place, entry, f"{owner}[{key!r}] not in {EMPTY}")
+                self._lose(place, entry, f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 place.add(f"del {own()}[{key!r}]")
         else:
             value = place.code.temp("v")

@@ -31,7 +31,8 @@ _NUMBER = re.compile(r"\[\d+\]")
 _STEP = re.compile(r"\[\]|\.?[^.\[]+")
 _MOST_SHARED = 256
 """Python keeps one object for each number up to this."""
-_EMPTY: tuple[object, ...] = ([], {}, "")
+NO_LOSS: tuple[object, ...] = (None, [], {}, "")
+"""Values that say nothing: nobody misses them."""
 _MOST_SHAPES = 200
 """Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
 
@@ -168,7 +169,7 @@ class Walker:
             if child is None or not path and key in self._ignored:
                 continue
             if child is _MISSING:
-                if below is None or below in _EMPTY:
+                if below in NO_LOSS:
                     continue
                 if key in MARKERS and type(below) is str:
                     continue
@@ -223,7 +224,7 @@ def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
     unknown = value.keys() - found.known - state.passed
     for key in unknown:
         below = value[key]
-        if not (below is None or below in _EMPTY or key in MARKERS and type(below) is str):
+        if not (below in NO_LOSS or key in MARKERS and type(below) is str):
             return None, False
     deep = [(key, child) for key, child in found.deep if key in value and key not in state.passed]
     return tuple(deep), known and not unknown
