@@ -83,11 +83,6 @@ class Usage:
         """All generated tokens, reasoning included."""
         return self.output + self.reasoning + self.audio_output + self.image_output
 
-    @property
-    def total_tokens(self) -> int:
-        """All tokens, of the prompt and generated."""
-        return self.prompt_tokens + self.completion_tokens
-
     def without(self, part: Usage) -> Usage:
         """These counts without those of a part of them."""
         return replace(

@@ -132,7 +132,7 @@ async def test_04_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurre
         assert statuses == [200] * 3 + [403] * 7
         error = next(reply for reply in replies if reply.status_code == 403).json()["error"]
         assert error["type"] == ("billing_error" if client == "messages" else "insufficient_quota")
-        assert await here.services.ledger.key_spent(record.id) == Decimal("0.3")
+        assert (await here.services.ledger.keys_spent())[record.id] == Decimal("0.3")
         assert (await here.post(PATHS[client], {**ECHO[client]})).status_code == 200, (
             "the account itself has credits left"
         )

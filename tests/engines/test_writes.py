@@ -9,7 +9,6 @@ class Transport:
     def __init__(self) -> None:
         self.calls: list[bytes] = []
         self.closing = False
-        self.waiting = 0
 
     def writelines(self, pieces: list[bytes]) -> None:
         self.calls.append(b"".join(pieces))
@@ -19,9 +18,6 @@ class Transport:
 
     def is_closing(self) -> bool:
         return self.closing
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
 
 
 def made() -> tuple[Transport, Writes]:
@@ -62,7 +58,7 @@ async def test_the_last_words_leave_before_the_connection_is_closed():
     transport, writes = made()
     writes.write(b"bye")
     writes.close()
-    assert transport.calls == [b"bye"] and writes.is_closing() and writes.stuck()
+    assert transport.calls == [b"bye"] and transport.closing
 
 
 async def test_nothing_is_written_to_who_has_left():
@@ -71,10 +67,3 @@ async def test_nothing_is_written_to_who_has_left():
     transport.closing = True
     await asyncio.sleep(0)
     assert transport.calls == []
-
-
-async def test_a_client_that_reads_slowly_is_told():
-    transport, writes = made()
-    assert not writes.stuck()
-    transport.waiting = 1
-    assert writes.stuck()

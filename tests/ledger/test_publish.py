@@ -17,9 +17,10 @@ import duckdb
 import pytest
 
 from support.few_descriptors import few_descriptors
+from support.usage_files import READ_STATEMENT
 from tollgate.ledger import COLUMNS, UsageRow
 from tollgate.ledger import publish as publish_module
-from tollgate.ledger.publish import READ_STATEMENT, Effort, Publisher
+from tollgate.ledger.publish import Effort, Publisher
 from tollgate.ledger.records import encode
 from tollgate.ledger.segments import Entry, write_line
 from tollgate.ledger.store import Store

@@ -168,7 +168,7 @@ async def facts(alice: Alice) -> Any:
     ledger = alice.ledger
     return (
         await ledger.sums("alice"),
-        await ledger.key_spent(alice.key.id),
+        (await ledger.keys_spent())[alice.key.id],
         [each.last_used for each in await ledger.list_keys()],
     )
 
@@ -193,9 +193,9 @@ async def test_old_rows_go_and_what_was_spent_stays_to_the_last_digit(kept: Stor
         assert ledger.spent("alice") == Decimal("0.800000000036")
         for window in ("day", "week", "month", "total"):
             await ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
-            spent = await ledger.key_spent(alice.key.id)
+            spent = (await ledger.keys_spent())[alice.key.id]
             await ten_minutes_later(ledger)
-            assert await ledger.key_spent(alice.key.id) == spent
+            assert (await ledger.keys_spent())[alice.key.id] == spent
         assert published(tmp_path) == sorted(name + b for name in ROWS for b in ("", "b") if ROWS[name] < 91), (
             "files stay longer"
         )
@@ -208,12 +208,12 @@ async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) ->
         await ledger.update_key(alice.key.id, cap_window="month")
         for days in range(40):
             await ledger.record(row(key_id=alice.key.id, cost="0.1", time=days_ago(days)))
-        spent = await ledger.key_spent(alice.key.id)
+        spent = (await ledger.keys_spent())[alice.key.id]
         assert spent == Decimal("0.1") * NOW.day
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 2
     async with ledger_of(kept, Credits()) as ledger:
-        assert await ledger.key_spent(alice.key.id) == spent
+        assert (await ledger.keys_spent())[alice.key.id] == spent
 
 
 async def test_new_rows_are_published_when_all_rows_and_files_are_gone(kept: Store, tmp_path: Path) -> None:

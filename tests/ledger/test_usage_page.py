@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tollgate.ledger.publish import READ_STATEMENT
+from support.usage_files import READ_STATEMENT
 from tollgate.ledger.reports import REPORTS
 from tollgate.ledger.usage_row import COLUMNS, base_type
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import duckdb
 
+READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
+"""What docs/usage.md tells analysts."""
+
 
 @functools.cache
 def _reader() -> duckdb.DuckDBPyConnection:

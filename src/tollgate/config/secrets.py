@@ -71,10 +71,6 @@ class Secrets:
         """The names that are set."""
         return frozenset(self._values)
 
-    def values(self) -> frozenset[str]:
-        """All values, for redaction."""
-        return frozenset(self._values.values())
-
     def redact(self, text: str) -> str:
         """`text` with every secret value replaced by `[secret]`, and every token that was bought with one."""
         text = self._pattern.sub("[secret]", text) if self._pattern else text

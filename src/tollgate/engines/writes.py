@@ -37,19 +37,7 @@ class Writes:
         if held and not self._transport.is_closing():
             self._transport.writelines(held)
 
-    def stuck(self) -> bool:
-        """Whether the client reads more slowly than it is written to, or not at all any more."""
-        return self._transport.is_closing() or bool(self._transport.get_write_buffer_size())
-
     def close(self) -> None:
         """Write what is held and close the transport."""
         self.flush()
         self._transport.close()
-
-    def abort(self) -> None:
-        """Close the transport without what is held."""
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        """See asyncio's transports."""
-        return self._transport.is_closing()

@@ -56,7 +56,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "create_account": _one(Account), "update_account": _one(Account), "get_account": _one(Account),
     "list_accounts": _many(Account), "sums": _one(AccountSums),
     "create_key": lambda value: (decode(KeyRecord, value[0]), value[1]), "update_key": _one(KeyRecord),
-    "revoke_key": _one(KeyRecord), "get_key": _one(KeyRecord), "list_keys": _many(KeyRecord), "key_spent": Decimal,
+    "revoke_key": _one(KeyRecord), "get_key": _one(KeyRecord), "list_keys": _many(KeyRecord),
     "list_sums": _many(AccountSums), "keys_spent": lambda value: {key: Decimal(spent) for key, spent in value.items()},
     "grant": _one(Grant), "list_grants": _many(Grant), "settle": lambda value: value, "create_link": str,
 }

@@ -132,13 +132,8 @@ class Administration:
         """Keys of one account or of all, oldest first, with `last_used`."""
         return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys_of(account_id)]
 
-    async def key_spent(self, key_id: str) -> Decimal:
-        """What a key spent in its running window (ever, when it has none)."""
-        key = await self.get_key(key_id)
-        return self._memory.spent_in_window(key_id, key.cap_window)
-
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
-        """The same of all keys of one account, or of all, by their ids."""
+        """What each key of one account, or of all, spent in its running window (ever, where it has none), by id."""
         return {
             key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)
         }

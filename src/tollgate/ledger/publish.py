@@ -28,9 +28,6 @@ from tollgate.ledger.usage_source import HOUR, UsageSource
 
 log = logging.getLogger("tollgate.ledger")
 
-READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
-"""What the documentation tells analysts; `usage/` is the configured usage directory."""
-
 _STORAGE_VERSION = "v1.2.0"
 """The oldest file format with what we need, so that older readers can attach the files."""
 _BLOCK_BYTES = 65_536

@@ -38,7 +38,7 @@ async def facts(ledger: Ledger) -> Any:
         "accounts": accounts,
         "keys": keys,
         "sums": [await ledger.sums(each.id) for each in accounts],
-        "windows": [await ledger.key_spent(each.id) for each in keys],
+        "windows": await ledger.keys_spent(),
         "grants": [await ledger.list_grants(each.id) for each in accounts],
         "pending": await ledger.pending(),
         "jobs": sorted(

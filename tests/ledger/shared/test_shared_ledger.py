@@ -95,7 +95,7 @@ async def test_a_cap_counts_what_a_key_spends_and_holds_anywhere(two, window: st
     assert second.amount == Decimal("1.25")
     with pytest.raises(QuotaExhausted, match="spend cap"):
         await alice.ledger.hold(key, Decimal(1))
-    assert await other.key_spent(key.id) == Decimal("0.75")
+    assert (await other.keys_spent())[key.id] == Decimal("0.75")
 
 
 async def test_rate_limits_are_one_for_all_gateways(two) -> None:

@@ -135,9 +135,6 @@ class SharedLedger(Ledger):
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
         return [key for key, _ in await self._records.keys(account_id=account_id)]
 
-    async def key_spent(self, key_id: str) -> Decimal:
-        return await self._records.key_spent(key_id, _since((await self.get_key(key_id)).cap_window))
-
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
         return await self._records.keys_spent(account_id, {window: _since(window) for window in CAP_WINDOWS})
 

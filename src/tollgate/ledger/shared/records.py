@@ -27,7 +27,6 @@ from tollgate.ledger.shared.connections import Connections, storable
 from tollgate.wire import PENDING
 
 ACCOUNT, KEY, GRANT = columns_of(Account), columns_of(KeyRecord), columns_of(Grant)
-_ZERO = Decimal(0)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """True where no gateway of this name runs, since a running one holds the lock in its session. Until the transaction
 ends the lock is ours, so a gateway of that name that starts meanwhile waits for a moment."""
@@ -82,18 +81,6 @@ class Records:
                 account_id,
             )
         ]
-
-    async def key_spent(self, key_id: str, since: str | None) -> Decimal:
-        """What a key spent since a day, or ever."""
-        if since is None:
-            spent = await self._connections.value("SELECT spent FROM tollgate.key_sums WHERE key_id = $1", key_id)
-            return spent or _ZERO
-        return (
-            await self._connections.value(
-                "SELECT sum(spent) FROM tollgate.key_days WHERE key_id = $1 AND day >= $2::text::date", key_id, since
-            )
-            or _ZERO
-        )
 
     async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
         """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of
