@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
-from tollgate.config.load import Document, List, Map, Mark, Problem, read_text
+from tollgate.config.load import Document, List, Mark, Problem, lookup, read_text
 from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
@@ -241,8 +241,7 @@ def _examples(document: Document) -> List | None:
     """The examples of a file, which are left unread until they are run."""
     if "\nexamples:" not in document.text:
         return None
-    root = read_text(document.text, document.file).root
-    found = root.get("examples") if isinstance(root, Map) else None
+    found = lookup(read_text(document.text, document.file).root, "examples")
     return found if isinstance(found, List) else None
 
 

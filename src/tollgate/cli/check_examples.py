@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tollgate.config.load import Map, Scalar
+from tollgate.config.load import Scalar, items_of, lookup
 from tollgate.mapping.coverage import Watch, covered
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -56,7 +56,7 @@ def _all(report: Report, files: CompiledFiles) -> Iterable[Problem]:
 
 def _others(mapping: Mapping) -> Iterator[str]:
     """The mappings that the examples of one name with `other:`."""
-    for node in mapping.examples.items if mapping.examples is not None else ():
-        other = node.get("other") if isinstance(node, Map) else None
+    for node in items_of(mapping.examples):
+        other = lookup(node, "other")
         if isinstance(other, Scalar):
             yield other.text

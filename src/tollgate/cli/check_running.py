@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
-from tollgate.config.load import Map, find, read_file
+from tollgate.config.load import Map, find, lookup, read_file
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
@@ -55,7 +55,7 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
             *((f"speaks.{name}.usage", endpoint.usage) for name, endpoint in provider.endpoints.items()),
         ]
         for path, usage in places:
-            read = usage.get("read") if isinstance(usage, Map) else None
+            read = lookup(usage, "read")
             names = [name for name in read.keys if not name.startswith("$")] if isinstance(read, Map) else []
             for name in (name for name in names if name not in USAGE_FIELDS):
                 yield provider.document.warning(
@@ -71,8 +71,7 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
     if not gateway.store.url or find_spec("asyncpg") is not None:
         return
     document = read_file(gateway.files[0], shown(gateway.files[0]))
-    inside = isinstance(document.root, Map) and isinstance(document.root.get("store"), Map)
-    path = "store.url" if inside else "store"
+    path = "store.url" if isinstance(lookup(document.root, "store"), Map) else "store"
     yield document.problem(
         find(document.root, path.split(".")),
         "found a PostgreSQL store and no asyncpg here, wanted it installed",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of, lookup
 from tollgate.config.model import Gateway
 from tollgate.wording import nearest
 
@@ -42,20 +42,12 @@ def words_read(gateway: Gateway) -> set[str]:
 
 def _places(root: Node) -> Iterator[tuple[str, Map]]:
     """Every `can:` of a provider file, with its path."""
-    holders: list[tuple[str, Node | None]] = [("", root)]
-    if isinstance(root, Map):
-        for key in ("speaks", "models"):
-            listed = root.get(key)
-            holders += [
-                (f"{key}.{name}.", node) for name, node in (listed.entries.items() if isinstance(listed, Map) else ())
-            ]
-        policies = root.get("policies")
-        holders += [
-            (f"policies[{index}].", node)
-            for index, node in enumerate(policies.items if isinstance(policies, List) else ())
-        ]
+    holders = [("", root)]
+    for key in ("speaks", "models"):
+        holders += [(f"{key}.{name}.", node) for name, node in entries_of(lookup(root, key)).items()]
+    holders += [(f"policies[{index}].", node) for index, node in enumerate(items_of(lookup(root, "policies")))]
     for path, holder in holders:
-        can = holder.get("can") if isinstance(holder, Map) else None
+        can = lookup(holder, "can")
         if isinstance(can, Map):
             yield f"{path}can", can
 

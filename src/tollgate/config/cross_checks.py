@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, find
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, find, lookup
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
@@ -94,8 +94,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
     )
     if fitting or problems:
         return problems
-    speaks = document.root.get("speaks") if isinstance(document.root, Map) else None
-    if speaks is None and isinstance(document.root, Map) and nearest("speaks", document.root.entries):
+    speaks = lookup(document.root, "speaks")
+    if speaks is None and nearest("speaks", entries_of(document.root)):
         return []  # it is misspelt, which is said
     if isinstance(speaks, Scalar) and not provider.endpoints:
         return []  # the address of the one protocol is missing, which is said
@@ -116,9 +116,8 @@ def _reachable(provider: Provider, model: Model) -> list[Problem]:
 
 def _written(provider: Provider) -> Iterable[str]:
     """The protocols as the file names them under `speaks`. One with a mistake is no endpoint, and was reported."""
-    root = provider.document.root
-    speaks = root.get("speaks") if isinstance(root, Map) else None
-    return speaks.entries if isinstance(speaks, Map) else [speaks.text] if isinstance(speaks, Scalar) else []
+    speaks = lookup(provider.document.root, "speaks")
+    return [speaks.text] if isinstance(speaks, Scalar) else entries_of(speaks)
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
@@ -141,14 +140,13 @@ def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
             if model.image is not None
             else find(provider.document.root, ["models", model.id, "price"])
         )
-        node = price.entries.get("currency") if isinstance(price, Map) else None
-        currency = str(node.value) if node is not None and hasattr(node, "value") else ""
-        if currency and currency not in gateway.credits.rates and is_currency(currency):
+        node = lookup(price, "currency")
+        currency = str(node.value) if isinstance(node, Scalar) else ""
+        if node is not None and currency not in gateway.credits.rates and is_currency(currency):
             problems.append(
                 provider.document.problem(
-                    node,  # type: ignore[arg-type]
+                    node,
                     f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',
-
                     path=f"models.{model.id}.price.currency",
                     hint=f"credits.rates.{currency} in gateway.yaml",
                 )

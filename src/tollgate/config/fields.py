@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar, plain
+from tollgate.config.load import List, Map, Mark, Node, Scalar, items_of, plain
 
 T = TypeVar("T")
 _NOTHING: MappingProxyType[Any, Any] = MappingProxyType({})
@@ -85,7 +85,7 @@ class Fields:
     def numbers(self, key: str, default: tuple[float, ...] = ()) -> tuple[float, ...]:
         """A list of numbers, as floats."""
         node = self.get(key)
-        values = [item.value for item in node.items if isinstance(item, Scalar)] if isinstance(node, List) else []
+        values = [item.value for item in items_of(node) if isinstance(item, Scalar)]
         return tuple(float(value) for value in values if isinstance(value, (int, Decimal))) or default
 
     def map(self, key: str) -> Map | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Problem, Scalar, items_of
 
 GATEWAY_FILE = "gateway.yaml"
 PROVIDER_GLOBS = ("providers/*.yaml",)
@@ -143,11 +143,9 @@ def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
 
 def _missing(document: Document, root: Map, found: list[Found], key: str) -> list[Problem]:
     """One problem for each name of the list under `key` that is no file."""
-    written = root.get(key)
     missing = {group.pattern for group in found if not group.files}
-    names = enumerate(written.items if isinstance(written, List) else ())
     return [
         document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")
-        for index, node in names
+        for index, node in enumerate(items_of(root.get(key)))
         if isinstance(node, Scalar) and node.value in missing
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from tollgate.config.load import List, Map, Node, Problem, Scalar, walk
+from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, items_of, lookup, walk
 from tollgate.config.model import Provider
 from tollgate.wire import GENERATION_STATUSES
 
@@ -40,54 +40,42 @@ def meant(text: object, names: Collection[str], *, answer: bool = False) -> str:
 def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
     """Warnings of such texts in a provider's file."""
     root = provider.document.root
-    if not isinstance(root, Map):
-        return
-    speaks, models, discover = root.get("speaks"), root.get("models"), root.get("discover")
-    endpoints = speaks.entries.items() if isinstance(speaks, Map) else ()
+    endpoints = entries_of(lookup(root, "speaks")).items()
     for path, holder in (("", root), *((f"speaks.{name}.", endpoint) for name, endpoint in endpoints)):
-        if isinstance(holder, Map):
-            for key in _SENT:
-                if key in holder.entries:
-                    yield from _below(provider, holder.entries[key], f"{path}{key}")
-            yield from _answers(provider, holder, path)
-    entry = discover.get("model") if isinstance(discover, Map) else None
-    for key in ("id", "upstream") if isinstance(entry, Map) else ():
-        node = entry.get(key) if isinstance(entry, Map) else None
+        for key in _SENT:
+            if (node := lookup(holder, key)) is not None:
+                yield from _below(provider, node, f"{path}{key}")
+        yield from _answers(provider, holder, path)
+    for key in ("id", "upstream"):
+        node = lookup(root, "discover", "model", key)
         if isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
             message = f"found the text `{node.value}`, which every entry of the list would have"
             yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{node.value.lstrip('.')}")
-    images = root.get("images")
+    images = lookup(root, "images")
     if isinstance(images, Map):
         yield from _steps(provider, images, images, "images.")
-        for name, model in models.entries.items() if isinstance(models, Map) else ():
-            if isinstance(model, Map):
-                yield from _steps(provider, model, images, f"models.{name}.")
+        for name, model in entries_of(lookup(root, "models")).items():
+            yield from _steps(provider, model, images, f"models.{name}.")
 
 
-def _answers(provider: Provider, holder: Map, path: str) -> Iterator[Problem]:
+def _answers(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
     """Places under a provider or endpoint that read an answer, a text each."""
-    errors = holder.get("errors")
-    rules = errors.get("rules") if isinstance(errors, Map) else None
-    words = errors.get("message") if isinstance(errors, Map) else None
+    errors = lookup(holder, "errors")
+    words = lookup(errors, "message")
     if isinstance(words, Scalar) and str(words.value).isidentifier():
         message = f"found the text `{words.value}`, which every error would have"
         yield provider.document.warning(words, message, f"{path}errors.message", f"write $.{words.value}")
-    blocks = [("errors", errors)]
-    blocks += [(f"errors.rules[{n}]", rule) for n, rule in enumerate(rules.items if isinstance(rules, List) else ())]
-    for name, block in blocks:
-        for key in _TOLD if isinstance(block, Map) else ():
-            if isinstance(block, Map) and (node := block.get(key)) is not None:
+    rules = ((f"errors.rules[{n}]", rule) for n, rule in enumerate(items_of(lookup(errors, "rules"))))
+    for name, block in (("errors", errors), *rules):
+        for key in _TOLD:
+            if (node := lookup(block, key)) is not None:
                 yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
 
 
-def _steps(provider: Provider, holder: Map, images: Map, path: str) -> Iterator[Problem]:
-    words = images.get("statuses")
-    known = {*GENERATION_STATUSES, *(words.entries if isinstance(words, Map) else ())}
-    for name, step in holder.entries.items():
-        result = step.get("result") if isinstance(step, Map) else None
-        if not isinstance(result, Map):
-            continue
-        node = result.get("status")
+def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator[Problem]:
+    known = {*GENERATION_STATUSES, *entries_of(images.get("statuses"))}
+    for name, step in entries_of(holder).items():
+        node = lookup(step, "result", "status")
         said = node.value if isinstance(node, Scalar) else None
         if node is not None and isinstance(said, str) and "$" not in said and said not in known:
             message = f"found the text `{said}`, which is the same for every job and no word of `statuses`"

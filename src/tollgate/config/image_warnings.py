@@ -12,7 +12,19 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, find, plain, walk
+from tollgate.config.load import (
+    Document,
+    List,
+    Map,
+    Node,
+    Problem,
+    Scalar,
+    entries_of,
+    items_of,
+    lookup,
+    plain,
+    walk,
+)
 from tollgate.wire import PICTURE_FIELDS
 from tollgate.wording import closest, nearest
 
@@ -38,22 +50,17 @@ _KEYWORDS = (
 def image_warnings(document: Document) -> Iterator[Problem]:
     """All warnings about the image part of a provider's file."""
     root = document.root
-    if not isinstance(root, Map):
-        return
-    yield from _steps(document, root.get("images"), "images")
+    yield from _steps(document, lookup(root, "images"), "images")
     yield from _inputs(document, root)
-    models = root.get("models")
-    for name, model in models.entries.items() if isinstance(models, Map) else ():
-        if isinstance(model, Map):
-            yield from _steps(document, model, f"models.{name}")
-            yield from _schema(document, model.get("input_schema"), f"models.{name}.input_schema")
-            yield from _tables(document, model, f"models.{name}")
+    for name, model in entries_of(lookup(root, "models")).items():
+        yield from _steps(document, model, f"models.{name}")
+        yield from _schema(document, lookup(model, "input_schema"), f"models.{name}.input_schema")
+        yield from _tables(document, model, f"models.{name}")
 
 
 def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Problem]:
     for name in IMAGE_STEPS:
-        step = holder.get(name) if isinstance(holder, Map) else None
-        result = step.get("result") if isinstance(step, Map) else None
+        result = lookup(holder, name, "result")
         if not isinstance(result, Map):
             continue
         place = f"{path}.{name}.result"
@@ -65,25 +72,23 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
             found = "no `status`: a job that is asked for again stays pending until it is given up"
             hint = "status: $.state, its words under `statuses:`"
             yield document.warning(result, f"found {found}", path=place, hint=hint)
-        pictures = result.get("images")
-        for index, picture in enumerate(pictures.items if isinstance(pictures, List) else ()):
-            for word in picture.entries if isinstance(picture, Map) else ():
+        for index, picture in enumerate(items_of(result.get("images"))):
+            if isinstance(picture, Map):
                 at = f"{place}.images[{index}]"
-                yield from _slip(document, picture, word, PICTURE_FIELDS, at, "which no picture has")  # type: ignore[arg-type]
+                for word in picture.entries:
+                    yield from _slip(document, picture, word, PICTURE_FIELDS, at, "which no picture has")
 
 
-def _inputs(document: Document, root: Map) -> Iterator[Problem]:
+def _inputs(document: Document, root: Node) -> Iterator[Problem]:
     """Names of the input that no model's schema has, and that are nearly one it has."""
-    images, models = root.get("images"), root.get("models")
-    listed = [model for model in models.entries.values() if isinstance(model, Map)] if isinstance(models, Map) else []
+    models = entries_of(lookup(root, "models")).values()
     known: dict[str, None] = {}
-    for model in listed:
-        properties = find(model, ["input_schema", "properties"])
-        if model.get("input_schema") is not None and isinstance(properties, Map):
-            known |= dict.fromkeys(properties.entries)
+    for model in models:
+        known |= dict.fromkeys(entries_of(lookup(model, "input_schema", "properties")))
+    prices = ((lookup(model, "price"), "price") for model in models)
     read = [
         (path, node, name)
-        for holder, path in ((images, "images"), *((model.get("price"), "price") for model in listed))
+        for holder, path in ((lookup(root, "images"), "images"), *prices)
         for node in (walk(holder) if holder is not None and known else ())
         if isinstance(node, Scalar) and isinstance(node.value, str)
         for name in _INPUT.findall(node.value)
@@ -100,20 +105,20 @@ def _schema(document: Document, node: Node | None, path: str) -> Iterator[Proble
     yield from _unfit(document, node, path)
     for word, inner in node.entries.items():
         yield from _slip(document, node, word, _KEYWORDS, path, "which says nothing in a JSON Schema")
-        if word in _OBJECTS and isinstance(inner, Map):
-            for name, each in inner.entries.items():
+        if word in _OBJECTS:
+            for name, each in entries_of(inner).items():
                 yield from _schema(document, each, f"{path}.{word}.{name}")
         elif word in _SCHEMAS:
             yield from _schema(document, inner, f"{path}.{word}")
-        elif word in _LISTS and isinstance(inner, List):
-            for index, each in enumerate(inner.items):
+        elif word in _LISTS:
+            for index, each in enumerate(items_of(inner)):
                 yield from _schema(document, each, f"{path}.{word}[{index}]")
 
 
 def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
     """What a schema asks for and does not have, and a default it would not take: jobs would be refused."""
-    properties, required = node.get("properties"), node.get("required")
-    for item in required.items if isinstance(required, List) and isinstance(properties, Map) else ():
+    properties = node.get("properties")
+    for item in items_of(node.get("required")):
         name = str(item.value) if isinstance(item, Scalar) else ""
         if isinstance(properties, Map) and name not in properties.entries and not node.entries.keys() & set(_OPEN):
             yield document.warning(item, f"found `{name}`, which is none of the `properties`", path=f"{path}.required",
@@ -133,15 +138,13 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
         yield document.warning(default, message, path=f"{path}.default")
 
 
-def _tables(document: Document, model: Map, path: str) -> Iterator[Problem]:
+def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
     """Labels of a price table that the input they are of cannot have: nothing would ever cost that."""
-    price = model.get("price")
-    by = price.get("by") if isinstance(price, Map) else None
-    level = [price.get("table")] if isinstance(price, Map) else []
-    for item in by.items if isinstance(by, List) else ():
+    level = [lookup(model, "price", "table")]
+    for item in items_of(lookup(model, "price", "by")):
         named = _INPUT.fullmatch(str(item.value)) if isinstance(item, Scalar) else None
-        words = find(model, ["input_schema", "properties", named[1], "enum"]) if named else None
-        known = [str(plain(word)) for word in words.items] if isinstance(words, List) else []
+        words = lookup(model, "input_schema", "properties", named[1], "enum") if named else None
+        known = [str(plain(word)) for word in items_of(words)]
         tables = [table for table in level if isinstance(table, Map)]
         labels = [each for table in tables for each in table.keys.items()] if known else []
         for label, mark in labels:

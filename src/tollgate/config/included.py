@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, read_file
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, one_or_many, read_file
 from tollgate.config.shape import Kind, found
 
 Read = Callable[[Path], Document]
@@ -131,7 +131,8 @@ def read_whole(path: Path) -> Document:
 def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> tuple[list[Document], list[Problem]]:
     """The documents of the files named under a key, and problems with names that are none."""
     others, problems = [], []
-    for index, node in enumerate(_names(tree, key)):
+    names = [item for item in one_or_many(tree.get(key)) if isinstance(item, Scalar) and isinstance(item.value, str)]
+    for index, node in enumerate(names):
         path = folder / str(node.value)
         if path.is_file():
             others.append(read(Path(os.path.normpath(path))))
@@ -140,8 +141,3 @@ def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> 
             problems.append(document.problem(node, message, path=where, hint="relative to this file"))
     return others, problems
 
-
-def _names(tree: Map, key: str) -> list[Scalar]:
-    node = tree.get(key)
-    items = node.items if isinstance(node, List) else (node,)
-    return [item for item in items if isinstance(item, Scalar) and isinstance(item.value, str)]

@@ -281,6 +281,28 @@ def find(node: Node, path: Iterable[str | int]) -> Node:
     return node
 
 
+def lookup(node: Node | None, *path: str) -> Node | None:
+    """The node under these keys; None where one of them is not there."""
+    for key in path:
+        node = entries_of(node).get(key)
+    return node
+
+
+def entries_of(node: Node | None) -> dict[str, Node]:
+    """The entries of a map; none of anything else."""
+    return node.entries if isinstance(node, Map) else {}
+
+
+def items_of(node: Node | None) -> tuple[Node, ...]:
+    """The items of a list; none of anything else."""
+    return node.items if isinstance(node, List) else ()
+
+
+def one_or_many(node: Node | None) -> tuple[Node, ...]:
+    """The items of a list, or the one node where one may stand for a list of one."""
+    return () if node is None else node.items if isinstance(node, List) else (node,)
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Every node of a tree, top down, in file order."""
     waiting = [node]

@@ -16,7 +16,7 @@ from tollgate.config.authorisation import Auth
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, Map, Node, Problem, Scalar
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of
 from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
 from tollgate.config.provider_model import read_model, serves
 from tollgate.config.reading import Reading, budgets
@@ -85,7 +85,7 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     speaks = top.get("speaks")
     base = top.get("url")
     written = reading.document.root
-    if base is None and isinstance(written, Map) and nearest("url", written.entries):
+    if base is None and nearest("url", entries_of(written)):
         base = Scalar(None, "", False, written.mark)  # misspelt, which is said
     elif base is not None and not _check_address(reading, base, "url"):
         base = Scalar(None, "", False, base.mark)  # said once, and not again for each path behind it
@@ -243,21 +243,17 @@ def _check_address(reading: Reading, node: Node, path: str) -> bool:
 
 
 def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
-    node = top.list("policies")
-    policies = []
-    for item in node.items if node else ():
-        at = Fields(item)
-        policies.append(
-            Policy(
-                match=at.texts("match"),
-                edits=reading.edits(at),
-                can=at.plain("can"),
-                in_text=at.list("in_text"),
-                protocols=at.texts("protocols"),
-                priority=at.integer("priority", None),
-            )
+    return tuple(
+        Policy(
+            match=at.texts("match"),
+            edits=reading.edits(at),
+            can=at.plain("can"),
+            in_text=at.list("in_text"),
+            protocols=at.texts("protocols"),
+            priority=at.integer("priority", None),
         )
-    return tuple(policies)
+        for at in map(Fields, items_of(top.get("policies")))
+    )
 
 
 def _auth(top: Fields) -> Auth:
@@ -321,9 +317,8 @@ def _check_header_names(reading: Reading, root: Map) -> None:
 
 def _common_headers(root: Map) -> Iterator[tuple[str, Map]]:
     """The headers of the provider and of its endpoints, with their paths."""
-    speaks = root.get("speaks")
     yield from _headers_in("", root)
-    for name, node in speaks.entries.items() if isinstance(speaks, Map) else ():
+    for name, node in entries_of(root.get("speaks")).items():
         yield from _headers_in(f"speaks.{name}.", node)
 
 
@@ -333,12 +328,9 @@ def _special_headers(root: Map) -> Iterator[tuple[str, Map]]:
     images = root.get("images")
     if not isinstance(images, Map):
         return
-    models = Fields(root).map("models")
-    for path, holder in (
-        ("images.", images),
-        *((f"models.{name}.", node) for name, node in (models.entries.items() if models else ())),
-    ):
-        for step, node in holder.entries.items() if isinstance(holder, Map) else ():
+    models = ((f"models.{name}.", node) for name, node in entries_of(root.get("models")).items())
+    for path, holder in (("images.", images), *models):
+        for step, node in entries_of(holder).items():
             if step in IMAGE_STEPS:
                 yield from _headers_in(f"{path}{step}.", node)
 

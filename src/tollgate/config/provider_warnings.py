@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
-from tollgate.config.load import List, Map, Node, Problem, Scalar, find, walk
+from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, find, items_of, lookup, one_or_many, walk
 from tollgate.config.model import Provider, names_match
 from tollgate.wording import nearest
 
@@ -44,37 +44,25 @@ def loose_name(text: str) -> str:
 
 def _of(provider: Provider) -> Iterator[Problem]:
     root = provider.document.root
-    if not isinstance(root, Map):
-        return
     yield from _modalities(provider, root)
-    for key in _TEMPLATES:
-        if key in root.entries:
-            yield from _loose(provider, root.entries[key], key)
-    yield from _errors(provider, root.get("errors"), "errors")
-    speaks = root.get("speaks")
-    yield from _cut_short(provider, root.get("url"), speaks)
-    for name, endpoint in speaks.entries.items() if isinstance(speaks, Map) else ():
+    yield from _loose_under(provider, root, _TEMPLATES, "")
+    yield from _errors(provider, lookup(root, "errors"), "errors")
+    speaks = lookup(root, "speaks")
+    yield from _cut_short(provider, lookup(root, "url"), speaks)
+    for name, endpoint in entries_of(speaks).items():
         if isinstance(endpoint, Scalar):
             yield from _loose(provider, endpoint, "speaks")
-        if isinstance(endpoint, Map):
-            yield from _of_endpoint(provider, endpoint, f"speaks.{name}")
-    policies = root.get("policies")
-    for place, policy in enumerate(policies.items if isinstance(policies, List) else ()):
-        if isinstance(policy, Map):
-            yield from _unmatched(provider, policy.get("match"), f"policies[{place}].match")
+        path = f"speaks.{name}"
+        yield from _loose_under(provider, endpoint, _OF_ENDPOINTS, f"{path}.")
+        yield from _errors(provider, lookup(endpoint, "errors"), f"{path}.errors")
+        yield from _unmatched(provider, lookup(endpoint, "models"), f"{path}.models")
+    for place, policy in enumerate(items_of(lookup(root, "policies"))):
+        yield from _unmatched(provider, lookup(policy, "match"), f"policies[{place}].match")
     yield from image_warnings(provider.document)
     yield from forgotten_dollars(provider)
 
 
-def _of_endpoint(provider: Provider, endpoint: Map, path: str) -> Iterator[Problem]:
-    for key in _OF_ENDPOINTS:
-        if key in endpoint.entries:
-            yield from _loose(provider, endpoint.entries[key], f"{path}.{key}")
-    yield from _errors(provider, endpoint.get("errors"), f"{path}.errors")
-    yield from _unmatched(provider, endpoint.get("models"), f"{path}.models")
-
-
-def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:
+def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
     for model in provider.models:
         for place, word in enumerate(model.input_modalities):
             if word not in _INPUTS:
@@ -85,6 +73,12 @@ def _modalities(provider: Provider, root: Map) -> Iterator[Problem]:
                     f"models.{model.id}.modalities.input[{place}]",
                     nearest(word, _INPUTS),
                 )
+
+
+def _loose_under(provider: Provider, holder: Node, keys: tuple[str, ...], path: str) -> Iterator[Problem]:
+    for key in keys:
+        if (node := lookup(holder, key)) is not None:
+            yield from _loose(provider, node, f"{path}{key}")
 
 
 def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
@@ -118,12 +112,9 @@ def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Ite
 
 
 def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
-    if not isinstance(node, Map):
-        return
     named: dict[int, str] = {}
     for name in _LISTS:
-        listed = node.get(name)
-        for item in listed.items if isinstance(listed, List) else ():
+        for item in items_of(lookup(node, name)):
             if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
                 yield provider.document.warning(
                     item,
@@ -131,15 +122,12 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
                     f"{path}.{name}",
                 )
     before: list[tuple[str | None, frozenset[object]]] = []
-    rules = node.get("rules")
-    for place, rule in enumerate(rules.items if isinstance(rules, List) else ()):
+    for place, rule in enumerate(items_of(lookup(node, "rules"))):
         if not isinstance(rule, Map):
             continue
         when, status = rule.get("when"), rule.get("status")
         text = str(when.value).strip() if isinstance(when, Scalar) else None
-        statuses = frozenset(
-            item.value for item in (status.items if isinstance(status, List) else (status,)) if isinstance(item, Scalar)
-        )
+        statuses = frozenset(item.value for item in one_or_many(status) if isinstance(item, Scalar))
         first = next((number for number, (test, codes) in enumerate(before)
                       if (test is None or test == text) and (not codes or statuses and statuses <= codes)), None)
         if first is not None:
@@ -161,24 +149,19 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
     """Globs for models of which the file has none; a list read while running may bring some,
     and so may the next import of a generated one."""
-    if (
-        provider.off
-        or not provider.models
-        or isinstance(provider.document.root, Map)
-        and "discover" in provider.document.root.entries
-    ):
+    if provider.off or not provider.models or "discover" in entries_of(provider.document.root):
         return
-    if any(isinstance(listed.root, Map) and "from" in listed.root.entries for listed in provider.document.included):
+    if any("from" in entries_of(listed.root) for listed in provider.document.included):
         return
-    for item in node.items if isinstance(node, List) else (node,):
+    if node is not None and node.mark.file != provider.document.file:
+        return  # a shared file's are for the models of others too
+    for item in one_or_many(node):
         glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
-        if node is not None and node.mark.file != provider.document.file:
-            return  # a shared file's are for the models of others too
         if not glob.startswith("!") and not any(
             names_match((glob,), model.id, model.upstream) for model in provider.models
         ):
             yield provider.document.warning(
-                item,  # type: ignore[arg-type]
+                item,
                 f'found "{glob}", which fits no model of this provider',
                 path,
                 "globs are over the canonical or the upstream id",

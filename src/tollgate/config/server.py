@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many
 from tollgate.config.model import (
     Credits,
     Dashboard,
@@ -86,16 +86,17 @@ def _check_days(reading: Reading, at: Fields, store: Store) -> None:
 def store_reference(root: Map) -> tuple[str, Node, str] | None:
     """`(name, node, path)` when the store's address is a `$secret.NAME`."""
     store = root.get("store")
-    node, path = (store.entries.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
+    node, path = (store.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
     match = REFERENCE.fullmatch(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     return (match[1], node, path) if match and node else None
 
 
 def _plugins(node: Node | None) -> tuple[Plugin, ...]:
     """The modules a list names, or one text."""
-    names = node.items if isinstance(node, List) else (node,)
     return tuple(
-        Plugin(name.value, name.mark) for name in names if isinstance(name, Scalar) and isinstance(name.value, str)
+        Plugin(name.value, name.mark)
+        for name in one_or_many(node)
+        if isinstance(name, Scalar) and isinstance(name.value, str)
     )
 
 
@@ -149,8 +150,7 @@ def _server(reading: Reading, at: Fields) -> Server:
 
 
 def _check_ports(reading: Reading, bind: Node | None) -> None:
-    nodes = bind.items if isinstance(bind, List) else (bind,) if bind is not None else ()
-    for index, node in enumerate(nodes):
+    for index, node in enumerate(one_or_many(bind)):
         place = str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
         port = place.rpartition(":")[2] or "0"
         if not place.startswith("unix:") and int(port) > 65535:
@@ -162,7 +162,7 @@ def _check_ports(reading: Reading, bind: Node | None) -> None:
 
 
 def _check_legacy(reading: Reading, legacy: List | None) -> None:
-    for index, node in enumerate(legacy.items if legacy else ()):
+    for index, node in enumerate(items_of(legacy)):
         path = f"server.legacy_base_urls[{index}]"
         address = str(node.value).rstrip("/") if isinstance(node, Scalar) and node.value is not None else ""
         if not address:
@@ -175,7 +175,7 @@ def _check_legacy(reading: Reading, legacy: List | None) -> None:
 
 def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
     found: list[IPv4Network | IPv6Network | Literal["unix"]] = []
-    for index, node in enumerate(listed.items if listed else ()):
+    for index, node in enumerate(items_of(listed)):
         entry = node.value if isinstance(node, Scalar) else None
         if entry == "unix":
             found.append("unix")
