@@ -19,6 +19,8 @@ _SAID = frozenset({
     "description", "title", "default", "wanted", "hidden", "editor", "$schema", "$defs", "$id", "examples",
 })
 """Keywords that test nothing."""
+_OF_MAPS = frozenset({"properties", "additionalProperties", "propertyNames", "required", "minProperties"})
+_OF_LISTS = frozenset({"items", "minItems", "maxItems", "uniqueItems"})
 
 
 def compile_accept(schema: dict[str, Any]) -> Test | None:
@@ -44,12 +46,13 @@ class _Compiling:
             raise NotImplementedError
         words = {word: value for word, value in schema.items() if word not in _SAID}
         tests = []
-        if {"properties", "additionalProperties", "propertyNames", "required", "minProperties"} & words.keys():
+        if _OF_MAPS & words.keys():
             tests.append(self._map(words))
-        if {"items", "minItems", "maxItems", "uniqueItems"} & words.keys():
+        if _OF_LISTS & words.keys():
             tests.append(self._list(words))
-        for word, value in words.items():
-            tests.extend(self._one(word, value))
+        tests += [
+            self._one(word, value) for word, value in words.items() if word not in _OF_MAPS and word not in _OF_LISTS
+        ]
         if not tests:
             return _anything
         if len(tests) == 1:
@@ -59,56 +62,42 @@ class _Compiling:
             return lambda node: first(node) and second(node)
         return lambda node: all(test(node) for test in tests)
 
-    def _one(self, word: str, value: Any) -> list[Test]:
+    def _one(self, word: str, value: Any) -> Test:
         match word:
-            case (
-                "properties" | "additionalProperties" | "propertyNames" | "required" | "minProperties"
-                | "items" | "minItems" | "maxItems" | "uniqueItems"
-            ):
-                return []
             case "type":
-                return [_type(frozenset(value) if isinstance(value, list) else frozenset((value,)))]
+                return _type(frozenset(value) if isinstance(value, list) else frozenset((value,)))
             case "enum":
-                return [_among(value)]
+                return _among(value)
             case "const":
-                return [_among([value])]
+                return _among([value])
             case "pattern":
                 found = re.compile(value).search
-                return [
-                    lambda node: (
-                        type(node) is not Scalar or not isinstance(node.value, str) or found(node.value) is not None
-                    )
-                ]
+                return _text(lambda text: found(text) is not None)
             case "minLength":
-                return [
-                    lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) >= value
-                ]
+                return _text(lambda text: len(text) >= value)
             case "maxLength":
-                return [
-                    lambda node: type(node) is not Scalar or not isinstance(node.value, str) or len(node.value) <= value
-                ]
+                return _text(lambda text: len(text) <= value)
             case "minimum":
-                return [_number(lambda number: number >= value)]
+                return _number(lambda number: number >= value)
             case "maximum":
-                return [_number(lambda number: number <= value)]
+                return _number(lambda number: number <= value)
             case "exclusiveMinimum":
-                return [_number(lambda number: number > value)]
+                return _number(lambda number: number > value)
             case "anyOf":
                 branches = tuple(self.test(branch) for branch in value)
-                return [lambda node: any(branch(node) for branch in branches)]
+                return lambda node: any(branch(node) for branch in branches)
             case "$ref":
-                return [self._reference(value)]
+                return self._reference(value)
             case _:
                 raise NotImplementedError
 
     def _reference(self, name: str) -> Test:
-        found = self.references.get(name)
-        if found is None:
-            found = self.references[name] = []
+        holder = self.references.get(name)
+        if holder is None:
+            holder = self.references[name] = []
             if not name.startswith("#/$defs/"):
                 raise NotImplementedError
-            found.append(self.test(self.root["$defs"][name.removeprefix("#/$defs/")]))
-        holder = found
+            holder.append(self.test(self.root["$defs"][name.removeprefix("#/$defs/")]))
         return lambda node: holder[0](node)
 
     def _map(self, words: dict[str, Any]) -> Test:
@@ -192,6 +181,10 @@ def _type(kinds: frozenset[str]) -> Test:
 def _among(words: list[Any]) -> Test:
     texts = frozenset(word for word in words if isinstance(word, str))
     return lambda node: type(node) is Scalar and isinstance(node.value, str) and node.value in texts
+
+
+def _text(holds: Callable[[str], bool]) -> Test:
+    return lambda node: type(node) is not Scalar or not isinstance(node.value, str) or holds(node.value)
 
 
 def _number(holds: Callable[[Any], bool]) -> Test:
