@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, one_or_many, read_file
+from tollgate.config.provider_schema import OWN
 from tollgate.config.shape import Kind, found
 
 Read = Callable[[Path], Document]
@@ -23,8 +24,6 @@ Shaped = Callable[[Document, Kind], Map | None]
 
 JOINED = frozenset({"policies", "request", "response", "stream", "rules", "examples"})
 """Lists of which both count; of any other, such as `retry:` or `aliases:`, the file's own is taken."""
-OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
-"""What stands in the provider's own file: its name, and names of other files, which are relative to it."""
 
 
 def names_models(tree: Map) -> bool:

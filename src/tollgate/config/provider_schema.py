@@ -32,6 +32,9 @@ from tollgate.config.schema import (
     timeouts,
 )
 
+OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
+"""What stands in the provider's own file: its name, and names of other files, which are relative to it."""
+
 
 @cache
 def provider_schema() -> Schema:
@@ -233,8 +236,7 @@ def shared_schema() -> Schema:
     """A file of parts that providers name under `shared`, for editors: a provider file of which any part may be
     elsewhere."""
     whole = provider_schema()
-    left_out = ("provider", "shared", "models_from", "ca_file")
-    properties = {name: _in_parts(schema) for name, schema in whole["properties"].items() if name not in left_out}
+    properties = {name: _in_parts(schema) for name, schema in whole["properties"].items() if name not in OWN}
     return {
         "$schema": DIALECT,
         "title": "Parts of Tollgate providers",
