@@ -188,8 +188,7 @@ def _summary(report: Report) -> str:
         )
     return (
         f"{_many(counts['files'], 'file')}, {_many(counts['providers_on'], 'provider')} on, {counts['providers_off']} "
-        "off, "
-        f"{_many(counts['models'], 'model')}, {_many(counts['routes'], 'route')}: {verdict}"
+        f"off, {_many(counts['models'], 'model')}, {_many(counts['routes'], 'route')}: {verdict}"
     )
 
 

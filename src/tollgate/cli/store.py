@@ -18,9 +18,8 @@ def command() -> None:
 
 @command.command(
     help="Move the embedded store into the shared one that store.url names: accounts, keys, grants, balances, usage "
-         "rows, "
-    "image jobs. All of it or nothing; every sum is compared to the last digit. No gateway may run on the embedded "
-    "store."
+    "rows, image jobs. All of it or nothing; every sum is compared to the last digit. No gateway may run on the "
+    "embedded store."
 )
 @click.option(
     "--from", "folder", type=click.Path(path_type=Path), default=None,

@@ -101,8 +101,7 @@ def _server() -> Schema:
                     wanted="an address like https://gateway.example",
                 ),
                 "legacy_base_urls": texts(
-                    "Older addresses, each ending in /v1, on any host and prefix; they reach the same "
-                    "endpoints."
+                    "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."
                 ),
                 "engine": text(
                     "The HTTP server; uvicorn needs the extra of that name.",
@@ -165,8 +164,7 @@ def _retry() -> Schema:
                 "statuses": {
                     "type": "array",
                     "items": _STATUS,
-                    "description": "Upstream statuses worth another attempt where a provider says nothing "
-                                   "else.",
+                    "description": "Upstream statuses worth another attempt where a provider says nothing else.",
                 },
                 "cooldown_failures": integer(
                     "Consecutive failures after which a route rests.", minimum=1, maximum=1000
