@@ -137,11 +137,8 @@ class App:
             pass
         except asyncio.CancelledError:
             status = 499
-            if not responder.client_gone and not responder.stopped:
+            if not responder.recovers():
                 raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
             if responder.stopped:
                 reply = endpoints.failure(dialect, ShuttingDown(), request_id, responder)
                 status = reply.status

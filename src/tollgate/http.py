@@ -218,10 +218,13 @@ class Responder:
             self._end_comments(self._timer)
         return self.started
 
-    @property
-    def client_gone(self) -> bool:
-        """True when the cancellation of the current task means that the client left."""
-        return self._gone
+    def recovers(self) -> bool:
+        """Whether a cancellation that was just caught is this object's, for a client that left or by `stop`. Then it is
+        taken back, and the task can go on."""
+        ours = self._gone or self.stopped
+        if ours and self._task is not None:
+            self._task.uncancel()
+        return ours
 
     async def send(self, reply: Reply) -> None:
         """Send a reply whole, or its stream block by block; the stream is always closed."""

@@ -449,7 +449,7 @@ async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_t
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            ends.append("left" if responder.client_gone else "cancelled")
+            ends.append("left" if responder.recovers() else "cancelled")
         finally:
             responder.close()
 

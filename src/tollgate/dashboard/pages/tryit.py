@@ -111,11 +111,8 @@ class Streamed(Response):
         except ClientGone:
             pass
         except asyncio.CancelledError:
-            if not responder.client_gone:
+            if not responder.recovers():
                 raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
         finally:
             responder.close()
 
