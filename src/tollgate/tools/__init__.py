@@ -22,9 +22,8 @@ from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers
 from tollgate.nesting import MOST_SMALL, too_many
 from tollgate.replies import error_reply
 from tollgate.services import Reply, Services, new_request_id
-from tollgate.tools.calls import Caller
+from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
 from tollgate.tools.guard import allowed_hosts, refuse
-from tollgate.tools.naming import CALLER, NAME, VERSION
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server

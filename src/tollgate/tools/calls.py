@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
+NAME = "service-images"
+VERSION = "1.0.0"
+CALLER = "tollgate.caller"
+"""Where the HTTP layer leaves the checked caller in the ASGI scope."""
 WAIT_SECONDS = 30.0
 """How long `generate_image` waits (SPEC, limits), the provider's taking of the job included."""
 

@@ -15,8 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from tollgate.tools.calls import TOOLS, WAIT_SECONDS, Tell, ToolFailed, call_tool
-from tollgate.tools.naming import CALLER, NAME, VERSION
+from tollgate.tools.calls import CALLER, NAME, TOOLS, VERSION, WAIT_SECONDS, Tell, ToolFailed, call_tool
 
 if TYPE_CHECKING:
     from tollgate.services import Services
