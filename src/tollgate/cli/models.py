@@ -3,7 +3,6 @@ without a gateway."""
 
 from __future__ import annotations
 
-from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,8 +101,5 @@ def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]
     price = model.facts.price
     if price is None:
         return "?", "?", ""
-    scale = Decimal(1_000_000) / price.unit
-    prompt, completion = (
-        show(price.prices[name] * scale) if name in price.prices else "" for name in ("prompt", "completion")
-    )
-    return prompt, completion, price.currency
+    prompt, completion = price.per_million("prompt"), price.per_million("completion")
+    return "" if prompt is None else show(prompt), "" if completion is None else show(completion), price.currency

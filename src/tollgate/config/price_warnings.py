@@ -250,10 +250,9 @@ def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Cont
 
 
 def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
-    value, rate = price.prices.get(name), gateway.credits.rates.get(price.currency)
-    if value is None or rate is None:
-        return None
-    return CONTEXT.divide(CONTEXT.multiply(CONTEXT.multiply(value, rate), _MILLION), Decimal(price.unit))
+    """A token price in USD per million tokens; None where it or the currency's rate is not known."""
+    value, rate = price.per_million(name), gateway.credits.rates.get(price.currency)
+    return None if value is None or rate is None else CONTEXT.multiply(value, rate)
 
 
 def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
 
+from tollgate.money import CONTEXT
+
+_MILLION = Decimal(1_000_000)
 TOKEN_PRICES = (
     "prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
     "audio", "input_audio_cache", "audio_output", "image_output_token",
@@ -70,3 +73,8 @@ class Pricing:
     """What is unusual about these prices, in the file's words; they are then not warned of."""
     source: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     """The whole `price:` block as plain values, for the catalog's `volumes` and for reports."""
+
+    def per_million(self, name: str) -> Decimal | None:
+        """A token price per million tokens, in its own currency; None where the block does not say it."""
+        price = self.prices.get(name)
+        return None if price is None else CONTEXT.divide(CONTEXT.multiply(price, _MILLION), Decimal(self.unit))

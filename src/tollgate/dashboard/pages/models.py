@@ -17,7 +17,6 @@ from tollgate.images.catalog import offers_of
 from tollgate.mapping.images.offer import ImageOffer
 
 _TYPES = get_args(ModelType)
-_MILLION = Decimal(1_000_000)
 _LABELS = {
     "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
     "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input",
@@ -73,14 +72,8 @@ def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
     """(what, exact price) of a price list; token prices per million."""
     if pricing is None:
         return []
-    listed = []
-    for name, label in _LABELS.items():
-        if name in pricing.prices:
-            listed.append((
-                label,
-                pricing.prices[name] if name in FLAT_PRICES else pricing.prices[name] * _MILLION / pricing.unit,
-            ))
-    return listed
+    prices = {name: pricing.prices.get(name) if name in FLAT_PRICES else pricing.per_million(name) for name in _LABELS}
+    return [(_LABELS[name], price) for name, price in prices.items() if price is not None]
 
 
 def _entry(visit: Visit, model: CatalogModel) -> Entry:
@@ -90,11 +83,9 @@ def _entry(visit: Visit, model: CatalogModel) -> Entry:
         return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
     if pricing is None:
         return Entry(model, None, None, None, "USD")
-    prompt, completion = (
-        pricing.prices[name] * _MILLION / pricing.unit if name in pricing.prices else None
-        for name in ("prompt", "completion")
+    return Entry(
+        model, pricing.per_million("prompt"), pricing.per_million("completion"), None, pricing.currency
     )
-    return Entry(model, prompt, completion, None, pricing.currency)
 
 
 def _image_offer(visit: Visit, model: CatalogModel) -> ImageOffer | None:
