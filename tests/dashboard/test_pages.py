@@ -19,8 +19,8 @@ from support.inprocess import inprocess, replying
 from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
+from tollgate.dashboard.reports import bucket_starts
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
-from tollgate.reports import bucket_starts
 from tollgate.services import Inbound
 
 from .browser import text_of

@@ -18,6 +18,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from tollgate.dashboard import pages, signin
+from tollgate.dashboard.reports import Reports
 from tollgate.dashboard.sessions import Files, Session, Sessions
 from tollgate.dashboard.templating import Statics, environment
 from tollgate.dashboard.throttle import Throttle
@@ -25,7 +26,6 @@ from tollgate.dashboard.visit import Form, State, Visit
 from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError
 from tollgate.ledger import Account
 from tollgate.reload import Reloader
-from tollgate.reports import Reports
 from tollgate.services import Services
 
 log = logging.getLogger("tollgate.dashboard")

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from tollgate.config.model import Proxies
+    from tollgate.dashboard.reports import Reports
     from tollgate.dashboard.sessions import Sessions
     from tollgate.dashboard.templating import Statics
     from tollgate.dashboard.throttle import Throttle
     from tollgate.ledger import Account, KeyRecord, Ledger
     from tollgate.reload import Reloader
-    from tollgate.reports import Reports
     from tollgate.runtime import Runtime
     from tollgate.services import Services
 

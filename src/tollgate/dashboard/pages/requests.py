@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from tollgate.dashboard.formatting import TOKEN_KINDS
 from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_selection
+from tollgate.dashboard.reports import OPERATORS_ONLY
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.measures import ENDED, ENDPOINTS
-from tollgate.reports import OPERATORS_ONLY
 
 _PAGE = 50
 

@@ -17,11 +17,11 @@ from starlette.responses import FileResponse, Response
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
+from tollgate.dashboard.reports import bucket_starts
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.measures import ENDED, ENDPOINTS, Measures, Report
-from tollgate.reports import bucket_starts
 
 RANGES: dict[str, tuple[str, timedelta, int]] = {
     "1h": ("Last hour", timedelta(minutes=2), 30),

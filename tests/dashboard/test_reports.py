@@ -15,10 +15,10 @@ import pytest
 
 from support.few_descriptors import few_descriptors
 from tollgate.config.model import Credits, Store
+from tollgate.dashboard.reports import Reports, bucket_starts
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger import Ledger, UsageRow
 from tollgate.ledger.reports import Filters, damaged_files
-from tollgate.reports import Reports, bucket_starts
 
 NOW = datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -100,7 +100,7 @@ async def test_late_rows_of_a_closed_hour_are_counted(books, reports):
 
 
 async def test_what_is_kept_is_bounded(books, reports, monkeypatch):
-    from tollgate import reports as module
+    from tollgate.dashboard import reports as module
 
     monkeypatch.setattr(module, "_MOST_KEPT", 50)
     await write(books, 5)
@@ -167,7 +167,7 @@ async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, reports)
 
 
 async def test_a_download_has_a_bound(books, reports, monkeypatch):
-    from tollgate import reports as module
+    from tollgate.dashboard import reports as module
 
     await write(books, 3)
     monkeypatch.setattr(module, "MOST_ROWS_OUT", 2)
@@ -176,7 +176,7 @@ async def test_a_download_has_a_bound(books, reports, monkeypatch):
 
 
 async def test_a_query_that_takes_too_long_is_stopped(books, reports, monkeypatch):
-    from tollgate import reports as module
+    from tollgate.dashboard import reports as module
 
     await write(books, 1)
     monkeypatch.setattr(module, "_SECONDS", 0.05)
