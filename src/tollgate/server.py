@@ -19,10 +19,10 @@ from tollgate import descriptors, memory, resident
 from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_settings
+from tollgate.config.gateway import served_at
 from tollgate.config.model import Gateway, Server
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
-from tollgate.config.server import served_at
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of

@@ -64,8 +64,8 @@ def command(
     from dataclasses import replace
 
     from tollgate import server
+    from tollgate.config.gateway import served_at
     from tollgate.config.model import Gateway
-    from tollgate.config.server import served_at
 
     def adjusted(gateway: Gateway) -> Gateway:
         """What the command line says holds after a reload too."""

@@ -16,6 +16,7 @@ from tollgate.config.cross_checks import check_across
 from tollgate.config.fields import Fields
 from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
+from tollgate.config.gateway import read_settings, store_reference
 from tollgate.config.included import include, names_models, share
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem
 from tollgate.config.model import Gateway, Provider
@@ -25,7 +26,6 @@ from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.reading import Reading
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
-from tollgate.config.server import read_settings, store_reference
 from tollgate.errors import ConfigErrors
 from tollgate.garbage_collector import collector_resting
 
