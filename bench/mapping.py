@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT / "src"))
 import orjson
 
 from tollgate.config.load import read_file, read_text
-from tollgate.garbage_collector import collector_resting
 from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, convert_request, convert_response
+from tollgate.process.garbage_collector import collector_resting
 
 CHAT = """
 mapping: chat

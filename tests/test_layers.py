@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
-    0: "addresses content_encoding descriptors errors forms wire sse money garbage_collector resident measures "
-       "media_types memory nesting passwords room unawaited wording",
+    0: "addresses content_encoding errors forms wire sse money measures media_types nesting passwords process room "
+       "wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache thoughts told_items",

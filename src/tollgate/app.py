@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tollgate import cors, descriptors, endpoints
+from tollgate import cors, endpoints
 from tollgate.errors import InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
+from tollgate.process import descriptors
 from tollgate.services import Services, new_request_id
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from tollgate import descriptors, embeddings, images
+from tollgate import embeddings, images
 from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError
 from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
+from tollgate.process import descriptors
 from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services

@@ -23,8 +23,8 @@ from tollgate.config.retirement import retirement_warnings
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
+from tollgate.process.unawaited import begun
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_tell_all
-from tollgate.unawaited import begun
 
 log = logging.getLogger("tollgate.reload")
 

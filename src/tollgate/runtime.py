@@ -20,7 +20,6 @@ from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.reusable import Reusable
 from tollgate.errors import ConfigErrors
-from tollgate.garbage_collector import collector_resting
 from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
 from tollgate.mapping.code_cache import CodeCache
@@ -29,6 +28,7 @@ from tollgate.mapping.functions import Filter
 from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
+from tollgate.process.garbage_collector import collector_resting
 from tollgate.routing import Route, make_route
 
 _Made = TypeVar("_Made")

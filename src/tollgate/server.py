@@ -15,7 +15,6 @@ from typing import Any
 
 import uvloop
 
-from tollgate import descriptors, memory, resident
 from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_settings
@@ -31,6 +30,7 @@ from tollgate.images import run_refresher
 from tollgate.ledger import ledger_of
 from tollgate.metrics import Metrics
 from tollgate.minted import Minted
+from tollgate.process import descriptors, memory, resident
 from tollgate.reload import Reloader
 from tollgate.room import Room
 from tollgate.routing import Health, Sticky

@@ -259,7 +259,7 @@ def test_more_files_are_read_than_a_shell_lets_be_open(tollgate: Tollgate, many_
 def test_a_limit_of_open_files_that_cannot_be_raised_is_told_with_its_cure(
     tollgate: Tollgate, many_hours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollgate.descriptors.allow_many", lambda: None)
+    monkeypatch.setattr("tollgate.process.descriptors.allow_many", lambda: None)
     with few_descriptors(40):
         done = tollgate("usage", "--directory", many_hours)
         assert (done.code, done.out) == (1, "")

@@ -14,9 +14,9 @@ from scripted import ok, upstream
 
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess
-from tollgate import descriptors
 from tollgate.config.model import Timeouts
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
+from tollgate.process import descriptors
 from tollgate.upstream import Call, Client
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")

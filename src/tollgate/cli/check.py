@@ -79,7 +79,7 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 
 def check(path: Path | None, options: Options) -> Report:
     """Load, compile and run every stage; each stage works on what the earlier ones found nothing wrong with."""
-    from tollgate.garbage_collector import collector_resting
+    from tollgate.process.garbage_collector import collector_resting
 
     with collector_resting():
         return _checked(path, options)

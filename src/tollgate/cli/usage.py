@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate import descriptors
 from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
 from tollgate.measures import ENDED, ENDPOINTS
+from tollgate.process import descriptors
 
 if TYPE_CHECKING:
     import duckdb

@@ -27,7 +27,7 @@ from tollgate.config.reading import Reading
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
 from tollgate.errors import ConfigErrors
-from tollgate.garbage_collector import collector_resting
+from tollgate.process.garbage_collector import collector_resting
 
 _MOST_NAMED = 10
 """Providers that are off; more are only counted: what else is printed must not be buried under them."""

@@ -20,7 +20,7 @@ from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.functions import FILTERS, Filter
-from tollgate.unawaited import begun
+from tollgate.process.unawaited import begun
 
 log = logging.getLogger("tollgate.plugins")
 

@@ -17,8 +17,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from tollgate import descriptors
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
+from tollgate.process import descriptors
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
 

@@ -13,11 +13,11 @@ import pytest
 
 from support.inprocess import write_config
 from support.running import start_gateway
-from tollgate import descriptors
+from tollgate.process import descriptors
 
 LIMITS = """
 import resource
-from tollgate import descriptors
+from tollgate.process import descriptors
 soft, hard = {soft}, {hard}
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 descriptors.allow_many()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tollgate import resident
 from tollgate.ledger.store import Store
+from tollgate.process import resident
 
 glibc = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc"
@@ -19,7 +19,7 @@ glibc = pytest.mark.skipif(
 
 ARENAS = """
 import ctypes, threading
-from tollgate import resident
+from tollgate.process import resident
 resident.one_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -80,7 +80,7 @@ def test_a_store_that_lets_go_of_its_pages_gives_freed_memory_back_too(tmp_path)
 
 DROPPED = """
 import duckdb
-from tollgate import resident
+from tollgate.process import resident
 
 def code():
     lines = iter(open("/proc/self/smaps"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.inprocess import inprocess
-from tollgate import memory
+from tollgate.process import memory
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from support.running import environment
-from tollgate.unawaited import begun
+from tollgate.process.unawaited import begun
 
 
 def test_what_work_gives_is_its_futures():
@@ -21,5 +21,5 @@ def test_what_work_raises_is_its_futures(work, error):
 
 
 def test_the_end_of_a_process_does_not_wait_for_work_that_hangs():
-    script = "import threading; from tollgate.unawaited import begun; begun(threading.Event().wait, 'hanging')"
+    script = "import threading; from tollgate.process.unawaited import begun; begun(threading.Event().wait, 'hanging')"
     assert subprocess.run([sys.executable, "-c", script], env=environment(), timeout=60).returncode == 0
