@@ -16,7 +16,7 @@ FLOORS = {
        "wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
-    3: "upstream ledger tokens tokenizer fetch sandbox minted metrics start_cache thoughts told_items",
+    3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
     4: "services completions embeddings images accounts reload discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http __main__",
 }

@@ -29,9 +29,9 @@ from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.images import run_refresher
 from tollgate.ledger import ledger_of
 from tollgate.metrics import Metrics
-from tollgate.minted import Minted
 from tollgate.process import descriptors, memory, resident
 from tollgate.reload import Reloader
+from tollgate.remembered.minted import Minted
 from tollgate.room import Room
 from tollgate.routing import Health, Sticky
 from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_tell_all

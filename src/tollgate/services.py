@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tollgate.remembered.thoughts import Thoughts
+from tollgate.remembered.told_items import ToldItems
 from tollgate.room import Place, Room
-from tollgate.thoughts import Thoughts
-from tollgate.told_items import ToldItems
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
-    from tollgate.minted import Minted
+    from tollgate.remembered.minted import Minted
     from tollgate.routing import Health, Sticky
     from tollgate.runtime import RuntimeHolder
     from tollgate.upstream import Client

@@ -10,8 +10,8 @@ import pytest
 from completions.test_kept_thoughts import CONTENT, PROVIDER, upstream
 from support.inprocess import inprocess, replying
 from tollgate.completions.kept_items import put_in_items
+from tollgate.remembered.told_items import ToldItems
 from tollgate.room import Room
-from tollgate.told_items import ToldItems
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 USER = {"role": "user", "content": "?"}

@@ -19,8 +19,8 @@ from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
+from tollgate.remembered.thoughts import Thoughts
 from tollgate.sse import Decoder
-from tollgate.thoughts import Thoughts
 
 together: list[int] = []
 """How many events were taken together, each time."""

@@ -1,5 +1,5 @@
 """What a converted answer told a responses client: kept when it is answered, put where a later request refers to it
-(`tollgate.told_items` says why)."""
+(`tollgate.remembered.told_items` says why)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a route's answer thought before it called tools: kept when it is answered, put back into the request that
-brings the tools' results (`tollgate.thoughts` says why)."""
+brings the tools' results (`tollgate.remembered.thoughts` says why)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
+    from tollgate.remembered.thoughts import Maker
     from tollgate.routing import Offer
-    from tollgate.thoughts import Maker
 
 
 def keep_thoughts(exchange: Exchange, offer: Offer, parts: Sequence[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ _NOT_STORED = (
     " What was converted for this format is remembered a while only: set `store` to false and send the item itself."
 )
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
-stored (`tollgate.told_items`)."""
+stored (`tollgate.remembered.told_items`)."""
 
 
 _NOT_KEPT = " Files and vector stores cannot be made here: send what they hold in the request itself."

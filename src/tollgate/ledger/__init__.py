@@ -45,7 +45,7 @@ from tollgate.money import round_cost
 
 if TYPE_CHECKING:
     from tollgate.ledger.shared.sessions import SharedSessions
-    from tollgate.minted import Minted
+    from tollgate.remembered.minted import Minted
 
 __all__ = [
     "CAP_WINDOWS",

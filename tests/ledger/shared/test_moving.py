@@ -19,7 +19,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.shared import moving
-from tollgate.minted import Minted
+from tollgate.remembered.minted import Minted
 from tollgate.wire import PENDING
 
 from ..conftest import row, settings, with_alice

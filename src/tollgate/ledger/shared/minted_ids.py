@@ -1,4 +1,4 @@
-"""Which account got which id of a provider's, for gateways that share a ledger; see `tollgate.minted`."""
+"""Which account got which id of a provider's, for gateways that share a ledger; see `tollgate.remembered.minted`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tollgate.errors import TollgateError
 from tollgate.ledger.shared.connections import Connections
-from tollgate.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, remembered
+from tollgate.remembered.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, remembered
 
 log = logging.getLogger("tollgate.minted")
 

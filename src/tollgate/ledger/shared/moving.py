@@ -33,7 +33,7 @@ from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_column
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.store import FILE_NAME
 from tollgate.ledger.usage_row import COLUMNS
-from tollgate.minted import written
+from tollgate.remembered.minted import written
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tollgate.errors import Unavailable
-from tollgate.minted import Minted, digest
+from tollgate.remembered.minted import Minted, digest
 
 
 async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_path):
@@ -44,7 +44,7 @@ async def test_digests_of_long_texts_are_made_beside_the_event_loop(monkeypatch,
         made_by.append(threading.get_ident())
         return digest(account_id, text)
 
-    monkeypatch.setattr("tollgate.minted._of_text", of_text)
+    monkeypatch.setattr("tollgate.remembered.minted._of_text", of_text)
     register = Minted(None)
     await register.remember_minter("alice", "elsewhere", ["A" * size])
     assert await register.minters_of("alice", ["A" * size]) == {"A" * size: "elsewhere"}
@@ -64,14 +64,14 @@ async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     register = Minted(path)
     await register.remember("alice", "acme", ["resp_1"])
     register.close()
-    monkeypatch.setattr("tollgate.minted.KEEP_SECONDS", -10)
+    monkeypatch.setattr("tollgate.remembered.minted.KEEP_SECONDS", -10)
     again = Minted(path)
     assert await again.provider_of("alice", "resp_1") is None
     again.close()
 
 
 async def test_few_ids_are_kept_in_memory_and_none_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("tollgate.minted._RECENT", 3)
+    monkeypatch.setattr("tollgate.remembered.minted._RECENT", 3)
     register = Minted(tmp_path / "minted.sqlite")
     for number in range(9):
         await register.remember_minter("alice", "acme", [f"text {number}"])

@@ -10,12 +10,12 @@ finds none goes on as if there were no such memory.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
+
+from tollgate.remembered.bounded import BoundedMemory
 
 MOST = 16 * 1024 * 1024
 """Characters of all remembered turns together."""
@@ -32,29 +32,18 @@ class Thoughts:
     """The memory. Safe to use from several threads."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._size = 0
-        self._turns: OrderedDict[bytes, tuple[Maker, tuple[Part, ...], int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._turns: BoundedMemory[bytes, tuple[Maker, tuple[Part, ...]]] = BoundedMemory(most)
 
     def keep(self, owner: str, maker: Maker, parts: Sequence[Part]) -> None:
         """Remember an answer's hub `parts` for this account, if they hold calls and something signed."""
         if not all(map(_is_known, parts)) or not any(part.get("token") for part in parts):
             return
-        key = _key_of(owner, parts)
-        size = sum(map(_size_of, parts)) + _EACH
-        if key is None or size > self._most:
+        if (key := _key_of(owner, parts)) is None:
             return
         kept = tuple(
             {"kind": "text", "text": part["text"]} if part["kind"] == "text" else dict(part) for part in parts
         )
-        with self._lock:
-            if before := self._turns.pop(key, None):
-                self._size -= before[2]
-            self._turns[key] = maker, kept, size
-            self._size += size
-            while self._size > self._most:
-                self._size -= self._turns.popitem(last=False)[1][2]
+        self._turns.keep(key, (maker, kept), sum(map(_size_of, parts)) + _EACH)
 
     def restored(self, owner: str, maker: Maker, hub: Mapping[str, Any]) -> list[Any] | None:
         """The turns of a hub request with the thoughts that its client left out put back, where `maker` had them; None
@@ -75,11 +64,9 @@ class Thoughts:
             return None
         if (key := _key_of(owner, parts)) is None:
             return None
-        with self._lock:
-            known = self._turns.get(key)
-            if known is None or known[0] != maker:
-                return None
-            self._turns.move_to_end(key)
+        known = self._turns.find(key)
+        if known is None or known[0] != maker:
+            return None
         return {**turn, "parts": list(_marked(known[1], parts))}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tollgate.thoughts import Thoughts
+from tollgate.remembered.thoughts import Thoughts
 
 MAKER = ("messages", "", "claude")
 THOUGHT = {"kind": "reasoning", "text": "hm", "token": "SIG", "origin": "anthropic"}

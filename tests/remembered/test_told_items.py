@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from tollgate.told_items import ToldItems
+from tollgate.remembered.told_items import ToldItems
 
 TEXT = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hé"}]}
 
