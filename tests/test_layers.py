@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
-    0: "addresses content_encoding errors forms wire sse money measures media_types nesting passwords process room "
+    0: "addresses content_encoding errors forms json_bounds wire sse money measures media_types passwords process room "
        "wording",
     1: "config",
     2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",

@@ -6,7 +6,7 @@ import pytest
 from tollgate.completions.body import check_fields, read_json
 from tollgate.config.model import Server
 from tollgate.errors import BadRequest
-from tollgate.nesting import MOST_WRITTEN
+from tollgate.json_bounds import MOST_WRITTEN
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 

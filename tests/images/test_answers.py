@@ -13,7 +13,7 @@ from support.image_provider import PNG
 from support.inprocess import inprocess
 from tollgate.images import answers
 from tollgate.images.answers import is_text, read_body
-from tollgate.nesting import too_many
+from tollgate.json_bounds import too_many
 
 PICTURE = base64.b64decode(PNG)
 EVENTS = (

@@ -26,8 +26,8 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from tollgate.json_bounds import too_many
 from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub
-from tollgate.nesting import too_many
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
 from tollgate.wire import CLIENT_FORMATS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import too_deep, too_many
+from tollgate.json_bounds import too_deep, too_many
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server

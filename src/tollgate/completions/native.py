@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import UpstreamFailed
-from tollgate.nesting import too_many
+from tollgate.json_bounds import too_many
 from tollgate.sse import BOM
 
 _FORMAT_HEADERS = ("-version", "-beta")

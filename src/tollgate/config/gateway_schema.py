@@ -32,7 +32,7 @@ from tollgate.config.schema import (
     texts,
     timeouts,
 )
-from tollgate.nesting import MOST_WRITTEN
+from tollgate.json_bounds import MOST_WRITTEN
 
 _BYTES: Schema = {"minimum": 1, "wanted": "a whole number of bytes above 0"}
 _DAYS: Schema = {"minimum": 0, "maximum": 36500, "wanted": "a number of days; 0 keeps all"}

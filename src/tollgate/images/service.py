@@ -17,7 +17,7 @@ from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs
-from tollgate.nesting import MOST_SMALL, too_many
+from tollgate.json_bounds import MOST_SMALL, too_many
 from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.errors import BadRequest
-from tollgate.nesting import holds_more, too_deep
+from tollgate.json_bounds import holds_more, too_deep
 
 if TYPE_CHECKING:
     from tollgate.images.billing import Terms

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.json_bounds import MOST_WRITTEN, too_deep, too_many
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.values import NUMBERS, in_json, joined, text_of
-from tollgate.nesting import MOST_WRITTEN, too_deep, too_many
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import orjson
 from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
-from tollgate.nesting import MOST_SMALL, too_many
+from tollgate.json_bounds import MOST_SMALL, too_many
 from tollgate.replies import error_reply
 from tollgate.services import Reply, Services, new_request_id
 from tollgate.tools.calls import CALLER, NAME, VERSION, Caller

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from tollgate import nesting
-from tollgate.nesting import too_many
+from tollgate import json_bounds
+from tollgate.json_bounds import too_many
 
 
 @pytest.mark.parametrize(("raw", "values"), [
@@ -17,5 +17,5 @@ from tollgate.nesting import too_many
 def test_values_are_counted_outside_of_texts_however_the_text_is_cut(monkeypatch, raw, values):
     orjson.loads(raw)
     for size in (1, 2, 3, 5, 1000):
-        monkeypatch.setattr(nesting, "_PIECE", size)
+        monkeypatch.setattr(json_bounds, "_PIECE", size)
         assert (too_many(raw, values - 1), too_many(raw, values)) == (True, False)
