@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tollgate.catalog_import import Source, aliases, changes, digits, import_models
-from tollgate.catalog_yaml import write
+from tollgate.catalog_import.models_file import write
 from tollgate.cli.catalog import command
 from tollgate.cli.init import command as init
 from tollgate.config.load import plain, read_text

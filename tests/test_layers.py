@@ -15,7 +15,7 @@ FLOORS = {
     0: "addresses content_encoding errors forms json_bounds wire sse money measures media_types passwords process room "
        "wording",
     1: "config",
-    2: "mapping catalog catalog_import catalog_yaml routing health usage tariff runtime public_errors",
+    2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
     4: "services completions embeddings images accounts reload discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http __main__",

@@ -253,7 +253,7 @@ def test_plugins_are_filters_in_image_jobs_too(files, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("no_such_plugin_module", "cannot be imported"), ("tollgate.tools.naming", "has no public function")],
+    [("no_such_plugin_module", "cannot be imported"), ("tollgate.process", "has no public function")],
 )
 def test_a_plugin_that_is_none_is_told(files, text, said):
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins:\n  - {text}\n")

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tollgate.catalog_import import Import, Source, changes, import_models, offers_of
-from tollgate.catalog_yaml import NAMES_SCHEMA, SCHEMA, write
+from tollgate.catalog_import.models_file import NAMES_SCHEMA, SCHEMA, write
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape

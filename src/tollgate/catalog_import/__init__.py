@@ -1,6 +1,6 @@
 """Facts about models on sale become the entries of a models file (`models_from:` of a provider).
 
-Pure: values in, values out; the file's text is made by `catalog_yaml.py`.
+Pure: values in, values out; the file's text is made by `models_file.py`.
 
 A facts file has `models`, one entry per offer (a model at a provider), and may have `canonical`, one entry per model,
 whose names become aliases. A price stays the exact decimal it is; only its point moves, so that all are per million.
@@ -16,7 +16,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tollgate.catalog_yaml import Flow, Quoted
+from tollgate.catalog_import.models_file import Flow, Quoted
 from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_CONDITIONS
 from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, show
