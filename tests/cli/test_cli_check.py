@@ -72,7 +72,7 @@ def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(her
         "mappings/own.yaml:2:27: unknown name `$mdoel`",
         "providers/acme.yaml:4:12: unknown edit `renmae`",
         "providers/acme.yaml:5:1: found unknown key `modles`, wanted a known one",
-        "providers/fine.yaml:5:49: examples[0]: example `request` differs",
+        "providers/fine.yaml:5:53: example `request` differs at a: found 1, wanted 2",
     ]
     assert result.stdout == "5 errors, 0 warnings in 4 files; nothing was loaded\n"
 

@@ -4,10 +4,10 @@ import pytest
 
 from tollgate.config.load import read_text
 from tollgate.config.provider import read_provider
+from tollgate.config.secrets import Secrets
 from tollgate.config.shape import check_shape
 from tollgate.errors import ConfigErrors
-from tollgate.mapping.images import Surroundings, compile_images, run_examples
-from tollgate.mapping.pieces import Functions
+from tollgate.mapping.provider import compile_provider, run_provider_examples
 
 FILE = """provider: acme
 images:
@@ -34,10 +34,10 @@ def mistakes(text):
     if problems:
         return [problem.render(source=False) for problem in problems]
     try:
-        offers = compile_images(provider, Surroundings(errors=None, functions=Functions(document, provider.defines)))
+        compiled = compile_provider(provider, {}, Secrets())
     except ConfigErrors as errors:
         return [problem.render(source=False) for problem in errors.problems]
-    return [problem.render(source=False) for problem in run_examples(provider, offers)]
+    return [problem.render(source=False) for problem in run_provider_examples(compiled)]
 
 
 def test_the_file_itself_is_right():
@@ -146,7 +146,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "models:\n",
             "examples: [{of: images.poll.call, with: {jbo: {id: 1}}, expect: GET x}]\nmodels:\n",
-            "example `images.poll.call`: unknown key `jbo` in `with` (did you mean `job`?)",
+            "acme.yaml:10:42: unknown key `jbo` (did you mean `job`?)",
         ),
         ("$job.id", "$jb.id", "acme.yaml:8:48: unknown name `$jb` (did you mean `$job`?)"),
         ("result: {status: $.status}", "result: {$match: x}", "acme.yaml:9:"),
@@ -198,7 +198,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "models:",
             "examples: [{name: e, of: images.submit.body, given: {input: {a: 1}}, expect: {a: 2}}]\nmodels:",
-            "example `e` differs: got {'a': 1}",
+            "example `e` differs at a: found 1, wanted 2",
         ),
         (
             "models:",
@@ -208,7 +208,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "models:",
             "examples: [{name: e, of: images.submit.text, given: {}, expect: {}}]\nmodels:",
-            "example `e`: `text` is no part of a step, wanted call, body, headers, result or outcome",
+            "an example cannot be of `images.submit.text` (did you mean `images.submit.result`?)",
         ),
     ],
     ids=[

@@ -10,9 +10,11 @@ import pytest
 from tollgate.config.included import read_whole
 from tollgate.config.load import plain
 from tollgate.config.provider import read_provider
+from tollgate.config.secrets import Secrets
 from tollgate.config.shape import check_shape
-from tollgate.mapping.images import Surroundings, compile_images, is_image_example, run_examples
+from tollgate.mapping.images import IMAGE_EXAMPLES, Surroundings, compile_images
 from tollgate.mapping.pieces import Functions
+from tollgate.mapping.provider import compile_provider, run_provider_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "images" in read_whole(path).root.entries)
@@ -34,9 +36,9 @@ def compiled(path):
 def test_a_file_compiles_and_its_examples_come_out(path):
     provider, offers = compiled(path)
     assert offers
-    assert [problem.render() for problem in run_examples(provider, offers)] == []
+    assert [problem.render() for problem in run_provider_examples(compile_provider(provider, {}, Secrets()))] == []
     examples = [plain(node)["of"] for node in provider.examples.items]
-    assert len([of for of in examples if is_image_example(of)]) >= 2
+    assert len([of for of in examples if of in IMAGE_EXAMPLES]) >= 2
 
 
 def test_enough_services_and_models():

@@ -447,18 +447,18 @@ def test_an_example_that_holds_is_silent(example):
 @pytest.mark.parametrize(
     ("example", "said"),
     [
-        ("{of: request, given: {a: 1}, expect: {a: 1}}", 'differs\n      - "a": 1\n      + "b": 1'),
+        ("{of: request, given: {a: 1}, expect: {a: 1}}", "differs at a: found nothing, wanted 1"),
         ("{name: renames, of: request, given: {a: 1}, expect: {a: 1}}", "example `renames` differs"),
-        ("{of: request, given: {audio: 1}, expect: {}}", "was refused: no audio"),
-        ("{of: request, given: {a: 1}, refused: no audio}", "was not refused"),
-        ("{of: request, given: {user: u}, expect: {}, lost: []}", "lost ['user']"),
+        ("{of: request, given: {audio: 1}, expect: {}}", "is refused: no audio"),
+        ("{of: request, given: {a: 1}, refused: no audio}", "is not refused"),
+        ("{of: request, given: {user: u}, expect: {}, lost: []}", 'loses ["user"], wanted []'),
         ("{of: reqest, given: {}, expect: {}}", "did you mean `request`"),
-        ("{of: request, expect: {}}", "an example has `given`"),
+        ("{of: request, expect: {}}", "an example needs `given`"),
         ("{of: request, given: {}, expect: {}, wiht: {}}", "unknown key `wiht`"),
         ("{of: request, given: {b: 1}, expect: {b: 1}, with: {vars: {x: 1}}}", "unknown key `vars` (one of model, "),
         ("{of: request, given: {}, expect: {}, with: {model: acme/lrage}}", "no model `acme/lrage`"),
         ("{of: request, given: {}, expect: {}, with: {protocol: messages}}", "does not speak `messages`"),
-        ("{of: errors, given: {status: 500, body: {}}, expect: {verdict: stop}}", '- "verdict": "stop"'),
+        ("{of: errors, given: {status: 500, body: {}}, expect: {verdict: stop}}", 'differs at verdict: found "later"'),
     ],
 )
 def test_an_example_that_does_not_hold_shows_what_came_out(example, said):

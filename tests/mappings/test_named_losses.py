@@ -12,7 +12,8 @@ import pytest
 
 from mappings.support import FILES, context, mapping
 from tollgate.mapping import convert_request, convert_response, loss
-from tollgate.mapping.examples import SECTIONS, Example, each_example
+from tollgate.mapping.example import Example, run_each
+from tollgate.mapping.examples import FORM
 
 UPSTREAMS = ("gemini", "cohere", "ollama")
 PLACES: dict[str, tuple[tuple[str | int, ...], str]] = {
@@ -282,7 +283,7 @@ def variants(value: Any) -> Iterator[Any]:
 def test_what_is_seen_at_a_glance_is_what_a_walk_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = mapping(name)
     given: list[Example] = []
-    each_example(file.document, file.examples, given.append, SECTIONS)
+    run_each(file.document, file.examples, FORM, given.append)
     for example in given:
         glancing = file.walkers.get(example.of)
         if glancing is None:

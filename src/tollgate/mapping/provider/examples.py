@@ -1,5 +1,4 @@
-"""The examples inside a provider file, run: they are the tests of the file,
-and documentation that cannot be out of date.
+"""The examples inside a provider file, run.
 
 `of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
 hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what
@@ -10,31 +9,37 @@ whose `given.model` is an upstream name is run as that model.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
-from tollgate.config.load import Map, Node, Problem, plain
+from tollgate.config.load import Problem
 from tollgate.config.model import Model
-from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.edits import EditList
-from tollgate.mapping.examples import NONCE, NOW, RUN_ID
-from tollgate.mapping.failures import Refused, clean
-from tollgate.mapping.images import is_image_example, run_examples
+from tollgate.mapping.example import NONCE, NOW, Example, Form, hold, run_each
+from tollgate.mapping.failures import clean
+from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
 from tollgate.mapping.streaming import as_written, event_and_name, hub_of_stream
-from tollgate.wording import clipped, nearest
+from tollgate.wording import nearest
 
-KINDS_OF_EXAMPLE = (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth")
-_KEYS = ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about")
-_WITH = ("model", "protocol", "can", "request", "headers")
-_WITH_OF = {"poll": (*_WITH, "http", "vars", "last"), "auth": (*_WITH, "secret")}
-"""What examples of these kinds may bring; the others, `_WITH`."""
+_BRING = ("model", "protocol", "can", "request", "headers")
+_FORM = Form(
+    ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about"),
+    (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth", *IMAGE_EXAMPLES),
+    _BRING,
+    {
+        "poll": (*_BRING, "http", "vars", "last"), "auth": (*_BRING, "secret"),
+        **dict.fromkeys(IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING),
+    },
+    bare=IMAGE_EXAMPLES,
+)
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names of the file for fields of a verdict."""
 
@@ -42,118 +47,52 @@ _VERDICT = {"verdict": "kind", "as": "status"}
 def run_provider_examples(compiled: CompiledProvider) -> list[Problem]:
     """Run every example of a provider file; each one that does not hold is a problem showing what came out instead."""
     provider = compiled.config
-    problems: list[Problem] = []
-    for place, node in enumerate(provider.examples.items if provider.examples else ()):
-        if isinstance(node, Map):
-            problems.extend(_run(compiled, node, f"examples[{place}]"))
-    if provider.images is not None:
-        problems.extend(run_examples(provider, compiled.images))
-    return problems
+    make = partial(_made, compiled)
+    return run_each(provider.document, provider.examples, _FORM, lambda example: hold(example, make))
 
 
-def _run(compiled: CompiledProvider, node: Map, path: str) -> list[Problem]:
-    document = compiled.config.document
-    problems = [document.problem(mark, f"unknown key `{key}`", path=path, hint=nearest(key, _KEYS))
-                for key, mark in node.keys.items() if key not in _KEYS]
-    of_node = node.get("of")
-    of = plain(of_node) if of_node is not None else None
-    if is_image_example(of):
-        return problems
-    more, known = node.get("with"), _WITH_OF.get(str(of), _WITH)
-    for key, mark in more.keys.items() if isinstance(more, Map) else ():
-        if key not in known:
-            hint = nearest(key, known) or f"one of {', '.join(known)}"
-            problems.append(document.problem(mark, f"unknown key `{key}`", path=f"{path}.with", hint=hint))
-    if of not in KINDS_OF_EXAMPLE:
-        kinds = ", ".join((*KINDS_OF_EXAMPLE, "images.submit.body, ..."))
-        return [
-            *problems,
-            document.problem(
-                of_node or node,
-                f"an example is `of` one of {kinds}",
-                path=path,
-                hint=nearest(str(of), KINDS_OF_EXAMPLE),
-            ),
-        ]
-    if "given" not in node.entries or not {"expect", "refused"} & node.entries.keys():
-        return [*problems, document.problem(node, "an example has `given`, and `expect` or `refused`", path=path)]
-    example: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
-    name = f"example `{example.get('name') or of}`"
-    context = Context(run_id=RUN_ID, now=NOW)
-    context.nonce = NONCE
-    at: Node = node.get("expect") or node.get("refused") or node
-    try:
-        got = _got(compiled, str(of), example, context)
-    except LookupError as error:
-        return [*problems, document.problem(node.get("with") or node, f"{name}: {error.args[0]}", path=path)]
-    except Refused as refused:
-        if example.get("refused") in (refused.message, True):
-            return problems
-        return [*problems, document.problem(at, f"{name} was refused: {refused.message}", path=path)]
-    except (TollgateError, ConfigErrors) as error:
-        return [*problems, document.problem(at, f"{name} failed: {error}", path=path)]
-    if "refused" in example:
-        return [*problems, document.problem(at, f"{name} was not refused; it gave {_shown(got)}", path=path)]
-    wanted = example["expect"]
-    if not _same(of, got, wanted):
-        problems.append(
-            document.problem(at, f"{name} differs\n{_difference(wanted, _comparable(of, got, wanted))}", path=path)
-        )
-    if "lost" in example and context.lost != example["lost"]:
-        problems.append(document.problem(node.get("lost") or node, f"{name}: lost {context.lost}", path=path))
-    return problems
+def _made(compiled: CompiledProvider, example: Example) -> Any:
+    if example.of in IMAGE_EXAMPLES:
+        return image_example(example, compiled.images)
+    return _comparable(example.of, _got(compiled, example), example.said.get("expect"))
 
 
-def _got(compiled: CompiledProvider, of: str, example: Mapping[str, Any], context: Context) -> Any:
-    more = example.get("with") or {}
-    given = example["given"]
-    endpoint = more.get("protocol") or next(iter(compiled.spoken), "")
-    if more.get("protocol") and endpoint not in compiled.spoken:
-        raise LookupError(f"this provider does not speak `{endpoint}` (it speaks {', '.join(compiled.spoken)})")
-    spoken = compiled.spoken.get(endpoint)
-    if of == "errors":
-        return _judged(spoken.errors if spoken else compiled.errors, given)
-    if of == "usage":
-        if spoken is None or spoken.read_usage is None:
-            raise LookupError("this provider has no `usage.read`")
-        headers = {str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()}
-        return spoken.read_usage(given, answer_headers=headers)
-    if of == "poll":
-        if spoken is None or spoken.polling is None:
-            raise LookupError("this endpoint has no `poll`")
-        http = more.get("http") or {"status": 200, "headers": {}}
-        model = _model(compiled, more.get("model", example.get("model")), given, of)
-        named = facts_of(model, compiled.name, spoken.endpoint.mapping) if model is not None else more.get("model")
-        return spoken.polling.describe(Told(given, http), named or {}, more.get("vars"), more.get("last"))
-    if of == "auth":
-        return _authorised(compiled, given if isinstance(given, dict) else {}, more.get("secret"))
-    if of == "discover":
-        if compiled.discovery is None:
-            raise LookupError("this provider has no `discover`, or its address is incomplete")
-        models, problems = compiled.discovery.read(given)
-        if problems:
-            raise ConfigErrors(problems)
-        return [_model_facts(model) for model in models]
-    model = _model(compiled, more.get("model", example.get("model")), given, of)
-    facts = (
-        facts_of(model, compiled.name, spoken.endpoint.mapping if spoken else "")
-        if model is not None
-        else more.get("model") or {}
+def _got(compiled: CompiledProvider, example: Example) -> Any:
+    named = example.brought.get("protocol")
+    if named and named not in compiled.spoken:
+        raise LookupError(f"this provider does not speak `{named}` (it speaks {', '.join(compiled.spoken)})")
+    spoken = compiled.spoken.get(named or next(iter(compiled.spoken), ""))
+    return _MAKERS.get(example.of, _edited_or_read)(compiled, spoken, example)
+
+
+def _judged(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> dict[str, Any] | None:
+    rules, given = spoken.errors if spoken else compiled.errors, example.given
+    if not isinstance(given, dict) or not {"status", "headers", "body"} & given.keys():
+        given = {"body": given}  # a 200, or an event of a stream
+    verdict = rules.judge(
+        given.get("status", 200), _headers(given), given.get("body"), chunk=bool(given.get("chunk"))
     )
-    context.model, context.can, context.request = (
-        facts,
-        {**compiled.can(spoken.endpoint if spoken else None, model), **(more.get("can") or {})},
-        more.get("request"),
-    )
-    context.hear({str(name).lower(): str(value) for name, value in (more.get("headers") or {}).items()})
-    if of == "answer":
-        return _answer(compiled, spoken, model, given, context)
-    edits = compiled.edits(of, endpoint, model)
-    return given if edits is None else edits(given, context)
+    return asdict(verdict) if verdict is not None else None
 
 
-def _authorised(compiled: CompiledProvider, given: Mapping[str, Any], secrets: Mapping[str, str] | None) -> Any:
+def _usage(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
+    if spoken is None or spoken.read_usage is None:
+        raise LookupError("this provider has no `usage.read`")
+    return spoken.read_usage(example.given, answer_headers=_headers(example.brought))
+
+
+def _polled(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
+    if spoken is None or spoken.polling is None:
+        raise LookupError("this endpoint has no `poll`")
+    more = example.brought
+    http = more.get("http") or {"status": 200, "headers": {}}
+    _, facts = _model(compiled, spoken, example)
+    return spoken.polling.describe(Told(example.given, http), facts, more.get("vars"), more.get("last"))
+
+
+def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
     """What a signature adds to the given call, or what a token is asked for with."""
+    given, secrets = example.given if isinstance(example.given, dict) else {}, example.brought.get("secret")
     now = given.get("now") or NOW
     if compiled.signing is not None:
         return compiled.signing.adds(given.get("call") or {}, now, secrets)
@@ -161,6 +100,28 @@ def _authorised(compiled: CompiledProvider, given: Mapping[str, Any], secrets: M
         raise LookupError("this provider has no `auth: {kind: signed}`, and no words of its own for a token's request")
     asked = compiled.token_request(now, given.get("nonce") or NONCE, secrets)
     return {name: value for name, value in asked.items() if value}
+
+
+def _discovered(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> list[dict[str, Any]]:
+    if compiled.discovery is None:
+        raise LookupError("this provider has no `discover`, or its address is incomplete")
+    models, problems = compiled.discovery.read(example.given)
+    if problems:
+        raise ConfigErrors(problems)
+    return [_model_fields(model) for model in models]
+
+
+def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
+    """What edits make of a document, or what an answer comes to."""
+    context, more, endpoint = example.context, example.brought, spoken.endpoint if spoken else None
+    model, context.model = _model(compiled, spoken, example)
+    context.can = {**compiled.can(endpoint, model), **(more.get("can") or {})}
+    context.request = more.get("request")
+    context.hear(_headers(more))
+    if example.of == "answer":
+        return _answer(compiled, spoken, model, example.given, context)
+    edits = compiled.edits(example.of, endpoint.protocol if endpoint else "", model)
+    return example.given if edits is None else edits(example.given, context)
 
 
 def _answer(
@@ -184,29 +145,31 @@ def _edited(edits: EditList, written: Any, context: Context) -> Any:
     return as_written(edits(event, context), name)
 
 
-def _model(compiled: CompiledProvider, named: Any, given: Any, of: str) -> Model | None:
-    models = compiled.config.models
+def _model(
+    compiled: CompiledProvider, spoken: Spoken | None, example: Example
+) -> tuple[Model | None, dict[str, Any]]:
+    """The model an example is run as, and what `$model` reads: that model, or what the example says instead."""
+    models, given = compiled.config.models, example.given
+    named = example.brought.get("model", example.said.get("model"))
+    found: Model | None = None
     if isinstance(named, str):
         found = next((model for model in models if model.id == named), None)
         if found is None:
             raise LookupError(
                 f"no model `{named}` in this file {nearest(named, [model.id for model in models])}".rstrip()
             )
-        return found
-    if named is None and of == "request" and isinstance(given, dict):
-        return next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
-    return None
+    elif named is None and example.of == "request" and isinstance(given, dict):
+        found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
+    if found is None:
+        return None, named or {}
+    return found, facts_of(found, compiled.name, spoken.endpoint.mapping if spoken else "")
 
 
-def _judged(rules: Any, given: Any) -> dict[str, Any] | None:
-    if not isinstance(given, dict) or not {"status", "headers", "body"} & given.keys():
-        given = {"body": given}  # a 200, or an event of a stream
-    headers = {str(name).lower(): str(value) for name, value in (given.get("headers") or {}).items()}
-    verdict = rules.judge(given.get("status", 200), headers, given.get("body"), chunk=bool(given.get("chunk")))
-    return asdict(verdict) if verdict is not None else None
+def _headers(said: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in (said.get("headers") or {}).items()}
 
 
-def _comparable(of: Any, got: Any, wanted: Any) -> Any:
+def _comparable(of: str, got: Any, wanted: Any) -> Any:
     """For verdicts, answers and models only what the example speaks of is compared."""
     if of == "errors" and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(_VERDICT.get(name, name)) for name in wanted}
@@ -220,7 +183,7 @@ def _comparable(of: Any, got: Any, wanted: Any) -> Any:
     return got
 
 
-def _model_facts(model: Model) -> dict[str, Any]:
+def _model_fields(model: Model) -> dict[str, Any]:
     price = model.price
     return {
         **{field.name: getattr(model, field.name) for field in fields(model)},
@@ -233,20 +196,7 @@ def _plainly(value: Any) -> Any:
     return [_plainly(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
-def _same(of: Any, got: Any, wanted: Any) -> bool:
-    return bool(_comparable(of, got, wanted) == wanted)
-
-
-def _shown(value: Any) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, default=str, sort_keys=True), 400)
-
-
-def _difference(wanted: Any, got: Any) -> str:
-    """Lines that differ: `-` is what the example expects, `+` what came out."""
-    before, after = (
-        json.dumps(value, indent=1, ensure_ascii=False, default=str, sort_keys=True).splitlines()
-        for value in (wanted, got)
-    )
-    missing = [f"      - {line.strip()}" for line in before if line not in after]
-    extra = [f"      + {line.strip()}" for line in after if line not in before]
-    return "\n".join([*missing[:12], *extra[:12]]) or f"      + {_shown(got)}"
+_MAKERS: Mapping[str, Callable[[CompiledProvider, Spoken | None, Example], Any]] = {
+    "errors": _judged, "usage": _usage, "poll": _polled, "auth": _authorised, "discover": _discovered,
+}
+"""By what an example is `of`; the others are `_edited_or_read`."""

@@ -1,0 +1,181 @@
+"""One example inside a configuration file: read, run, and held to what it expects. Examples are the tests of their
+file, and documentation that cannot be out of date.
+
+What an example makes, by what it is `of`, is said by `examples.py` (mapping files), `provider/examples.py` and
+`images/examples.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
+from tollgate.errors import TollgateError
+from tollgate.mapping.context import Context
+from tollgate.mapping.failures import Fault, Refused
+from tollgate.mapping.scope import suggest
+from tollgate.mapping.values import shown
+from tollgate.wording import path_text
+
+NOW = 1_700_000_000
+"""Examples run at this moment, with this answer id and nonce, so that their results are the same every time."""
+RUN_ID = "run_1"
+NONCE = "0123456789abcdef" * 2
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the examples of one kind of file may say: their keys, what they are `of`, what they bring in `with`."""
+
+    keys: tuple[str, ...]
+    kinds: tuple[str, ...]
+    brings: tuple[str, ...]
+    brings_of: Mapping[str, tuple[str, ...]]
+    """What those of some kinds bring instead."""
+    bare: Collection[str] = ()
+    """Kinds that need no `given`."""
+
+
+class Difference(Exception):
+    """An example that does not hold; `path` is where in the expected value."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+class Example:
+    """One example: `said` is all of it as plain values, `brought` what it brings in `with`, `node` where it stands."""
+
+    __slots__ = ("brought", "context", "given", "name", "node", "of", "said")
+
+    def __init__(self, node: Map, of: str) -> None:
+        self.node = node
+        self.of = of
+        self.said: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
+        self.name = str(self.said.get("name") or of)
+        self.given: Any = self.said.get("given")
+        self.brought: dict[str, Any] = self.said.get("with") or {}
+        self.context = Context(run_id=RUN_ID, now=NOW)
+        self.context.nonce = NONCE
+
+
+def run_each(
+    document: Document, examples: Node | None, form: Form, run: Callable[[Example], object]
+) -> list[Problem]:
+    """Read the examples of a file and give each to `run`; what is wrong, in file order.
+
+    `run` raises `Difference`, or LookupError with words for what the file does not have.
+    """
+    problems: list[Problem] = []
+    for node in getattr(examples, "items", ()):
+        example = _read(document, node, form, problems)
+        if example is None:
+            continue
+        at: Node = example.node
+        try:
+            run(example)
+            continue
+        except Difference as difference:
+            said = f" {difference.message}"
+            if difference.path:
+                at = find(example.node.get("expect") or at, difference.path)
+        except LookupError as error:
+            said, at = f": {error.args[0]}", example.node.get("with") or at
+        except (Fault, TollgateError) as error:
+            said = f" fails: {error}"
+        problems.append(document.problem(at, f"example `{example.name}`{said}"))
+    return problems
+
+
+def hold(example: Example, make: Callable[[Example], Any]) -> Any:
+    """What `make` makes of an example (the words of a refusal, where it refuses). Raises `Difference` where that is not
+    what the example expects."""
+    refusal = example.said.get("refused")
+    try:
+        made = make(example)
+    except Refused as refused:
+        if refusal is None:
+            raise Difference(f"is refused: {refused.message}") from None
+        if refusal is not True and str(refusal) not in refused.message:
+            raise Difference(f"is refused with `{refused.message}`, wanted `{refusal}`") from None
+        return refused.message
+    if refusal is not None:
+        raise Difference("is not refused")
+    if "expect" in example.said:
+        compare(made, example.said["expect"])
+    lost = example.said.get("lost")
+    if lost is not None and sorted(example.context.lost) != sorted(lost):
+        raise Difference(f"loses {_shown(example.context.lost)}, wanted {_shown(lost)}")
+    return made
+
+
+def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -> Example | None:
+    def wrong(at: Node | Mark, message: str, hint: str = "") -> None:
+        problems.append(document.problem(at, message, hint=hint))
+
+    def check_keys(of: Map, known: tuple[str, ...]) -> None:
+        for key, mark in of.keys.items():
+            if key not in known:
+                wrong(mark, f"unknown key `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
+
+    if not isinstance(node, Map):
+        wrong(node, "an example has keys", ", ".join(form.keys))
+        return None
+    before = len(problems)
+    check_keys(node, form.keys)
+    of, brought = node.get("of"), node.get("with")
+    kind = of.text if isinstance(of, Scalar) else ""
+    if of is None:
+        wrong(node, "an example says what it tries", f"of: {form.kinds[0]}")
+    elif kind not in form.kinds:
+        hint = suggest(kind, form.kinds) or f"one of {', '.join(form.kinds)}"
+        wrong(of, f"an example cannot be of `{kind or 'this'}`", hint)
+    if "given" not in node.entries and kind not in form.bare:
+        wrong(node, "an example needs `given`")
+    if node.entries.keys().isdisjoint(("expect", "refused", "lost")):
+        wrong(node, "an example needs `expect`, `refused` or `lost`")
+    if isinstance(brought, Map):
+        check_keys(brought, form.brings_of.get(kind, form.brings))
+    elif brought is not None:
+        wrong(brought, "`with` gives the engine's values", "{model: {...}, can: {...}}")
+    return Example(node, kind) if len(problems) == before else None
+
+
+def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
+    """Raise `Difference` at the first place where two values differ; true is not 1, 1 is 1.0, key order is free."""
+    if type(found) is dict and type(wanted) is dict:
+        for key in wanted:
+            if key not in found:
+                raise Difference(
+                    f"differs at {path_text((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key)
+                )
+            compare(found[key], wanted[key], (*path, key))
+        for key in found:
+            if key not in wanted:
+                raise Difference(
+                    f"differs at {path_text((*path, key))}: found {_shown(found[key])}, wanted nothing", path
+                )
+    elif type(found) is list and type(wanted) is list:
+        for number, (one, two) in enumerate(zip(found, wanted, strict=False)):
+            compare(one, two, (*path, number))
+        place = (*path, min(len(found), len(wanted)))
+        if len(found) > len(wanted):
+            raise Difference(
+                f"differs at {path_text(place)}: found {_shown(found[len(wanted)])}, wanted no more", path
+            )
+        if len(found) < len(wanted):
+            raise Difference(
+                f"differs at {path_text(place)}: found no more, wanted {_shown(wanted[len(found)])}", place
+            )
+    elif found != wanted or isinstance(found, bool) is not isinstance(wanted, bool):
+        where = f"differs at {path_text(path)}: " if path else "differs: "
+        raise Difference(f"{where}found {_shown(found, whole=not path)}, wanted {_shown(wanted, whole=not path)}", path)
+
+
+def _shown(value: object, *, whole: bool = False) -> str:
+    """A value as messages show it: None is `null` inside another value, and `nothing` as the `whole` result."""
+    return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)
