@@ -80,12 +80,12 @@ def test_addresses_are_finished_at_start_and_values_in_them_are_escaped():
         == "https://eu-1.acme.example/models/large%2F2026%3A1:stream?alt=sse&tenant=p%201%2Fx&api-version=1%20a"
     )
     assert (
-        messages.count_tokens_url()
+        messages.address.count_tokens
         == "https://eu-1.acme.example/v1/messages/count_tokens?tenant=p%201%2Fx&api-version=1%20a"
     )
     chat = rich()
     assert chat.url(True) == chat.url(False) == "https://eu-1.acme.example/v1/chat/completions?tenant=p%201%2Fx"
-    assert chat.count_tokens_url() is None
+    assert chat.address.count_tokens is None
 
 
 def test_the_clients_query_is_carried_along():

@@ -38,7 +38,7 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
                    asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
     for route in model.routes:
         offer = route.offer("messages")
-        if offer is None or not (url := offer.count_tokens_url()):
+        if offer is None or not (url := offer.address.count_tokens):
             continue
         row.attempts += 1
         counted = await _asked(services, inbound, body, offer, url)

@@ -149,10 +149,6 @@ class Offer:
                                self.mapping.file)
         return encode_fields(document)
 
-    def count_tokens_url(self) -> str | None:
-        """Where this provider counts tokens, or None."""
-        return self.address.count_tokens
-
     def headers(
         self,
         inbound: Values = {},  # noqa: B006 - never written to
