@@ -100,7 +100,7 @@ def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkey
     assert [list(made.co_lines()) for made in _code_of(again).values()] == [
         list(made.co_lines()) for made in _code_of(fresh).values()
     ]
-    assert again.section("error.to_hub")({"error": {"message": "no", "code": "x"}}, None) == {
+    assert again.sections["error.to_hub"]({"error": {"message": "no", "code": "x"}}, None) == {
         "message": "NO",
         "code": "x",
     }
@@ -138,7 +138,7 @@ def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkey
         ("error.from_hub", {"code": "y", "b": {"deep": "a"}}),
     ):
         if name in fresh.sections:
-            assert again.section(name)(value, None) == fresh.section(name)(value, None)
+            assert again.sections[name](value, None) == fresh.sections[name](value, None)
 
 
 def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
@@ -146,7 +146,7 @@ def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
         mapping = compile_mapping(
             read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")}
         )
-    assert mapping.section("error.to_hub")({"error": {"message": "no"}}, None) == {"message": "<no>"}
+    assert mapping.sections["error.to_hub"]({"error": {"message": "no"}}, None) == {"message": "<no>"}
 
 
 def test_a_comment_that_changed_is_no_reason_to_compile_twice(store, loaded):

@@ -21,8 +21,8 @@ def test_the_condition_sees_the_request_and_the_headers(agent: str | None, wante
     if agent:
         context.headers = {"user-agent": agent}
     mapping = compiled("$.model != 'm' and $headers['user-agent'] | starts('old/')")
-    assert mapping.section("request.asked_model")({"model": "n"}, context) is wanted
-    assert mapping.section("request.asked_model")({"model": "m"}, context) is False
+    assert mapping.sections["request.asked_model"]({"model": "n"}, context) is wanted
+    assert mapping.sections["request.asked_model"]({"model": "m"}, context) is False
 
 
 def test_answers_bear_the_name_that_was_asked_for():

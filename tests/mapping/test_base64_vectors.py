@@ -21,18 +21,16 @@ def test_the_condition_sees_the_request_and_the_headers(asked: str | None, agent
     context = Context()
     if agent:
         context.headers = {"user-agent": agent}
-    assert compiled(OLD).section("request.base64_vectors")({"encoding_format": asked}, context) is wanted
+    assert compiled(OLD).sections["request.base64_vectors"]({"encoding_format": asked}, context) is wanted
 
 
 def test_it_may_hold_for_everybody():
-    assert compiled("true").section("request.base64_vectors")({}, Context()) is True
+    assert compiled("true").sections["request.base64_vectors"]({}, Context()) is True
 
 
 def test_a_format_without_it_has_no_such_section():
-    assert (
-        compile_mapping(read_text("mapping: own\nhub: embeddings\n", "own.yaml")).section("request.base64_vectors")
-        is None
-    )
+    mapping = compile_mapping(read_text("mapping: own\nhub: embeddings\n", "own.yaml"))
+    assert "request.base64_vectors" not in mapping.sections
 
 
 def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():

@@ -75,7 +75,7 @@ def test_streams_reach_the_client_as_recorded(client: str, dialect: str) -> None
 @pytest.mark.parametrize("dialect", dialects.DIALECTS)
 def test_errors_keep_their_message(dialect: str) -> None:
     for x in dialects.failures(dialect):
-        told = cells.mapping(dialect).section("error.to_hub")(x.body, cells.context())
+        told = cells.mapping(dialect).sections["error.to_hub"](x.body, cells.context())
         assert told["message"] and told["message"] in str(x.body), x.id
 
 

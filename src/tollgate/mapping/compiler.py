@@ -80,8 +80,10 @@ class Mapping:
         self.hub = built.hub
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = built.warnings
-        self.sections: dict[str, Section] = {name: namespace[py] for name,  # type: ignore[misc]
-            py in built.sections.items()}
+        self.sections: dict[str, Section] = {
+            name: namespace[py] for name, py in built.sections.items()  # type: ignore[misc]
+        }
+        """`request.to_hub` and the like, as functions of (document, context)."""
         self.walkers: dict[str, Walker] = {
             name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED, built.idle.get(name))
             for name, reads in built.reads.items()
@@ -117,10 +119,6 @@ class Mapping:
             if isinstance(value, FunctionType) and value.__code__.co_filename == document.file
         )
         """The generated functions; their line numbers are those of the YAML."""
-
-    def section(self, name: str) -> Section | None:
-        """`request.to_hub` and the like, as a function of (document, context)."""
-        return self.sections.get(name)
 
     def __repr__(self) -> str:
         return f"Mapping({self.name!r})"

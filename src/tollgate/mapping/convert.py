@@ -191,7 +191,7 @@ def error_to_hub(source: Mapping, body: object, context: Context | None = None) 
     context = context or Context()
     context.lenient = True
     found: Any = None
-    section = source.section("error.to_hub")
+    section = source.sections.get("error.to_hub")
     if section is not None:
         try:
             found = section(body, context)
@@ -209,7 +209,7 @@ def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None
     """{message, type, code, param} -> the client protocol's error body."""
     context = context or Context()
     context.lenient = True
-    section = target.section("error.from_hub")
+    section = target.sections.get("error.from_hub")
     try:
         made = section(hub, context) if section is not None else None
     except (Fault, RecursionError):
@@ -223,7 +223,7 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
 
     Raises `Refused` where it fails.
     """
-    condition = client_format.section(name)
+    condition = client_format.sections.get(name)
     if condition is None:
         return False
     context = Context()
@@ -233,7 +233,7 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
 
 
 def _run(mapping: Mapping, name: str, document: object, context: Context) -> Any:
-    section = mapping.section(name)
+    section = mapping.sections.get(name)
     if section is None:
         raise MappingFailure(f"mapping {mapping.name} has no {name}", mapping.file)
     made = section(document, context)

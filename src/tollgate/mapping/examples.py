@@ -86,7 +86,7 @@ def _made(mapping: Mapping, known: Table[str, Mapping], example: Example) -> Any
 
 def _section(mapping: Mapping, example: Example, section: str, direction: str) -> Any:
     """What a section other than `stream` makes of an example."""
-    compiled = mapping.section(example.of)
+    compiled = mapping.sections.get(example.of)
     if compiled is None:
         raise Difference(f"is of `{example.of}`, which this file does not have")
     kind = f"{mapping.hub}_{section}" if mapping.hub and section != "error" else section
