@@ -6,12 +6,12 @@ it. Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from tollgate.config.load import Document, List, Node
+from tollgate.config.load import Document, Node
 from tollgate.config.model import Edits
 from tollgate.mapping.context import Context
 from tollgate.mapping.edit_code import EditWriter
@@ -19,7 +19,7 @@ from tollgate.mapping.edit_place import RUNTIME
 from tollgate.mapping.edit_reading import read_edits
 from tollgate.mapping.failures import Fault, failure
 from tollgate.mapping.names import ENGINE, HEADERS
-from tollgate.mapping.pieces import Functions, mentions, unit_with
+from tollgate.mapping.pieces import Functions, built_with, mentions, unit_with
 from tollgate.mapping.scope import Scope, Var
 from tollgate.mapping.values import RUNTIME as VALUES
 
@@ -49,12 +49,8 @@ class EditList:
         try:
             for step in self._steps:
                 document = step(document, context)
-        except Fault as fault:
-            raise failure(fault, self._files, request=self._request) from fault
-        except RecursionError as error:
-            raise failure(
-                Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__
-            ) from None
+        except (Fault, RecursionError) as error:
+            raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
         if self._request and context.strict and len(context.lost) > before:
             context.refuse_loss(context.lost[before:])
         return document
@@ -87,9 +83,7 @@ def compile_edits(document: Document, nodes: Node, *, defines: Functions | None 
     if of == "request":
         names["headers"] = HEADERS
     EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
-    namespace = unit.build({**VALUES, **RUNTIME, **(defines.callables if defines else {})})
-    if defines is not None:
-        defines.note(unit)
+    namespace = built_with(unit, defines, VALUES | RUNTIME)
     return EditList(
         (namespace["edit"],),
         (document.file,),
@@ -113,14 +107,12 @@ def compile_scope(
     """The edits of one scope of a provider file, or None where it has none."""
     if edits is None or not edits.nodes.items:
         return None
-    lists = [replace(edits.nodes, items=tuple(items), mark=items[0].mark) for _, items in _by_file(edits.nodes)]
+    # a list may be joined of several files: each is compiled by itself, so that failures name its lines
+    groups = (tuple(items) for _, items in groupby(edits.nodes.items, key=lambda item: item.mark.file))
     return chain([
-        compile_edits(edits.document.holding(nodes.mark), nodes, of=of, defines=defines, variables=variables)
-        for nodes in lists
+        compile_edits(
+            edits.document.holding(items[0].mark), replace(edits.nodes, items=items, mark=items[0].mark), of=of,
+            defines=defines, variables=variables,
+        )
+        for items in groups
     ])
-
-
-def _by_file(nodes: List) -> Iterator[tuple[str, list[Node]]]:
-    """The items of a list that may be joined of several files, by the file they stand in: failures name its lines."""
-    for file, items in groupby(nodes.items, key=lambda item: item.mark.file):
-        yield file, list(items)

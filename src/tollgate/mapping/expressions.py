@@ -14,12 +14,11 @@ from tollgate.mapping.call_checks import filter_called, function_called
 from tollgate.mapping.functions import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
-from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text
+from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.reads import Places, Reads, hand_over, leave_to, take
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
-from tollgate.mapping.truth import true_of, truth
 
 _TOO_LONG = "the expression is too long to compile"
 BEYOND_NUMBERS = (float("inf"), float("-inf"))

@@ -72,19 +72,14 @@ class clean:  # reads as the function it could be; as a class it costs a fifth o
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Fault):
-            raise failure(error, self._files, request=self._request) from error
-        if isinstance(error, RecursionError):
-            raise failure(
-                Fault("nested too deeply"), self._files, request=self._request, trace=error.__traceback__
-            ) from None
+        if isinstance(error, Fault | RecursionError):
+            raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
 
 
-def failure(
-    fault: Fault, files: Collection[str], *, request: bool, trace: TracebackType | None = None
-) -> MappingFailure:
-    """The clean error for `fault`; `files` are the mapping files whose lines may be named."""
-    place = _place(trace or fault.__traceback__, files)
+def failure(error: Fault | RecursionError, files: Collection[str], *, request: bool) -> MappingFailure:
+    """The clean error for what generated code raised; `files` are the mapping files whose lines may be named."""
+    fault = error if isinstance(error, Fault) else Fault("nested too deeply")
+    place = _place(error.__traceback__, files)
     if request:
         return UnfitRequest(f"{fault.param}: {fault.message}" if fault.param else fault.message, place, fault.param)
     return MappingFailure(fault.message, place)

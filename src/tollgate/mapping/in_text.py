@@ -16,7 +16,7 @@ from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Mark, Marks, Scanner
 from tollgate.mapping.names import ENGINE
-from tollgate.mapping.pieces import Functions, unit_with
+from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
@@ -223,7 +223,4 @@ def compile_in_text(document: Document, node: Node, *, defines: Functions | None
     """The marks of a provider file's `in_text:`. `ConfigErrors` with everything wrong in it; None for an empty list."""
     unit = unit_with(document.holding(node.mark), defines)
     marks = declare_marks(unit, node)
-    made = linked(marks, unit.build({**RUNTIME, **(defines.callables if defines else {})}))
-    if defines is not None:
-        defines.note(unit)
-    return made
+    return linked(marks, built_with(unit, defines, RUNTIME))

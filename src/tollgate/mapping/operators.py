@@ -1,4 +1,4 @@
-"""Comparisons and the joining of text, lowered to Python: operands that are Python already in, Python out. Which
+"""Comparisons, truth and the joining of text, lowered to Python: operands that are Python already in, Python out. Which
 function of `values.py` an arithmetic sign calls."""
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ ARITHMETIC = {
 }
 NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}
 """What jinja2's grammar has and this language has not, in words."""
+_AS_IN_PYTHON = ("bool", "text", "list", "object")
+"""Kinds of values that count as true here where they do in Python."""
 
 
 def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:
@@ -62,3 +64,21 @@ def one_text(site: Site, pieces: list[Lowered]) -> Lowered:
     if not guards:
         return Lowered(text, True, "text")
     return Lowered(f"(None if {' or '.join(guards)} else {text})", kind="text")
+
+
+def truth(site: Site, value: Lowered) -> str:
+    """The Python condition for "this value counts as true"."""
+    return value.py if value.kind in _AS_IN_PYTHON else true_of(site, value)[0]
+
+
+def true_of(site: Site, value: Lowered) -> tuple[str, str]:
+    """(condition, name of the value inside it), for a value that is used again when it is true.
+
+    Most values are absent, so that is asked first.
+    """
+    first, name = site.bound(value)
+    if value.kind in _AS_IN_PYTHON:
+        return first, name
+    if value.present:
+        return f"({first} or {name} == 0 and {name} is not False)", name
+    return f"({first} is not None and ({name} or {name} == 0 and {name} is not False))", name

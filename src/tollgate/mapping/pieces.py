@@ -144,17 +144,24 @@ def _compile(
     variables, order = _variables(names)
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
-    built = unit.build({**RUNTIME, "escaped": _escaped, **(functions.callables if functions else {})})
-    if functions is not None:
-        functions.note(unit)
-    return Template(built["piece"], order, document.file)  # type: ignore[arg-type]
+    piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]
+    return Template(piece, order, document.file)  # type: ignore[arg-type]
 
 
 def unit_with(document: Document, functions: Functions | None) -> Unit:
     """A new unit whose pieces may call these functions and use their filters."""
-    return Unit(
-        document, functions=functions.functions if functions else None, plugins=functions.plugins if functions else None
-    )
+    if functions is None:
+        return Unit(document)
+    return Unit(document, functions=functions.functions, plugins=functions.plugins)
+
+
+def built_with(unit: Unit, functions: Functions | None, runtime: dict[str, object]) -> dict[str, object]:
+    """The names that the code of a unit over these functions leaves; what it is warned of is noted there."""
+    if functions is None:
+        return unit.build(runtime)
+    built = unit.build(runtime | functions.callables)
+    functions.note(unit)
+    return built
 
 
 def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:

@@ -97,10 +97,8 @@ class StreamConverter:
             self._rules(event, run, self._context)
             if not run.begun:
                 run.settle()
-        except Fault as fault:
-            self._failed(fault)
-        except RecursionError as error:
-            self._failed(Fault("nested too deeply").with_traceback(error.__traceback__))
+        except (Fault, RecursionError) as error:
+            self._failed(error)
         return run.error is None
 
     @property
@@ -144,8 +142,8 @@ class StreamConverter:
         _name_unread(self.target, run, self._context)
         return out
 
-    def _failed(self, fault: Fault) -> None:
-        self.failure = failure(fault, (self.source.file, self.target.file), request=False)
+    def _failed(self, error: Fault | RecursionError) -> None:
+        self.failure = failure(error, (self.source.file, self.target.file), request=False)
         run = self._run
         if run.state == "open":
             run.state = "error"

@@ -7,7 +7,7 @@ an object or list that ends up empty is absent unless it is written empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
@@ -96,10 +96,12 @@ def display(site: Site, node: Node) -> Lowered:
         return leaf(site, node)
     if isinstance(node, List):
         return Lowered("[" + ", ".join(display(site, item).py for item in node.items) + "]", True, "list")
-    pairs = [
-        f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in node.entries.items()
-    ]
-    return Lowered("{" + ", ".join(pairs) + "}", True, "object")
+    return Lowered("{" + _pairs(site, node.entries.items()) + "}", True, "object")
+
+
+def _pairs(site: Site, entries: Iterable[tuple[str, Node]]) -> str:
+    """Fields for which `sure` holds, as they stand in a display: `'type': 'text', 'index': 0`."""
+    return ", ".join(f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries)
 
 
 # -- lists
@@ -197,9 +199,7 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
     first = 0
     while first < len(entries) and entries[first][0] != "$copy" and sure(site, entries[first][1]):
         first += 1
-    start = ", ".join(
-        f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries[:first]
-    )
+    start = _pairs(site, entries[:first])
     if first == len(entries):
         store(site, Lowered("{" + start + "}", True, "object"), dest, line)
         return

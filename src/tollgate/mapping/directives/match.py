@@ -14,7 +14,7 @@ from tollgate.mapping.grammar import ExpressionError, is_field, nodes, parse_exp
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import PathError, parse_path
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
-from tollgate.mapping.scope import Lowered, Scope, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.slips import quoted
 
 _OWN = ("$each", "$let", "$when", "$match")
@@ -217,9 +217,8 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
             absent = case.value
     if not table:
         return None
-    covered = any(case.absent for case in choice.cases)
     one = _scalar(site, other)
-    two = _scalar(site, absent) if covered else one
+    two = _scalar(site, absent) if absent is not None else one
     name = site.unit.module.constant(table, "table")
     subject = choice.subject
     miss = one.py if one.py == two.py else f"({two.py} if {subject} is None else {one.py})"
@@ -240,5 +239,5 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
 
 def _scalar(site: Site, node: Scalar | None) -> Lowered:
     if node is None or node.value == NOTHING_WORD:
-        return Lowered("None", atom=True)
+        return NOTHING
     return lower_scalar(site, node)
