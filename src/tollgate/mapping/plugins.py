@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import wait
 from types import ModuleType
 from typing import Any
@@ -35,53 +35,37 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
     """The filters of these modules, by name. Raises `ConfigErrors` for a module that
     does not import or a name that is taken."""
     found: dict[str, Filter] = {}
-    problems: list[Problem] = []
-    for plugin in plugins:
-        name, mark = plugin.module, plugin.mark
-        try:
-            module = _imported(name)
-        except _Hanging:
-            problems.append(
-                Problem(
-                    mark,
-                    f"plugin `{name}` is still being imported after {_IMPORT_SECONDS:g} s",
-                    "plugins",
-                    "a module may not wait for anything as it is imported",
-                )
-            )
-            continue
-        except (Exception, SystemExit) as error:  # a script that ends with its work would end the gateway
-            problems.append(
-                Problem(mark, f"plugin `{name}` cannot be imported: {type(error).__name__}: {error}", "plugins")
-            )
-            continue
-        functions = _functions(module)
-        if not functions:
-            problems.append(Problem(mark, f"plugin `{name}` has no public function", "plugins"))
-        for function_name, function in functions.items():
-            if function_name in FILTERS or function_name in found:
-                problems.append(
-                    Problem(
-                        mark,
-                        f"plugin `{name}`: `{function_name}` is a filter already",
-                        "plugins",
-                        "choose another name",
-                    )
-                )
-            elif (made := _filter(function_name, function)) is None:
-                problems.append(
-                    Problem(
-                        mark,
-                        f"plugin `{name}`: `{function_name}` takes no value by place",
-                        "plugins",
-                        "def name(value, ...)",
-                    )
-                )
-            else:
-                found[function_name] = made
+    problems = [
+        Problem(plugin.mark, f"plugin `{plugin.module}`{wrong}", "plugins", hint)
+        for plugin in plugins
+        for wrong, hint in _load(plugin.module, found)
+    ]
     if problems:
         raise ConfigErrors(problems)
     return found
+
+
+def _load(name: str, found: dict[str, Filter]) -> Iterator[tuple[str, str]]:
+    """Put the filters of a module into `found`; gives what is wrong with it, each with a hint."""
+    try:
+        module = _imported(name)
+    except _Hanging:
+        hint = "a module may not wait for anything as it is imported"
+        yield f" is still being imported after {_IMPORT_SECONDS:g} s", hint
+        return
+    except (Exception, SystemExit) as error:  # a script that ends with its work would end the gateway
+        yield f" cannot be imported: {type(error).__name__}: {error}", ""
+        return
+    functions = _functions(module)
+    if not functions:
+        yield " has no public function", ""
+    for function_name, function in functions.items():
+        if function_name in FILTERS or function_name in found:
+            yield f": `{function_name}` is a filter already", "choose another name"
+        elif (made := _filter(function_name, function)) is None:
+            yield f": `{function_name}` takes no value by place", "def name(value, ...)"
+        else:
+            found[function_name] = made
 
 
 class _Hanging(Exception):
