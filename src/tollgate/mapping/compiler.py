@@ -23,7 +23,7 @@ from tollgate.mapping.failures import clean
 from tollgate.mapping.functions import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
-from tollgate.mapping.in_text_scan import Mark
+from tollgate.mapping.in_text_scan import TextMark
 from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.reads import Reads
@@ -135,7 +135,7 @@ class _Built:
         self.idle: dict[str, harmless.Idle] = {}
         self.stream_in: StreamIn | None = None
         self.stream_out: StreamOut | None = None
-        self.in_text: dict[Mark, str] = {}
+        self.in_text: dict[TextMark, str] = {}
         self.reply_headers = NO_HEADERS
         self.error_words: dict[str, tuple[str, ...]] = dict.fromkeys(ERROR_WORDS, ())
         self.examples: List | None = None

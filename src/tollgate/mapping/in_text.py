@@ -14,7 +14,7 @@ from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Mark, Marks, Scanner
+from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Marks, Scanner, TextMark
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
@@ -32,7 +32,7 @@ class InText:
 
     __slots__ = ("_makers", "_marks")
 
-    def __init__(self, marks: Marks, makers: Mapping[Mark, Callable[[str, Context], Any]]) -> None:
+    def __init__(self, marks: Marks, makers: Mapping[TextMark, Callable[[str, Context], Any]]) -> None:
         self._marks = marks
         self._makers = makers
 
@@ -56,7 +56,7 @@ class InText:
             made.end()
         return made.parts
 
-    def _made(self, mark: Mark, text: str, context: Context) -> list[dict[str, Any]] | None:
+    def _made(self, mark: TextMark, text: str, context: Context) -> list[dict[str, Any]] | None:
         """The parts that a mark's template makes of the text inside; None when it makes none that is one."""
         try:
             made = self._makers[mark](text, context)
@@ -116,7 +116,7 @@ def _tidy(part: dict[str, Any]) -> dict[str, Any]:
 # -- compiling
 
 
-def declare_marks(unit: Unit, node: Node | None) -> dict[Mark, str]:
+def declare_marks(unit: Unit, node: Node | None) -> dict[TextMark, str]:
     """The marks of an `in_text:` list, with the names of the generated functions that make their parts ("" for none).
 
     Mistakes are noted in the unit.
@@ -126,7 +126,7 @@ def declare_marks(unit: Unit, node: Node | None) -> dict[Mark, str]:
     if not isinstance(node, List):
         unit.mistake(node, "`in_text` is a list of marks", "- {from: <think>, to: </think>, kind: reasoning}")
         return {}
-    marks: dict[Mark, str] = {}
+    marks: dict[TextMark, str] = {}
     for item in node.items:
         mark = _read(unit, item)
         if mark is None:
@@ -139,7 +139,7 @@ def declare_marks(unit: Unit, node: Node | None) -> dict[Mark, str]:
     return marks
 
 
-def _read(unit: Unit, item: Node) -> Mark | None:
+def _read(unit: Unit, item: Node) -> TextMark | None:
     before = len(unit.problems)
     if not isinstance(item, Map):
         unit.mistake(item, "a mark has keys", "{from: <think>, to: </think>, kind: reasoning}")
@@ -159,7 +159,7 @@ def _read(unit: Unit, item: Node) -> Mark | None:
         unit.mistake(item, "a mark needs `from`", "from: <think>")
     if opening is None or len(unit.problems) > before:
         return None
-    return Mark(opening, closing, kind or "", at, ends == "text")
+    return TextMark(opening, closing, kind or "", at, ends == "text")
 
 
 def _text(unit: Unit, item: Map, key: str) -> str | None:
@@ -212,7 +212,7 @@ def _check_fields(unit: Unit, part: Map) -> None:
                      suggest(kind.text, hub.KINDS) or f"one of {', '.join(hub.KINDS)}")
 
 
-def linked(marks: Mapping[Mark, str], namespace: Mapping[str, Any]) -> InText | None:
+def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InText | None:
     """The marks with their functions; None when there are none."""
     return (
         InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None

@@ -19,11 +19,11 @@ whether they write its beginning or not."""
 
 Found = tuple[str, str | None, list[dict[str, Any]] | None]
 """(kind, more of its text, None); (kind, None, None) for its end; ("", None, parts) for parts made."""
-Make = Callable[["Mark", str], list[dict[str, Any]] | None]
+Make = Callable[["TextMark", str], list[dict[str, Any]] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TextMark:
     """A pair of marks: `kind` is what stands between them, empty where a template makes parts of it."""
 
     opening: str
@@ -38,7 +38,7 @@ class Marks:
 
     __slots__ = ("anywhere", "beginnings", "inside", "search", "start")
 
-    def __init__(self, marks: tuple[Mark, ...]) -> None:
+    def __init__(self, marks: tuple[TextMark, ...]) -> None:
         self.anywhere = {mark.opening: mark for mark in marks if mark.at == "anywhere"}
         self.start = tuple(mark for mark in marks if mark.at != "anywhere")
         self.inside = next((mark for mark in marks if mark.at == "inside"), None)
@@ -164,7 +164,7 @@ class Scanner:
             self._settle(out, mark, closed=True)
         return True
 
-    def _open(self, mark: Mark, gap: str, rest: str) -> None:
+    def _open(self, mark: TextMark, gap: str, rest: str) -> None:
         self._mark, self._gap, self._held = mark, gap, rest
         self._written = self._lead = True
         self._closings = _beginnings(mark.closing) if mark.closing else frozenset()
@@ -176,7 +176,7 @@ class Scanner:
             out.append(("text", text, None))
             self._lead = self._fresh = False
 
-    def _tell(self, out: list[Found], mark: Mark, text: str, *, last: bool) -> None:
+    def _tell(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
         """More of what stands inside."""
         if not mark.kind:
             self._inside.append(text)
@@ -189,7 +189,7 @@ class Scanner:
             out.append((mark.kind, text, None))
             self._lead = False
 
-    def _settle(self, out: list[Found], mark: Mark, *, closed: bool) -> None:
+    def _settle(self, out: list[Found], mark: TextMark, *, closed: bool) -> None:
         """All that stands inside, as parts; what makes none stays the text it was."""
         text = "".join(self._inside)
         self._inside.clear()
