@@ -262,9 +262,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         places[place].add(at)
         waiting += [(link, at) for link in (*place.links, *place.looks)]
         for switch in place.switches:
-            waiting += [
-                (case, at) for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None
-            ]
+            waiting += [(case, at) for case in switch.places()]
         one = at.items or at
         waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
         if place.items is not None:

@@ -8,6 +8,7 @@ looks, as a condition does, links an outline of places: it takes no object whole
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -21,6 +22,10 @@ class Switch:
     other: Reads | None = None
     labels: set[str] = field(default_factory=set)
     """All labels that have a case; any other label takes `other`."""
+
+    def places(self) -> Iterator[Reads]:
+        """The places of all its cases."""
+        return (case for case in (*self.cases.values(), self.absent, self.other) if case is not None)
 
     def outline(self) -> Switch:
         """See `Reads.outline`."""
@@ -88,11 +93,7 @@ class Reads:
         place = Reads(computed=self.computed)
         for label in labels:
             switch.labels.add(label)
-            before = switch.cases.get(label)
-            if before is None:
-                switch.cases[label] = place
-            else:
-                before.links.append(place)
+            switch.cases[label] = _and(switch.cases.get(label), place)
         return place
 
     def otherwise(self, path: tuple[str, ...], *, absent: bool, present: bool) -> Reads:
@@ -100,15 +101,9 @@ class Reads:
         switch = self.switch(path)
         place = Reads(computed=self.computed)
         if absent:
-            if switch.absent is None:
-                switch.absent = place
-            else:
-                switch.absent.links.append(place)
+            switch.absent = _and(switch.absent, place)
         if present:
-            if switch.other is None:
-                switch.other = place
-            else:
-                switch.other.links.append(place)
+            switch.other = _and(switch.other, place)
         return place
 
     def carried(self) -> bool:
@@ -124,7 +119,7 @@ class Reads:
                 return True
             waiting += (*place.fields.values(), *place.links)
             for switch in place.switches:
-                waiting += (case for case in (*switch.cases.values(), switch.absent, switch.other) if case is not None)
+                waiting += switch.places()
             if place.items is not None:
                 waiting.append(place.items)
         return False
@@ -144,6 +139,14 @@ class Reads:
             made.links = [link.outline() for link in (*self.links, *self.looks)]
             made.switches = [switch.outline() for switch in self.switches]
         return made
+
+
+def _and(before: Reads | None, place: Reads) -> Reads:
+    """The place of a case, which stands for `place` too."""
+    if before is None:
+        return place
+    before.links.append(place)
+    return before
 
 
 Places = tuple[Reads, ...]

@@ -213,6 +213,11 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
             held = site.temp()
             site.code.add(f"if ({held} := {value.py}) is not None: R.{method}({held})", line)
         return
+    _emit_fields(site, name, node, line)
+
+
+def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
+    """An operation that is given fields."""
     if not isinstance(node, Map):
         site.unit.mistake(node, f"`{name}` takes fields", f"{{{', '.join(OPERATIONS[name].fields[:3])}, ...}}")
         return

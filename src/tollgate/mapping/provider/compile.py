@@ -47,7 +47,7 @@ KINDS = ("request", "response", "stream")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ScopeEdits:
     """The three compiled edit lists of one scope."""
 
     request: EditList | None = None
@@ -61,7 +61,7 @@ class Spoken:
 
     endpoint: Endpoint
     mapping: ProtocolMapping | None
-    edits: Scope
+    edits: ScopeEdits
     errors: ErrorRules
     url: Template | None
     stream_url: Template | None
@@ -85,9 +85,9 @@ class CompiledProvider:
     config: Provider
     errors: ErrorRules
     spoken: Mapping[str, Spoken]
-    scope: Scope
-    policies: tuple[Scope, ...]
-    model_scopes: Mapping[str, Scope]
+    scope: ScopeEdits
+    policies: tuple[ScopeEdits, ...]
+    model_scopes: Mapping[str, ScopeEdits]
     offers: Mapping[str, tuple[Offer, ...]]
     images: tuple[ImageOffer, ...]
     discovery: Discovery | None
@@ -131,7 +131,7 @@ class CompiledProvider:
         if model is not None:
             lists += [getattr(scope, kind) for policy, scope in zip(self.config.policies, self.policies, strict=True)
                       if policy.holds(model, endpoint)]
-            lists.append(getattr(self.model_scopes.get(model.id, Scope()), kind))
+            lists.append(getattr(self.model_scopes.get(model.id, ScopeEdits()), kind))
         return chain(lists)
 
 
@@ -200,12 +200,12 @@ class _Compiling:
 
     # -- scopes
 
-    def _scope(self, edits: EditSet) -> Scope:
-        return Scope(*(self._edits(getattr(edits, kind), kind) for kind in KINDS))
+    def _scope(self, edits: EditSet) -> ScopeEdits:
+        return ScopeEdits(*(self._edits(getattr(edits, kind), kind) for kind in KINDS))
 
     def _edits(self, edits: Edits | None, kind: str) -> EditList | None:
         pieces = self.pieces
-        return pieces.tried(  # type: ignore[no-any-return]
+        return pieces.tried(
             lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables)
         )
 

@@ -178,7 +178,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
     if node is None:
         return None
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
-    headers = {**headers, **_own_headers(pieces, node)}
+    headers = {**headers, **compile_headers(pieces, Fields(node).nodes("headers"), ())}
     url = pieces.url(node.get("url"))
     listed = node.get("list")
     entries = pieces.reader(listed) if listed is not None else None
@@ -218,8 +218,3 @@ def _check_fields(pieces: Pieces, shape: Node | None) -> None:
             if not key.startswith("$") and key not in words:
                 hint = nearest(key, words) or f"one of {', '.join(words)}"
                 pieces.mistake(mark, f"a {what} has no field `{key}`", path, hint)
-
-
-def _own_headers(pieces: Pieces, node: Map) -> Headers:
-    """Those of `discover.headers`: what the provider's are laid under."""
-    return compile_headers(pieces, Fields(node).nodes("headers"), ())

@@ -61,7 +61,8 @@ def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:
         return ErrorDetails()
     inner = body.get("error")
     if not isinstance(inner, dict):
-        inner = next((entry for entry in _entries(body.get("errors")) if isinstance(entry, dict)), {})
+        listed = body.get("errors")
+        inner = next((entry for entry in listed if isinstance(entry, dict)), {}) if isinstance(listed, list) else {}
     return ErrorDetails(
         showable(_message(body), MAX_MESSAGE, redact),
         *(
@@ -113,10 +114,6 @@ def _item(item: Any, depth: int) -> str:
     if text and isinstance(where, list) and where:
         return f"{'.'.join(str(step) for step in where)}: {text}"
     return text
-
-
-def _entries(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _word(value: Any) -> str:

@@ -26,11 +26,9 @@ from tollgate.mapping.provider.error_details import (
     spent_until,
     status_words,
 )
+from tollgate.mapping.provider.pieces import Read
 
 Kind = Literal["later", "next", "stop"]
-Read = Callable[..., Any]
-"""A compiled template or condition over an error body and `answer_headers` (of a stream's event: none)."""
-
 _WORDS: Mapping[str, int] = {
     "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429,
     "insufficient_quota": 402, "billing_error": 402, "authentication_error": 401, "invalid_api_key": 401,
@@ -77,7 +75,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the file, compiled; `reads` holds its own message, type, code, param and retry_after."""
+    """One rule of the file, compiled; `reads` holds its own message, type, code, param and retry_after. What it reads
+    are an error body and `answer_headers` (of a stream's event: none)."""
 
     verdict: Kind
     alarm: AlarmKind | None = None

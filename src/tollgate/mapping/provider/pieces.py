@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from tollgate.config.load import Map, Mark, Node, Problem, Scalar, walk
 from tollgate.config.model import Provider
@@ -20,8 +21,11 @@ from tollgate.mapping.hub import MODEL_FIELDS
 from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
+Names = tuple[str, ...] | Mapping[str, frozenset[str] | None]
+"""What a piece may read; a mapping also says which fields each name has."""
 Read = Callable[..., Any]
 """Over the document, and the values of the names it was compiled with."""
+_Made = TypeVar("_Made")
 
 
 class Pieces:
@@ -33,7 +37,7 @@ class Pieces:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
-        self._made: dict[tuple[Any, ...], tuple[Node, Any]] = {}
+        self._made: dict[tuple[Any, ...], tuple[Node, Template | None]] = {}
         """What was compiled before, with its node (whose identity is the key):
         an endpoint's errors are also the provider's."""
         self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
@@ -46,7 +50,7 @@ class Pieces:
             "native": None, "can": None, "http": HTTP,
         }
 
-    def tried(self, make: Callable[[], Any]) -> Any:
+    def tried(self, make: Callable[[], _Made]) -> _Made | None:
         """What `make` gives, or None with its problems noted."""
         try:
             return make()
@@ -54,16 +58,11 @@ class Pieces:
             self.problems.extend(errors.problems)
             return None
 
-    def _once(
-        self,
-        kind: str,
-        node: Node,
-        names: tuple[str, ...] | Mapping[str, frozenset[str] | None],
-        make: Callable[[], Any],
-    ) -> Any:
-        key = (kind, id(node), names if isinstance(names, tuple) else tuple(names.items()))
+    def _once(self, compile_piece: Callable[..., Template], node: Node, names: Names, **more: Any) -> Template | None:
+        key = (compile_piece, id(node), names if isinstance(names, tuple) else tuple(names.items()))
         if key not in self._made:
-            self._made[key] = node, self.tried(make)
+            piece = partial(compile_piece, self.document, node, names=names, defines=self.functions, **more)
+            self._made[key] = node, self.tried(piece)
         return self._made[key][1]
 
     def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
@@ -78,36 +77,22 @@ class Pieces:
         """The names that a template may read, each with its known fields."""
         return {name: self._names.get(name) for name in wanted}
 
-    def template(self, node: Node, names: tuple[str, ...] | Mapping[str, frozenset[str] | None]) -> Template | None:
+    def template(self, node: Node, names: Names) -> Template | None:
         """A template over the given names; one that reads `$` reads what the provider said."""
-        return self._once(  # type: ignore[no-any-return]
-            "template",
-            node,
-            names,
-            lambda: compile_template(
-                self.document, node, names=names, defines=self.functions, answer="$" in names
-            ),
-        )
+        return self._once(compile_template, node, names, answer="$" in names)
 
     def expression(self, node: Node, *more: str) -> Template | None:
         """A place that takes an expression over `$`, and over more names."""
-        names = {"$": None, **self.names(*more)}
-        return self._once(  # type: ignore[no-any-return]
-            "expression",
-            node,
-            names,
-            lambda: compile_expression(self.document, node, names=names, defines=self.functions),
-        )
+        return self._once(compile_expression, node, {"$": None, **self.names(*more)})
 
     def url(self, node: Node | None) -> Template | None:
         """An address over `$model` and `$vars`; other nodes than text are templates."""
         if node is None:
             return None
+        names = self.names("model", "vars")
         if isinstance(node, Scalar):
-            return self.tried(  # type: ignore[no-any-return]
-                lambda: compile_url(self.document, node, names=self.names("model", "vars"), defines=self.functions)
-            )
-        return self.template(node, self.names("model", "vars"))
+            return self.tried(lambda: compile_url(self.document, node, names=names, defines=self.functions))
+        return self.template(node, names)
 
     def reader(self, node: Node, *more: str) -> Read | None:
         """A template over `$`, and over more names, as a total function: what cannot be computed is absent."""
@@ -130,6 +115,7 @@ def total(call: Callable[..., Any]) -> Read:
             return None
 
     return read
+
 
 _DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
 """Where a template reads `$`, and which member of it."""
