@@ -12,8 +12,7 @@ from tollgate.config.load import plain
 from tollgate.config.provider import read_provider
 from tollgate.config.secrets import Secrets
 from tollgate.config.shape import check_shape
-from tollgate.mapping.images import IMAGE_EXAMPLES, Surroundings, compile_images
-from tollgate.mapping.pieces import Functions
+from tollgate.mapping.images import IMAGE_EXAMPLES
 from tollgate.mapping.provider import compile_provider, run_provider_examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,22 +26,20 @@ def compiled(path):
     assert [problem.render() for problem in problems] == []
     provider, problems = read_provider(document, tree)
     assert [problem.render() for problem in problems if problem.level == "error"] == []
-    return provider, compile_images(
-        provider, Surroundings(errors=None, functions=Functions(document, provider.defines))
-    )
+    return provider, compile_provider(provider, {}, Secrets())
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_a_file_compiles_and_its_examples_come_out(path):
-    provider, offers = compiled(path)
-    assert offers
-    assert [problem.render() for problem in run_provider_examples(compile_provider(provider, {}, Secrets()))] == []
+    provider, made = compiled(path)
+    assert made.images
+    assert [problem.render() for problem in run_provider_examples(made)] == []
     examples = [plain(node)["of"] for node in provider.examples.items]
     assert len([of for of in examples if of in IMAGE_EXAMPLES]) >= 2
 
 
 def test_enough_services_and_models():
-    offers = [offer for path in FILES for offer in compiled(path)[1]]
+    offers = [offer for path in FILES for offer in compiled(path)[1].images]
     assert len(FILES) >= 12
     assert len(offers) >= 40
     assert all(offer.price.price > 0 for offer in offers)
@@ -59,7 +56,7 @@ def sent(offer, given):
     )
 
 
-OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offer in compiled(path)[1]}
+OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offer in compiled(path)[1].images}
 
 
 @pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)

@@ -3,25 +3,25 @@ at start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
 from tollgate.config.load import Map, Scalar, plain
 from tollgate.config.model import Timeouts
-from tollgate.config.secrets import Secrets
-from tollgate.errors import ConfigErrors
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
-from tollgate.mapping.images.pieces import NAMES, Compiler
-from tollgate.mapping.images.price import Read
+from tollgate.mapping.images.pieces import NAMES, JobPieces
+from tollgate.mapping.images.price import JobRead
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
+    from tollgate.config.authorisation import Authorisation
     from tollgate.config.model import Model, Provider, StepEncoding, StepFraming
-    from tollgate.mapping.pieces import Functions
+    from tollgate.mapping.provider.errors import ErrorRules
+    from tollgate.mapping.provider.pieces import Pieces
     from tollgate.wire import GenerationStatus
 
 
@@ -31,30 +31,27 @@ _OF_THE_JOB = ("id", "status", "images", "error", "uuid")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a provider's image calls share with its others: error rules, `define:` with the filters there are, headers
-    with their secrets, variables, budgets."""
+    """What a provider's image calls share with its others: error rules, headers with their secrets, budgets, how they
+    are authorised, and what takes secrets out of a text."""
 
-    errors: Any
-    functions: Functions | None = None
-    headers: Callable[[], dict[str, str]] = dict
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    timeouts: Timeouts = Timeouts()
-    auth: Any = None
+    errors: ErrorRules
+    headers: Callable[[], dict[str, str]]
+    timeouts: Timeouts
+    auth: Authorisation | None
+    redact: Callable[[str], str]
 
 
-def compile_images(provider: Provider, around: Surroundings) -> list[ImageOffer]:
-    """The offers of a provider's image models; empty when it has none. Raises `ConfigErrors` with all problems."""
+def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
+    """The offers of a provider's image models; empty when it has none. What is wrong is noted in `pieces`."""
+    provider = pieces.provider
     if provider.images is None:
         return []
     names = {**NAMES, "vars": frozenset(provider.variables), "job": _facts_told(provider)}
-    compiler = Compiler(provider.document, around.functions, around.secrets, names=names)
-    shared = Steps(compiler, provider.images)
-    offers = [_offer(compiler, provider, model, shared, around) for model in provider.models if model.type == "image"]
-    if compiler.problems:
-        raise ConfigErrors(
-            sorted(dict.fromkeys(compiler.problems), key=lambda problem: (problem.mark.line, problem.mark.column))
-        )
+    job_pieces = JobPieces(pieces, names)
+    shared = Steps(job_pieces, provider.images)
+    offers = [
+        _offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"
+    ]
     return [offer for offer in offers if offer is not None]
 
 
@@ -76,10 +73,10 @@ def _facts_told(provider: Provider) -> frozenset[str] | None:
 class Steps:
     """The compiled calls of a provider, or of one model that differs."""
 
-    def __init__(self, compiler: Compiler, node: Map, path: str = "images") -> None:
+    def __init__(self, pieces: JobPieces, node: Map, path: str = "images") -> None:
         self.node = node
         self.steps: dict[str, Step | None] = {
-            name: _step(compiler, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
+            name: _step(pieces, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
             for name in IMAGE_STEPS
         }
         at = Fields(node)
@@ -92,7 +89,7 @@ class Steps:
         self.every = poll.numbers("every", EVERY)
         self.give_up = poll.number("give_up", at.number("give_up", GIVE_UP))
 
-    def with_own(self, compiler: Compiler, own: Map | None, path: str) -> Steps:
+    def with_own(self, pieces: JobPieces, own: Map | None, path: str) -> Steps:
         """These steps where a model's own keys win."""
         changed = {name: child for name in IMAGE_STEPS if own is not None and isinstance(child := own.get(name), Map)}
         if not changed:
@@ -105,18 +102,18 @@ class Steps:
                 if isinstance(base, Map)
                 else child
             )
-        return Steps(compiler, Map(entries, self.node.keys, self.node.mark), path)
+        return Steps(pieces, Map(entries, self.node.keys, self.node.mark), path)
 
 
-def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
+def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
-    called = compiler.call(node.get("call"), node.get("hosts"), f"{path}.call")
+    called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")
     result = (
-        _facts(compiler, node, f"{path}.result") if name in UPLOAD_STEPS else compiler.template(said, answer=True)
+        _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)
     )
-    body = compiler.template(node.get("body"))
-    headers = {key.lower(): compiler.template(value, secret=True) for key, value in at.nodes("headers").items()}
+    body = pieces.template(node.get("body"))
+    headers = {key.lower(): pieces.template(value, secret=True) for key, value in at.nodes("headers").items()}
     if called is None or result is None:
         return None
     method, url, hosts = called
@@ -132,34 +129,34 @@ def _step(compiler: Compiler, name: str, node: Map, path: str) -> Step | None:
         cast("StepFraming | None", at.text("framing", None)),
         frozenset(at.integers("answers")),
         at.boolean("auth", True),
-        compiler.condition(node.get("when")),
+        pieces.condition(node.get("when")),
     )
 
 
-def _facts(compiler: Compiler, node: Map, path: str) -> Read:
+def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
     """The `result` of a call before `submit`, which may have none: what later steps read as `$job.<name>`. What it
     cannot tell yet is a mistake."""
     result = node.get("result")
     for key, mark in result.keys.items() if isinstance(result, Map) else ():
         if key in _OF_THE_JOB:
-            compiler.mistake(
+            pieces.mistake(
                 mark, f"`{key}` is told by `submit` and later steps: there is no job yet", path,
                 "another name, such as `picture`, read as $job.picture",
             )
-    return compiler.template(result, answer=True) or (lambda values: None)
+    return pieces.template(result, answer=True) or (lambda values: None)
 
 
 def _offer(
-    compiler: Compiler, provider: Provider, model: Model, shared: Steps, around: Surroundings
+    job_pieces: JobPieces, pieces: Pieces, model: Model, shared: Steps, around: Surroundings
 ) -> ImageOffer | None:
-    path = f"models.{model.id}"
-    steps = shared.with_own(compiler, model.image, path)
-    price = read_price(compiler, model.image, path, model)
+    provider, path = pieces.provider, f"models.{model.id}"
+    steps = shared.with_own(job_pieces, model.image, path)
+    price = read_price(job_pieces, model.image, path, model)
     schema = None
     try:
         schema = InputSchema(model.input_schema or {"type": "object"})
     except ValueError as error:
-        compiler.mistake(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
+        pieces.mistake(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
     submit = steps.steps["submit"]
     if submit is None or price is None or schema is None:
         return None
@@ -169,8 +166,8 @@ def _offer(
         schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
         before=tuple(step for name in UPLOAD_STEPS if (step := steps.steps[name]) is not None),
         words=steps.words, needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
-        every=steps.every, give_up=steps.give_up, headers=around.headers, variables=around.variables,
-        errors=around.errors, redact=Secrets(around.secrets).redact, auth=around.auth,
+        every=steps.every, give_up=steps.give_up, headers=around.headers, variables=pieces.variables,
+        errors=around.errors, redact=around.redact, auth=around.auth,
         timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls,
         ca_file=provider.ca_file,
     )

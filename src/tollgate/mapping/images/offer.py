@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tollgate.config.model import StepEncoding, StepFraming, Timeouts
 from tollgate.mapping.images.hosts import Host
 from tollgate.mapping.images.outcome import Outcome, read_outcome
-from tollgate.mapping.images.price import ImagePrice, Read, Values
+from tollgate.mapping.images.price import ImagePrice, JobRead, Values
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Step:
 
     name: Literal["prepare", "upload", "submit", "poll", "fetch"]
     method: str
-    url: Read
-    result: Read
-    headers: Mapping[str, Read] = field(default_factory=dict)
-    body: Read | None = None
+    url: JobRead
+    result: JobRead
+    headers: Mapping[str, JobRead] = field(default_factory=dict)
+    body: JobRead | None = None
     encoding: StepEncoding = "json"
     hosts: tuple[Host, ...] | None = None
     framing: StepFraming | None = None
@@ -44,7 +44,7 @@ class Step:
     """Statuses beside those of a success that `result` reads."""
     auth: bool = True
     """Whether the provider's `auth` authorises this call: a signed address refuses a second authorisation."""
-    when: Read | None = None
+    when: JobRead | None = None
     """A job for which this does not hold has no such call."""
 
 

@@ -1,23 +1,25 @@
-"""Pieces of the mapping language in a provider's image part, compiled: every mistake is collected,
-none stops the rest."""
+"""Pieces of the mapping language that read a job's values: of image jobs, and of answers that are asked for again."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tollgate.config.forgotten_dollar import meant
-from tollgate.config.load import Document, List, Node, Problem, Scalar
+from tollgate.config.load import List, Node, Scalar
 from tollgate.config.shape import found
-from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.images.hosts import Host, read_host
-from tollgate.mapping.images.price import Read, Values
-from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.images.price import JobRead, Values
+from tollgate.mapping.pieces import Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.scalars import is_literal
 from tollgate.money import decimal_of
+
+if TYPE_CHECKING:
+    from tollgate.mapping.provider.pieces import Pieces
 
 HTTP = frozenset({"status", "headers"})
 """What `$http` tells of an answer."""
@@ -31,36 +33,27 @@ _NAME = re.compile(r"\$\w*")
 METHODS = ("GET", "POST", "PUT")
 
 
-class Compiler:
-    """Compiles one file's image pieces; `problems` has everything that was wrong."""
+class JobPieces:
+    """Compiles the pieces of a provider file that read a job's values; `names` are those they may read. What is wrong
+    is noted in `pieces`."""
 
     def __init__(
-        self, document: Document, functions: Functions | None, secrets: Mapping[str, str], *,
-        names: Mapping[str, frozenset[str] | None] = NAMES, methods: tuple[str, ...] = METHODS,
+        self, pieces: Pieces, names: Mapping[str, frozenset[str] | None], methods: tuple[str, ...] = METHODS
     ) -> None:
-        self.document = document
+        self._pieces = pieces
         self._names = names
         self._methods = methods
-        self.problems: list[Problem] = []
-        self._functions = functions
-        self._secrets = dict(secrets)
+        self.mistake = pieces.mistake
 
-    def mistake(self, at: Any, message: str, path: str, hint: str = "") -> None:
-        """Note something wrong."""
-        self.problems.append(self.document.problem(at, message, path=path, hint=hint))
-
-    def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> Read | None:
+    def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> JobRead | None:
         """A template as a reader of the job's values; with `secret`, `$secret` may be read too; `answer`: it reads what
         the provider said."""
         if node is None:
             return None
         names = {**self._names, "secret": None} if secret else self._names
-        return self._made(
-            lambda: compile_template(self.document, node, names=names, defines=self._functions, answer=answer),
-            secret=secret,
-        )
+        return self._reader(partial(compile_template, answer=answer), node, names, secret=secret)
 
-    def figure(self, node: Node | None, path: str) -> Read | None:
+    def figure(self, node: Node | None, path: str) -> JobRead | None:
         """A template that makes a number: text that is none is a path without its `$`."""
         if isinstance(node, Scalar) and isinstance(node.value, str) and is_literal(node):
             try:
@@ -71,23 +64,19 @@ class Compiler:
                 return None
         return self.template(node)
 
-    def condition(self, node: Node | None) -> Read | None:
+    def condition(self, node: Node | None) -> JobRead | None:
         """A place that takes an expression without braces."""
-        if node is None:
-            return None
-        return self._made(
-            lambda: compile_expression(self.document, node, names=self._names, defines=self._functions), test=True
-        )
+        return self._reader(compile_expression, node, self._names, test=True) if node is not None else None
 
     def call(
         self, node: Node | None, hosts: Node | None, path: str
-    ) -> tuple[str, Read, tuple[Host, ...] | None] | None:
+    ) -> tuple[str, JobRead, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to;
         `path` is where it stands in the file, for messages."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in self._methods:
             self.mistake(
-                node if node is not None else self.document.root,
+                node if node is not None else self._pieces.document.root,
                 "wanted a method and an address",
                 path,
                 "POST https://api.example/v1/jobs",
@@ -96,7 +85,7 @@ class Compiler:
         assert isinstance(node, Scalar)
         mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
         address = Scalar(match[2], match[2], True, mark)
-        url = self._made(lambda: compile_url(self.document, address, names=self._names, defines=self._functions))
+        url = self._reader(compile_url, address, self._names)
         declared = self._hosts(hosts, f"{path.rpartition('.')[0]}.hosts")
         if declared is None and not _is_fixed(match[2]):
             self.mistake(
@@ -133,16 +122,18 @@ class Compiler:
                 self.mistake(item, str(error), path)
         return tuple(found)
 
-    def _made(self, compile_piece: Callable[[], Template], *, test: bool = False, secret: bool = False) -> Read | None:
-        try:
-            piece = compile_piece()
-        except ConfigErrors as errors:
-            self.problems += errors.problems
+    def _reader(
+        self, compile_piece: Callable[..., Template], node: Node, names: Mapping[str, frozenset[str] | None], *,
+        test: bool = False, secret: bool = False,
+    ) -> JobRead | None:
+        document, functions = self._pieces.document, self._pieces.functions
+        made = self._pieces.tried(lambda: compile_piece(document, node, names=names, defines=functions))
+        if made is None:
             return None
-        names, secrets = piece.names, self._secrets if secret else None
+        piece, secrets = made, self._pieces.secrets if secret else None
 
         def read(values: Values) -> Any:
-            named = {name: values.get("$" + name) for name in names}
+            named = {name: values.get("$" + name) for name in piece.names}
             if secrets is not None:
                 named["secret"] = secrets
             context = Context(model=values.get("$model"))

@@ -16,7 +16,7 @@ from tollgate.mapping.values import text_of
 from tollgate.money import CONTEXT
 
 Values = Mapping[str, Any]
-Read = Callable[[Values], object]
+JobRead = Callable[[Values], object]
 """Reads a value out of `$` (the provider's answer), `$input`, `$job` and `$model`."""
 
 _MOST = Decimal(1_000_000)
@@ -31,7 +31,7 @@ class PriceMissing(Exception):
 class Line:
     """One counted line of a bill: so much per `unit` of what `count` reads."""
 
-    count: Read
+    count: JobRead
     price: Decimal
     unit: int
 
@@ -40,7 +40,7 @@ class Line:
 class ReportedCost:
     """A cost the answer tells, in `unit`s of the currency (100 for cents)."""
 
-    amount: Read
+    amount: JobRead
     unit: Decimal
 
 
@@ -48,7 +48,7 @@ class ReportedCost:
 class Factor:
     """A multiplier out of the request, such as steps beyond the usual four."""
 
-    count: Read
+    count: JobRead
     unit: Decimal
 
 
@@ -66,18 +66,18 @@ class ImagePrice:
     """Megapixels of each picture are rounded up to whole ones."""
     further: Decimal | None = None
     """Each megapixel of a picture after the first, where that one is dearer."""
-    cases: tuple[tuple[Read, Decimal], ...] = ()
+    cases: tuple[tuple[JobRead, Decimal], ...] = ()
     """Other prices under a condition; the first that holds."""
-    by: tuple[Read, ...] = ()
+    by: tuple[JobRead, ...] = ()
     table: Mapping[str, Any] | None = None
     lines: tuple[Line, ...] = ()
     reported: ReportedCost | None = None
     times: tuple[Factor, ...] = ()
-    asked: Read | None = None
+    asked: JobRead | None = None
     """How many pictures the request asks for; used before any has come."""
-    bill: Read | None = None
+    bill: JobRead | None = None
     """What is counted instead of the pictures delivered."""
-    size: tuple[Read, Read] | None = None
+    size: tuple[JobRead, JobRead] | None = None
     """Width and height asked for, where pictures come without theirs."""
     refuse: bool = False
 

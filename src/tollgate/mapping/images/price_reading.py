@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import List, Map, Node, Scalar
-from tollgate.mapping.images.pieces import Compiler
-from tollgate.mapping.images.price import Factor, ImagePrice, Line, Read, ReportedCost
+from tollgate.mapping.images.pieces import JobPieces
+from tollgate.mapping.images.price import Factor, ImagePrice, JobRead, Line, ReportedCost
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model
 
 
-def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -> ImagePrice | None:
+def read_price(pieces: JobPieces, image: Map | None, path: str, model: Model) -> ImagePrice | None:
     """The price of an image model. A model without one is a mistake: nothing is free by accident."""
     node = image.get("price") if image is not None else None
     if image is None or not isinstance(node, Map):
         hint = 'price: {price: "0.03"}; "0" is free'
-        compiler.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
+        pieces.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
         return None
     path = f"{path}.price"
     at = Fields(node)
-    price = compiler.decimal(node.get("price"), f"{path}.price")
+    price = pieces.decimal(node.get("price"), f"{path}.price")
     if price is None:
         if node.get("price") is None:
-            compiler.mistake(node, "found no `price`, wanted what is shown and what a miss costs", path)
+            pieces.mistake(node, "found no `price`, wanted what is shown and what a miss costs", path)
         return None
-    by = _templates(compiler, node.get("by"))
+    by = _templates(pieces, node.get("by"))
     table = node.get("table")
     if (table is None) != (node.get("by") is None):
-        compiler.mistake(node, "`by` and `table` need each other", path)
-    size = _templates(compiler, node.get("size"))
+        pieces.mistake(node, "`by` and `table` need each other", path)
+    size = _templates(pieces, node.get("size"))
     return ImagePrice(
         price=price,
         currency=at.text("currency", "USD"),
@@ -40,64 +40,64 @@ def read_price(compiler: Compiler, image: Map | None, path: str, model: Model) -
         per="megapixel" if at.text("per") == "megapixel" else "image",
         pixels=at.integer("pixels", 1_000_000),
         whole=at.boolean("whole", False),
-        further=compiler.decimal(node.get("further"), f"{path}.further"),
-        cases=_cases(compiler, node.get("cases"), f"{path}.cases"),
+        further=pieces.decimal(node.get("further"), f"{path}.further"),
+        cases=_cases(pieces, node.get("cases"), f"{path}.cases"),
         by=by,
-        table=_table(compiler, table, f"{path}.table", len(by)) if isinstance(table, Map) and by else None,
-        lines=_lines(compiler, node.get("lines"), f"{path}.lines"),
-        reported=_reported_cost(compiler, node.get("told"), f"{path}.told"),
-        times=_times(compiler, node.get("times"), f"{path}.times"),
-        asked=compiler.figure(node.get("asked"), f"{path}.asked"),
-        bill=compiler.figure(image.get("bill"), f"{path.removesuffix('.price')}.bill"),
+        table=_table(pieces, table, f"{path}.table", len(by)) if isinstance(table, Map) and by else None,
+        lines=_lines(pieces, node.get("lines"), f"{path}.lines"),
+        reported=_reported_cost(pieces, node.get("told"), f"{path}.told"),
+        times=_times(pieces, node.get("times"), f"{path}.times"),
+        asked=pieces.figure(node.get("asked"), f"{path}.asked"),
+        bill=pieces.figure(image.get("bill"), f"{path.removesuffix('.price')}.bill"),
         size=(size[0], size[1]) if len(size) == 2 else None,
         refuse=at.text("miss") == "refuse",
     )
 
 
-def _cases(compiler: Compiler, node: Node | None, path: str) -> tuple[tuple[Read, Decimal], ...]:
+def _cases(pieces: JobPieces, node: Node | None, path: str) -> tuple[tuple[JobRead, Decimal], ...]:
     return tuple(
         (holds, price)
         for item in _maps(node)
-        if (holds := compiler.condition(item.get("when")))
-        and (price := compiler.decimal(item.get("price"), path)) is not None
+        if (holds := pieces.condition(item.get("when")))
+        and (price := pieces.decimal(item.get("price"), path)) is not None
     )
 
 
-def _lines(compiler: Compiler, node: Node | None, path: str) -> tuple[Line, ...]:
+def _lines(pieces: JobPieces, node: Node | None, path: str) -> tuple[Line, ...]:
     return tuple(
         Line(count, price, Fields(item).integer("unit", 1))
         for item in _maps(node)
-        if (count := compiler.figure(item.get("count"), f"{path}.count"))
-        and (price := compiler.decimal(item.get("price"), path)) is not None
+        if (count := pieces.figure(item.get("count"), f"{path}.count"))
+        and (price := pieces.decimal(item.get("price"), path)) is not None
     )
 
 
-def _reported_cost(compiler: Compiler, node: Node | None, path: str) -> ReportedCost | None:
+def _reported_cost(pieces: JobPieces, node: Node | None, path: str) -> ReportedCost | None:
     at = Fields(node)
-    amount = compiler.figure(at.get("amount"), f"{path}.amount")
+    amount = pieces.figure(at.get("amount"), f"{path}.amount")
     return ReportedCost(amount, Decimal(at.integer("unit", 1))) if amount is not None else None
 
 
-def _times(compiler: Compiler, node: Node | None, path: str) -> tuple[Factor, ...]:
+def _times(pieces: JobPieces, node: Node | None, path: str) -> tuple[Factor, ...]:
     return tuple(
         Factor(count, Decimal(Fields(item).integer("unit", 1)))
         for item in _maps(node)
-        if (count := compiler.figure(item.get("count"), f"{path}.count"))
+        if (count := pieces.figure(item.get("count"), f"{path}.count"))
     )
 
 
-def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, Any]:
+def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any]:
     """Nested prices; each level is keyed by one entry of `by`."""
     found: dict[str, Any] = {}
     for key, child in node.entries.items():
         if depth > 1 and isinstance(child, Map):
-            found[key] = _table(compiler, child, f"{path}.{key}", depth - 1)
+            found[key] = _table(pieces, child, f"{path}.{key}", depth - 1)
         elif depth == 1 and isinstance(child, Scalar):
-            price = compiler.decimal(child, f"{path}.{key}")
+            price = pieces.decimal(child, f"{path}.{key}")
             if price is not None:
                 found[key] = price
         else:
-            compiler.mistake(
+            pieces.mistake(
                 child,
                 f"wanted {'a price' if depth == 1 else 'a map'}: the table is nested as `by` says",
                 f"{path}.{key}",
@@ -105,9 +105,9 @@ def _table(compiler: Compiler, node: Map, path: str, depth: int) -> dict[str, An
     return found
 
 
-def _templates(compiler: Compiler, node: Node | None) -> tuple[Read, ...]:
+def _templates(pieces: JobPieces, node: Node | None) -> tuple[JobRead, ...]:
     """The templates of a list; one that is wrong is noted, and left out."""
-    return tuple(read for item in node.items if (read := compiler.template(item))) if isinstance(node, List) else ()
+    return tuple(read for item in node.items if (read := pieces.template(item))) if isinstance(node, List) else ()
 
 
 def _maps(node: Node | None) -> list[Map]:

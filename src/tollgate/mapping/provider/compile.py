@@ -185,7 +185,7 @@ class _Compiling:
             provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks,
             signing, token_request,
         )
-        images: list[ImageOffer] = pieces.tried(lambda: self._images(errors, headers, auth)) or []
+        images = self._images(errors, headers, auth)
         offers: dict[str, tuple[Offer, ...]] = {}
         if not provider.off and not pieces.problems:
             for model in provider.models:
@@ -277,12 +277,8 @@ class _Compiling:
         self, errors: ErrorRules, headers: Headers, auth: Authorisation | None
     ) -> list[ImageOffer]:
         known: dict[str, Any] = {"vars": self.pieces.variables, "secret": self.pieces.secrets}
-        secrets = {name: value for name, value in self.pieces.secrets.items() if value is not None}
-        around = Surroundings(
-            errors, self.pieces.functions, lambda: unasked_headers(headers, known), self.pieces.variables, secrets,
-            self.timeouts, auth,
-        )
-        return compile_images(self.provider, around)
+        made = partial(unasked_headers, headers, known)
+        return compile_images(self.pieces, Surroundings(errors, made, self.timeouts, auth, self.secrets.redact))
 
     def _read_marks(self) -> None:
         """Every `in_text:` of the file, once for all of its offers; also where no model is of it."""

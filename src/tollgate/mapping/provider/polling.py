@@ -15,10 +15,9 @@ from tollgate.config.fields import Fields
 from tollgate.config.load import Map
 from tollgate.mapping.images.hosts import Host, is_admitted, origin
 from tollgate.mapping.images.offer import EVERY
-from tollgate.mapping.images.pieces import Compiler
-from tollgate.mapping.images.price import Read
-from tollgate.mapping.provider.pieces import Pieces
-from tollgate.mapping.provider.pieces import Read as Condition
+from tollgate.mapping.images.pieces import JobPieces
+from tollgate.mapping.images.price import JobRead
+from tollgate.mapping.provider.pieces import Pieces, Read
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NAMES = ("http", "model", "vars")
@@ -43,7 +42,7 @@ class Place:
     """Where one of the calls goes; its address reads the first answer, that of `fetch` also the last one."""
 
     method: str
-    url: Read
+    url: JobRead
     hosts: tuple[Host, ...] | None
 
     def address(
@@ -64,12 +63,12 @@ class Polling:
     """How an endpoint's answer is waited for. `unfinished` is what `while` says of an answer; it and `again` are None
     where the first answer leads to a `stream` and to nothing else."""
 
-    unfinished: Condition | None
+    unfinished: Read | None
     again: Place | None
     fetch: Place | None
     stream: Place | None
     cancel: Place | None
-    keep: Condition | None
+    keep: Read | None
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
@@ -110,21 +109,14 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     if node is None:
         return None
     names = {"$": None, **pieces.names(*_NAMES)}
-    more = {"fetch": {_LAST: None}}
-    compilers = {
-        key: Compiler(pieces.document, pieces.functions, {}, names={**names, **more.get(key, {})}, methods=_METHODS)
-        for key in POLL_CALLS
-    }
     hosts, condition = node.get("hosts"), node.get("while")
 
     def place(key: str) -> Place | None:
-        step = node.get(key)
-        called = compilers[key].call(step, hosts, f"{path}.{key}") if step is not None else None
+        step, reads = node.get(key), {**names, **({_LAST: None} if key == "fetch" else {})}
+        called = JobPieces(pieces, reads, _METHODS).call(step, hosts, f"{path}.{key}") if step is not None else None
         return Place(*called) if called is not None else None
 
     again, fetch, stream, cancel = (place(key) for key in POLL_CALLS)
-    for compiler in compilers.values():
-        pieces.problems += compiler.problems
     kept = node.get("keep")
     if kept is not None and "fetch" not in node.entries:
         pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
