@@ -38,15 +38,13 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:
         if right.py.startswith("['") and right.kind == "list":  # texts only compare equal to texts
             return f"{left.py} {no}in {right.py}"
         return f"{no}within({left.py}, {right.py})"
-    if operator in ("lt", "gt", "lteq", "gteq"):
-        word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
-        if right.kind == "number" and right.atom:
-            bound, name = site.bound(left)
-            return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
-        call = "less" if operator in ("lt", "gt") else "less_or_same"
-        first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
-        return f"{call}({first.py}, {second.py})"
-    raise AssertionError(operator)
+    word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
+    if right.kind == "number" and right.atom:
+        bound, name = site.bound(left)
+        return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
+    call = "less" if operator in ("lt", "gt") else "less_or_same"
+    first, second = (left, right) if operator in ("lt", "lteq") else (right, left)
+    return f"{call}({first.py}, {second.py})"
 
 
 def one_text(site: Site, pieces: list[Lowered]) -> Lowered:
