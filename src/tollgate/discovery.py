@@ -49,7 +49,6 @@ class ListState:
 
     at: datetime | None = None
     """When the list in force was read; None before the first."""
-    models: int = 0
     problem: str = ""
     """Why the last attempt failed; empty when it did not."""
     skipped: tuple[Problem, ...] = ()
@@ -148,7 +147,7 @@ class Discoverer:
                 name,
                 first_names(unpriced),
             )
-        state.at, state.models, state.problem, state.failures = datetime.now(UTC), len(models), "", 0
+        state.at, state.problem, state.failures = datetime.now(UTC), "", 0
         state.skipped, state.unpriced = problems, unpriced
         state.due = now + discovery.every * self._spread()
         if self._found.get(name) == models:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tollgate.config.model import Retry
 from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed
@@ -51,7 +51,6 @@ class RouteHealth:
     """Moving average of seconds to the first byte."""
     last_error: str = ""
     last_error_at: float | None = None
-    errors: dict[str, int] = field(default_factory=dict)
     told_at: float | None = None
     """Clock time at which the log last told of a failure."""
     untold: int = 0
@@ -156,7 +155,6 @@ class Health:
         health.untold += 1
         health.in_a_row += 1
         health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
-        health.errors[code] = health.errors.get(code, 0) + 1
         health.last_error, health.last_error_at = f"{code}: {message}"[:300] if message else code, self._wall()
         rest = min(retry_after or 0.0, settings.max_retry_after_seconds)
         if health.in_a_row >= settings.cooldown_failures:
