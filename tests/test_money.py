@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.money import CONTEXT, decimal_of, is_currency, round_cost, show
+from tollgate.money import CONTEXT, decimal_of, decimal_text, is_currency, round_cost
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_cost_is_rounded_half_even_at_twelve_places(amount, rounded):
     ],
 )
 def test_amounts_are_shown_plainly(amount, shown):
-    assert show(Decimal(amount)) == shown
+    assert decimal_text(Decimal(amount)) == shown
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**12), max_value=10**12))
 def test_showing_and_reading_gives_the_same_amount(amount):
-    assert decimal_of(show(amount)) == amount
+    assert decimal_of(decimal_text(amount)) == amount
     assert round_cost(amount) == amount
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, KEY_ENDPOINTS, Account, AccountSums, Grant, KeyRecord
 from tollgate.ledger.administration import Administration
-from tollgate.money import PLACES, decimal_of, round_cost, show
+from tollgate.money import PLACES, decimal_of, decimal_text, round_cost
 from tollgate.passwords import hash_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
@@ -206,10 +206,10 @@ def read_amount(text: str, what: str = "amount") -> Decimal:
 def kept_amount(amount: Decimal, what: str = "amount") -> Decimal:
     """The amount itself; refuses one with more decimal places than are kept, because the rest would be rounded away."""
     if round_cost(amount) != amount:
-        places = len(show(amount).partition(".")[2])
+        given = decimal_text(amount)
+        places = len(given.partition(".")[2])
         raise BadRequest(
-            f"{what} is {show(amount)}, which has {places} decimal places, wanted at most the {PLACES} that are kept",
-            what,
+            f"{what} is {given}, which has {places} decimal places, wanted at most the {PLACES} that are kept", what
         )
     return amount
 
@@ -243,7 +243,7 @@ async def open_account(
         return await create_account(books, id, name, role)
     amount = kept_amount(read_amount(credits, "credits"), "credits")
     if amount <= 0:
-        raise BadRequest(f"credits is {show(amount)}, wanted more than 0, or nothing", "credits")
+        raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
     account = await create_account(books, id, name, role)
     await books.grant(id, amount, "at creation")
     return account

@@ -21,7 +21,7 @@ import orjson
 
 from tollgate.config.model import Model, Rank, names_match, rank_of
 from tollgate.config.pricing import VOLUME_CONDITIONS, Pricing, Volume
-from tollgate.money import show
+from tollgate.money import decimal_text
 from tollgate.routing import Route
 from tollgate.tariff import Tariff
 
@@ -287,4 +287,4 @@ def pricing_entry(price: Pricing | None) -> dict[str, Any]:
 def _volume_entry(row: Volume) -> dict[str, Any]:
     """A tier as its file says it: the bounds that are set, and the prices it replaces."""
     bounds = {name: value for name in VOLUME_CONDITIONS if (value := getattr(row, name)) is not None}
-    return bounds | {name: row.written.get(name, show(value)) for name, value in row.prices.items()}
+    return bounds | {name: row.written.get(name, decimal_text(value)) for name, value in row.prices.items()}

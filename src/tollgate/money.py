@@ -66,7 +66,7 @@ def round_cost(amount: Decimal) -> Decimal:
     return amount.quantize(_QUANTUM, None, CONTEXT)
 
 
-def show(amount: Decimal) -> str:
+def decimal_text(amount: Decimal) -> str:
     """Plain notation without exponent or trailing zeros: Decimal("1E-7") -> "0.0000001", Decimal("2.50") -> "2.5"."""
     text = format(amount, "f")
     if "." in text:

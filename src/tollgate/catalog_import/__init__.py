@@ -19,7 +19,7 @@ from typing import Any
 from tollgate.catalog_import.models_file import Flow, Quoted
 from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_CONDITIONS
 from tollgate.config.schema import CANONICAL_ID, ENCODINGS
-from tollgate.money import CONTEXT, decimal_of, show
+from tollgate.money import CONTEXT, decimal_of, decimal_text
 
 UNIT = 1_000_000
 GENERATED = (
@@ -319,7 +319,7 @@ def _per_token(row: Mapping[str, Any]) -> bool:
 
 def digits(amount: Decimal) -> str:
     """A price as a person writes it: no exponent, no zeros at the end beyond the cents."""
-    whole, _, places = show(amount).partition(".")
+    whole, _, places = decimal_text(amount).partition(".")
     places = places.rstrip("0")
     return f"{whole}.{places.ljust(2, '0')}" if places or amount else whole
 

@@ -106,10 +106,10 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    from tollgate.money import show
+    from tollgate.money import decimal_text
 
     if isinstance(value, Decimal):
-        return show(value)
+        return decimal_text(value)
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
@@ -150,14 +150,14 @@ def print_row(columns: Sequence[str], row: Sequence[object]) -> None:
 
 
 def _cell(value: object) -> str:
-    from tollgate.money import show
+    from tollgate.money import decimal_text
 
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Decimal):
-        return show(value)
+        return decimal_text(value)
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return "".join(char if char.isprintable() else "�" for char in str(value))

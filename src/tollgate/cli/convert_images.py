@@ -43,7 +43,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     """The input with its defaults, the call that submits it (headers left out: they hold the key),
     and what is held for it."""
     from tollgate.mapping.images.price import PriceMissing
-    from tollgate.money import show
+    from tollgate.money import decimal_text
 
     filled = offer.schema.admit(
         given["input"] if isinstance(given, dict) and isinstance(given.get("input"), dict) else given
@@ -53,7 +53,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     step = offer.submit
     before = [each.name for each in offer.before if each.when is None or each.when(values)]
     try:
-        price = show(offer.price.expected(values))
+        price = decimal_text(offer.price.expected(values))
     except PriceMissing as missing:
         price = f"refused: no price is set for {missing}"
     return {
@@ -70,7 +70,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
 
 def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     """What a provider's answer to a step means: the step's result, and the job it makes of it."""
-    from tollgate.money import show
+    from tollgate.money import decimal_text
 
     name = name or ("submit" if offer.synchronous else "poll")
     step = offer.step(name)
@@ -92,7 +92,7 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     if outcome.status == "succeeded" and outcome.images:
         job = {**(result if isinstance(result, dict) else {}), "images": list(outcome.images)}
         shown |= {
-            "price": show(offer.price.charge(offer.values(answer=given, input={}, job=job), outcome.images)),
+            "price": decimal_text(offer.price.charge(offer.values(answer=given, input={}, job=job), outcome.images)),
             "currency": offer.price.currency,
         }
     return shown

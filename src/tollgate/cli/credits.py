@@ -29,7 +29,7 @@ def command() -> None:
 @config_option
 def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool) -> None:
     from tollgate import accounts
-    from tollgate.money import show as money
+    from tollgate.money import decimal_text
 
     async def work(books: Administration) -> tuple[Any, Any]:
         made = await accounts.grant(books, account, amount, note)
@@ -45,7 +45,7 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
             "balance": sums.balance,
         })
     else:
-        click.echo(f"{account}: {money(made.amount)} credits granted, balance {money(sums.balance)}")
+        click.echo(f"{account}: {decimal_text(made.amount)} credits granted, balance {decimal_text(sums.balance)}")
 
 
 @command.command(help="Show an account's credits: grants, spending, balance. Without ACCOUNT, all balances.")

@@ -93,13 +93,17 @@ def _own_price(model: Model) -> dict[str, Any] | None:
 
 def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]:
     """Prompt and completion price per million tokens; of an image model the price of a picture."""
-    from tollgate.money import show
+    from tollgate.money import decimal_text
 
     if model.type == "image":
         offer = runtime.images.offer(model.id, model.facts.provider)
-        return ("", f"{show(offer.price.price)} a picture", offer.price.currency) if offer is not None else ("", "", "")
+        if offer is None:
+            return "", "", ""
+        return "", f"{decimal_text(offer.price.price)} a picture", offer.price.currency
     price = model.facts.price
     if price is None:
         return "?", "?", ""
-    prompt, completion = price.per_million("prompt"), price.per_million("completion")
-    return "" if prompt is None else show(prompt), "" if completion is None else show(completion), price.currency
+    prompt, completion = (
+        "" if (each := price.per_million(name)) is None else decimal_text(each) for name in ("prompt", "completion")
+    )
+    return prompt, completion, price.currency

@@ -16,7 +16,7 @@ from statistics import median
 from tollgate.config.load import Problem, find
 from tollgate.config.model import Gateway, Model, Provider, Rank, rank_of
 from tollgate.config.pricing import Pricing
-from tollgate.money import CONTEXT, show
+from tollgate.money import CONTEXT, decimal_text
 from tollgate.wording import path_text
 
 _MILLION = Decimal(1_000_000)
@@ -177,14 +177,14 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
             provider,
             model,
             (*at, "completion"),
-            f"found {show(completion)}, which is below the prompt price {show(prompt)}",
+            f"found {decimal_text(completion)}, which is below the prompt price {decimal_text(prompt)}",
         )
     if read is not None and read > prompt and "input_cache_read" in own:
         yield _warn(
             provider,
             model,
             (*at, "input_cache_read"),
-            f"found {show(read)}, which is above the prompt price {show(prompt)}",
+            f"found {decimal_text(read)}, which is above the prompt price {decimal_text(prompt)}",
             hint="a cache hit is cheaper everywhere",
         )
 
@@ -216,7 +216,7 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
                 provider,
                 model,
                 ("volumes", index, "prompt"),
-                f"found {show(prompt)}, which is below the tier before ({show(prompt_before)})",
+                f"found {decimal_text(prompt)}, which is below the tier before ({decimal_text(prompt_before)})",
             )
         written = {*volume.written} | (written if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
@@ -261,4 +261,4 @@ def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], messag
 
 
 def _amount(value: Decimal) -> str:
-    return show(value.quantize(Decimal("0.0001"))) if value < _DEAR else f"{value:,.0f}"
+    return decimal_text(value.quantize(Decimal("0.0001"))) if value < _DEAR else f"{value:,.0f}"

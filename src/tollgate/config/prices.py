@@ -15,7 +15,7 @@ from types import MappingProxyType
 from tollgate.config.fields import Fields, default_of, read_only
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
 from tollgate.config.pricing import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
-from tollgate.money import decimal_of, show
+from tollgate.money import decimal_of, decimal_text
 
 _MAX_WHOLE = 12
 _MAX_PLACES = 20
@@ -42,7 +42,8 @@ def read_decimal(
     if value < 0:
         problems.append(document.problem(node, f"found {shown}, wanted zero or more", path=path))
     elif not _PLAIN.match(text):
-        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=f'write "{show(value)}"'))
+        hint = f'write "{decimal_text(value)}"'
+        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=hint))
     elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
         problems.append(
             document.problem(

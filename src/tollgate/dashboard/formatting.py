@@ -12,7 +12,7 @@ from decimal import Decimal
 from markupsafe import Markup, escape
 
 from tollgate.ledger import KeyRecord
-from tollgate.money import show
+from tollgate.money import decimal_text
 
 TOKEN_KINDS = (
     ("Input", "input_tokens"),
@@ -29,7 +29,7 @@ def money(amount: Decimal | None) -> Markup:
     """Exact credits: 12.3456 -> $12.34 with a dimmed 56; nothing at all -> a dash."""
     if amount is None:
         return DASH
-    whole, _, decimals = show(abs(amount)).partition(".")
+    whole, _, decimals = decimal_text(abs(amount)).partition(".")
     decimals = decimals.ljust(2, "0")
     sign = "−" if amount < 0 else ""
     fine = Markup('<span class="fine">{}</span>').format(decimals[2:])
@@ -43,7 +43,7 @@ def exact(value: object) -> object:
     """
     if value is None:
         return DASH
-    return show(value) if isinstance(value, Decimal) else value
+    return decimal_text(value) if isinstance(value, Decimal) else value
 
 
 def plain_money(amount: Decimal | float) -> str:
@@ -53,7 +53,7 @@ def plain_money(amount: Decimal | float) -> str:
         return "$0"
     if abs(value) >= 1:
         return f"${value:,.2f}"
-    return "$" + (f"{value:.2g}" if abs(value) >= Decimal("0.0001") else show(Decimal(f"{value:.2g}")))
+    return "$" + (f"{value:.2g}" if abs(value) >= Decimal("0.0001") else decimal_text(Decimal(f"{value:.2g}")))
 
 
 def money_axis(value: float, step: float) -> str:
@@ -168,7 +168,7 @@ def price(amount: Decimal | None, currency: str = "USD") -> Markup:
         return DASH
     if amount == 0:
         return Markup('<span class="free">free</span>')
-    said = show(amount)
+    said = decimal_text(amount)
     if "." in said and len(said.partition(".")[2]) == 1:
         said += "0"
     return escape(f"${said}" if currency == "USD" else f"{said} {currency}")

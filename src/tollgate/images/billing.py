@@ -18,7 +18,7 @@ from tollgate.ledger.usage_row import attempts_text
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.mapping.images.price import PriceMissing
-from tollgate.money import CONTEXT, round_cost, show
+from tollgate.money import CONTEXT, decimal_text, round_cost
 from tollgate.public_errors import public_status
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def usage_row(
         currency = offer.price.currency
         rate = rates.get(currency, Decimal(1))
         prices = orjson.dumps({
-            "price": show(offer.price.price),
+            "price": decimal_text(offer.price.price),
             "per": offer.price.per,
             "unit": offer.price.unit,
         }).decode()

@@ -19,7 +19,7 @@ from tollgate.ledger.interface import Backend, EventKind
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
 from tollgate.ledger.sign_in_links import SignInLinks
-from tollgate.money import round_cost, show
+from tollgate.money import decimal_text, round_cost
 
 _MOST_CREDITS = Decimal(10) ** 12
 """Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
@@ -145,7 +145,8 @@ class Administration:
         amount = round_cost(amount)
         if not amount or abs(amount) > _MOST_CREDITS:
             raise BadRequest(
-                f"amount is {show(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places",
+                f"amount is {decimal_text(amount)}, "
+                f"wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places",
                 "amount",
             )
         grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)

@@ -16,7 +16,7 @@ from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger import KeyRecord
 from tollgate.ledger.reports import Filters
-from tollgate.money import show as plain
+from tollgate.money import decimal_text
 
 
 async def show(visit: Visit) -> Response:
@@ -113,7 +113,7 @@ def _as_typed(view: KeyView) -> KeyForm:
         else ""
     )
     return KeyForm(
-        name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else plain(key.spend_cap),
+        name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else decimal_text(key.spend_cap),
         window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), concurrent=str(key.max_concurrent or ""),
         endpoints=", ".join(key.endpoints or ()), addresses=", ".join(key.allowed_addresses or ()), strict=key.strict,
     )

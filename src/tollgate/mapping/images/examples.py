@@ -14,7 +14,7 @@ from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.mapping.example import Example
 from tollgate.mapping.images.offer import ImageOffer
 from tollgate.mapping.images.price import PriceMissing
-from tollgate.money import show
+from tollgate.money import decimal_text
 
 _PARTS = ("call", "body", "headers", "result", "outcome")
 IMAGE_EXAMPLES = ("images.price", *(f"images.{step}.{part}" for step in IMAGE_STEPS for part in _PARTS))
@@ -42,7 +42,7 @@ def image_example(example: Example, offers: Iterable[ImageOffer]) -> Any:
         images = [dict(image) for image in job.get("images", [{}])]
         values["$job"] = {**job, "images": images}
         try:
-            return show(offer.price.charge(values, tuple(images)))
+            return decimal_text(offer.price.charge(values, tuple(images)))
         except PriceMissing:
             return "refused"
     _, step_name, part = example.of.split(".")

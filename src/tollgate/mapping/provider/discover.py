@@ -25,7 +25,7 @@ from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.provider.headers import Headers, compile_headers, unasked_headers
-from tollgate.money import decimal_of, show
+from tollgate.money import decimal_of, decimal_text
 from tollgate.wording import nearest
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Discovery:
             except ValueError:
                 return Scalar(str(value), str(value), True, mark)
             whole = exact == exact.to_integral_value()
-            return Scalar(int(exact) if whole else Decimal(show(exact)), show(exact), False, mark)
+            return Scalar(int(exact) if whole else Decimal(decimal_text(exact)), decimal_text(exact), False, mark)
         if isinstance(value, str):
             return Scalar(value, value, True, mark)
         return Scalar(value, "null" if value is None else str(value).lower(), False, mark)
