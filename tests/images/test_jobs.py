@@ -1028,7 +1028,7 @@ async def test_a_gateway_that_is_to_stop_does_not_wait_for_jobs(gateway):
     services, key, _ = await gateway(Numbered(), make_offer(every=(0.01,)))
     made = await create(services, key)
     jobs = jobs_of(services)
-    waiting = asyncio.create_task(jobs.wait(await jobs.stored(key.account_id, made["id"]), 30.0))
+    waiting = asyncio.create_task(jobs.wait(await jobs.tracked.stored(key.account_id, made["id"]), 30.0))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     services.draining = True

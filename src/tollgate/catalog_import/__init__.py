@@ -192,7 +192,7 @@ def _entry(
         "aliases": list(names),
         "canonical_slug": slug,
         "name": offer.get("name"),
-        "description": describe(offer),
+        "description": _description(offer),
         "type": kind if kind != "chat" else None,
         "created": offer.get("created") or None,
         "context": offer.get("context_length"),
@@ -216,7 +216,7 @@ def _entry(
     return {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
 
 
-def describe(offer: Mapping[str, Any]) -> str:
+def _description(offer: Mapping[str, Any]) -> str:
     """One line for people, made of the facts alone."""
     shape = offer.get("architecture") or {}
     if offer.get("type") == "embedding":

@@ -1,15 +1,15 @@
 """Image generations: jobs at providers, made, followed, charged once, and shown in the envelope of SPEC."""
 
-from tollgate.images.catalog import describe, image_listing, image_models, image_routes
+from tollgate.images.catalog import descriptor, image_listing, image_models, image_routes
 from tollgate.images.order import Order
 from tollgate.images.runner import Jobs
 from tollgate.images.service import (
     create_generation,
+    generation_entry,
     get_generation,
     jobs_of,
     list_generations,
     run_refresher,
-    show,
 )
 from tollgate.images.state import is_job_id
 
@@ -17,7 +17,8 @@ __all__ = [
     "Jobs",
     "Order",
     "create_generation",
-    "describe",
+    "descriptor",
+    "generation_entry",
     "get_generation",
     "image_listing",
     "image_models",
@@ -26,5 +27,4 @@ __all__ = [
     "jobs_of",
     "list_generations",
     "run_refresher",
-    "show",
 ]

@@ -34,7 +34,7 @@ def image_models(runtime: Runtime, key: KeyRecord | None) -> list[ImageOffer]:
     return [offers[0] for model in models if (offers := offers_of(runtime, model))]
 
 
-def describe(offer: ImageOffer) -> dict[str, Any]:
+def descriptor(offer: ImageOffer) -> dict[str, Any]:
     """An image model descriptor of SPEC; `price` is a number there, the only place a price is not exact text."""
     model = offer.model
     return {
@@ -56,7 +56,7 @@ def image_listing(runtime: Runtime, key: KeyRecord | None = None) -> Listing:
     memo = runtime.images.rendered
     listing = memo.get(names)
     if listing is None:
-        listing = listing_of({"success": True, "code": 200, "data": [describe(offer) for offer in offers]})
+        listing = listing_of({"success": True, "code": 200, "data": [descriptor(offer) for offer in offers]})
         if len(memo) > 64:
             memo.clear()
         memo[names] = listing

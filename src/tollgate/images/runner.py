@@ -96,10 +96,6 @@ class Jobs:
         generation = await self.tracked.stored(account_id, job_id)
         return await self._refresh(generation) if generation.status in PENDING else generation
 
-    async def stored(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as it is stored. Raises as `TrackedJobs.stored` does."""
-        return await self.tracked.stored(account_id, job_id)
-
     async def wait(
         self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None
     ) -> Generation:

@@ -60,7 +60,7 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
 async def list_generations(services: Services, key: KeyRecord) -> Reply:
     """`GET /v1/images/generations`: the newest successful jobs of the account."""
     found = await services.ledger.list_succeeded(key.account_id, RECENT)
-    return _envelope([show(generation, listed=True) for generation in found])
+    return _envelope([generation_entry(generation, listed=True) for generation in found])
 
 
 async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Reply:
@@ -70,7 +70,7 @@ async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Rep
     except Unsaved as error:
         error.billed = False  # another look costs nothing
         raise
-    reply = _envelope(show(generation))
+    reply = _envelope(generation_entry(generation))
     reply.headers = _headers(generation)
     return reply
 
@@ -92,7 +92,7 @@ async def run_refresher(services: Services) -> None:
         await asyncio.sleep(_TICK_SECONDS)
 
 
-def show(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
+def generation_entry(generation: Generation, *, listed: bool = False) -> dict[str, Any]:
     """A job as SPEC's Generation; `images`, `cost` and `error` only when there are any."""
     shown: dict[str, Any] = {"id": generation.id, "model": generation.model, "status": generation.status}
     if generation.images or listed or generation.status == "succeeded":

@@ -20,7 +20,7 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from tollgate.images import Order, describe, image_models, image_routes, is_job_id, jobs_of, show
+from tollgate.images import Order, descriptor, generation_entry, image_models, image_routes, is_job_id, jobs_of
 
 if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord
@@ -93,7 +93,7 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     )
     generation = await jobs.wait(generation, ends - jobs.clock(), tell)
     if generation.status == "succeeded":
-        shown = show(generation)
+        shown = generation_entry(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
     if generation.status in ("failed", "canceled"):
         said = generation.error or generation.status
@@ -112,7 +112,7 @@ async def _get_generation(services: Services, caller: Caller, arguments: Mapping
         generation = await jobs.refreshed(caller.key.account_id, str(job_id).lower())
     except NotFound:
         raise ToolFailed(f"generation not found: {job_id}") from None
-    shown = show(generation)
+    shown = generation_entry(generation)
     return {
         "id": shown["id"],
         "model": shown["model"],
@@ -149,7 +149,7 @@ def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) ->
 
 
 def _chosen(offer: ImageOffer, *names: str) -> dict[str, Any]:
-    described = describe(offer)
+    described = descriptor(offer)
     return {name: described[name] for name in names}
 
 

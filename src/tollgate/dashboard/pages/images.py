@@ -62,7 +62,7 @@ async def one(visit: Visit) -> Response:
     except NotFound:
         raise NotFound("there is no such job") from None
     except TollgateError:
-        job = await jobs.stored(visit.me.id, visit.argument("job"))
+        job = await jobs.tracked.stored(visit.me.id, visit.argument("job"))
     asked = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
     names = await visit.key_names(visit.me.id)
     return visit.render("image.html", job=job, asked=asked, key=names.get(job.key_id, job.key_id))
@@ -70,7 +70,7 @@ async def one(visit: Visit) -> Response:
 
 async def picture(visit: Visit) -> Response:
     """One picture of a job of this account."""
-    job = await jobs_of(visit.services).stored(visit.me.id, visit.argument("job"))
+    job = await jobs_of(visit.services).tracked.stored(visit.me.id, visit.argument("job"))
     numbered = {str(number): image for number, image in enumerate(job.images)}
     image = numbered.get(visit.argument("number"))
     if image is None:
