@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollgate.health import Health
 from tollgate.mapping.provider.offer import Offer
 
 if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
     from tollgate.config.model import Model
+    from tollgate.health import Health
 
-__all__ = ["Health", "Needs", "Offer", "Route", "Sticky", "fingerprint", "make_route", "plan"]
+__all__ = ["Needs", "Offer", "Route", "Sticky", "fingerprint", "make_route", "plan"]
 
 _PREFERENCE: Mapping[str, tuple[str, ...]] = {
     "chat": ("chat", "responses", "messages"),

@@ -26,6 +26,7 @@ from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of
 from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.health import Health
 from tollgate.images import run_refresher
 from tollgate.ledger import ledger_of
 from tollgate.metrics import Metrics
@@ -33,7 +34,7 @@ from tollgate.process import descriptors, memory, resident
 from tollgate.reload import Reloader
 from tollgate.remembered.minted import Minted
 from tollgate.room import Room
-from tollgate.routing import Health, Sticky
+from tollgate.routing import Sticky
 from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_tell_all
 from tollgate.sandbox import app as sandbox_app
 from tollgate.services import Services

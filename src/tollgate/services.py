@@ -20,10 +20,11 @@ from tollgate.room import Place, Room
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
+    from tollgate.health import Health
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
     from tollgate.remembered.minted import Minted
-    from tollgate.routing import Health, Sticky
+    from tollgate.routing import Sticky
     from tollgate.runtime import RuntimeHolder
     from tollgate.upstream import Client
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from conformance.upstreams import ASKS, provider
 from support.inprocess import inprocess
 from support.usage_files import rows_by_id
-from tollgate.routing import Health
+from tollgate.health import Health
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
