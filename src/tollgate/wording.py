@@ -21,10 +21,10 @@ def path_text(path: Iterable[str | int]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
-    close = closest(word, known)
+    close = nearest_word(word, known)
     return f"did you mean `{close}`?" if close else ""
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def nearest_word(word: str, known: Iterable[str]) -> str:
     """The known word nearest to `word`, or an empty string."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")

@@ -26,7 +26,7 @@ from tollgate.config.load import (
     walk,
 )
 from tollgate.wire import PICTURE_FIELDS
-from tollgate.wording import closest, nearest
+from tollgate.wording import nearest, nearest_word
 
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
@@ -68,7 +68,8 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
         for word in result.entries:
             if not any(f"$job.{word}" in text or f"$job['{word}']" in text for text in texts):
                 yield from _slip(document, result, word, _RESULT, place, "which no later step reads")
-        if name == "poll" and not any(word.startswith("$") or closest(word, ("status",)) for word in result.entries):
+        has_status = any(word.startswith("$") or nearest_word(word, ("status",)) for word in result.entries)
+        if name == "poll" and not has_status:
             found = "no `status`: a job that is asked for again stays pending until it is given up"
             hint = "status: $.state, its words under `statuses:`"
             yield document.warning(result, f"found {found}", path=place, hint=hint)
@@ -94,7 +95,7 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
         for name in _INPUT.findall(node.value)
     ]
     for path, node, name in read:
-        if name not in known and (meant := closest(name, known)):
+        if name not in known and (meant := nearest_word(name, known)):
             message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
             yield document.warning(node, message, path=path, hint=hint)
 
@@ -158,6 +159,6 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:
     if word in known or word.startswith(("$", "x-")):
         return
-    meant = closest(word, known)
+    meant = nearest_word(word, known)
     if meant and meant not in holder.entries:
         yield document.warning(holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{meant}`?")

@@ -15,7 +15,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.functions import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
-from tollgate.wording import closest
+from tollgate.wording import nearest_word
 
 
 @dataclass(slots=True)
@@ -280,7 +280,7 @@ class Spot:
 def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
     """`did you mean ...` for the nearest known word, written as `shape`."""
     names = list(known)
-    name = closest(word, names)
+    name = nearest_word(word, names)
     if not name:  # short names are far from everything: $msg for $m
         name = next((name for name in names if name and word and (word.startswith(name) or name.startswith(word))), "")
     return f"did you mean `{shape.format(name)}`?" if name else ""
