@@ -73,6 +73,12 @@ class Scene:
         self.swaps: list[object] = []
         self.discoverer = Discoverer(self.holder, self.client, on_swap=self.swaps.append, spread=lambda: 1.0)
 
+    async def ask_again(self) -> bool:
+        """Ask every list, as if its time had come."""
+        for state in self.discoverer.states.values():
+            state.due = 0.0
+        return await self.discoverer.refresh()
+
     def ids(self) -> list[str]:
         return sorted(self.holder.current.catalog.models)
 
@@ -102,7 +108,7 @@ async def test_a_written_model_of_the_same_id_wins(scene):
 async def test_an_unchanged_list_costs_no_rebuild(scene):
     await scene.discoverer.refresh()
     before = scene.holder.current
-    assert not await scene.discoverer.refresh(everything=True)
+    assert not await scene.ask_again()
     assert scene.holder.current is before
     assert scene.lists.asked == 2
 
@@ -131,7 +137,7 @@ async def test_it_is_asked_again_only_when_due(scene):
 async def test_the_last_good_list_stays(scene, status, raw, words):
     await scene.discoverer.refresh()
     scene.lists.status, scene.lists.raw = status, raw
-    assert not await scene.discoverer.refresh(everything=True)
+    assert not await scene.ask_again()
     assert "acme/one" in scene.ids()
     state = scene.discoverer.states["acme"]
     assert state.failures == 1
@@ -144,11 +150,11 @@ async def test_a_failed_list_is_asked_again_soon_and_then_less_often(scene):
     loop = asyncio.get_running_loop()
     waits = []
     for _ in range(4):
-        await scene.discoverer.refresh(everything=True)
+        await scene.ask_again()
         waits.append(round(scene.discoverer.states["acme"].due - loop.time()))
     assert waits == [30, 60, 120, 240]
     scene.lists.status = 200
-    await scene.discoverer.refresh(everything=True)
+    await scene.ask_again()
     assert scene.discoverer.states["acme"].problem == ""
     assert round(scene.discoverer.states["acme"].due - loop.time()) == 3600
 
@@ -156,7 +162,7 @@ async def test_a_failed_list_is_asked_again_soon_and_then_less_often(scene):
 async def test_models_that_are_gone_go(scene):
     await scene.discoverer.refresh()
     scene.lists.models = []
-    assert await scene.discoverer.refresh(everything=True)
+    assert await scene.ask_again()
     assert scene.ids() == ["acme/written"]
 
 
@@ -172,7 +178,7 @@ async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
 
     async def told() -> list[str]:
         caplog.clear()
-        await scene.discoverer.refresh(everything=True)
+        await scene.ask_again()
         return [line for line in caplog.messages if "entr" in line]
 
     assert await told() == []
@@ -202,7 +208,7 @@ async def test_a_list_longer_than_is_read_says_so(scene, monkeypatch, caplog):
 async def test_models_found_without_a_price_are_logged_once_per_list(scene, caplog):
     async def told() -> list[str]:
         caplog.clear()
-        await scene.discoverer.refresh(everything=True)
+        await scene.ask_again()
         return [line for line in caplog.messages if "price" in line]
 
     scene.lists.models = [{"id": "paid", "cost": "1"}, {"id": "free", "cost": "0"}]

@@ -90,14 +90,14 @@ class Discoverer:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.05, min([_LOOK, *(state.due - now for state in self.states.values())])))
 
-    async def refresh(self, *, everything: bool = False) -> bool:
-        """Ask every list that is due (or all), all at once; True when the runtime changed."""
+    async def refresh(self) -> bool:
+        """Ask every list that is due, all at once; True when the runtime changed."""
         now = asyncio.get_running_loop().time()
         lists = self._lists()
         for name in self.states.keys() - lists.keys():
             del self.states[name]
             self._found.pop(name, None)
-        due = [name for name, discovery in lists.items() if everything or self._is_due(name, discovery, now)]
+        due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
         differs = await asyncio.gather(*(self._ask(name, lists[name]) for name in due))
         changed = [name for name, differ in zip(due, differs, strict=True) if differ]
         return await self._swap(changed) if changed else False
