@@ -6,6 +6,7 @@ The caller's key never goes past this module; everything below works with a `Key
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -45,12 +46,9 @@ def authenticate(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord:
         return ledger.find_key(key)
     except Unauthorized:
         other = _other_key(headers)
-        if other is None or other == key:
-            raise
-        try:
-            return ledger.find_key(other)
-        except Unauthorized:
-            pass
+        if other is not None and other != key:
+            with contextlib.suppress(Unauthorized):
+                return ledger.find_key(other)
         raise
 
 
