@@ -14,6 +14,7 @@ import click
 from tollgate.cli.address import network_address
 from tollgate.cli.standard_streams import open_all
 from tollgate.engines import Stopped
+from tollgate.engines.sockets import bound_socket
 
 
 @click.command(help="Run the sandbox provider as a server of its own.")
@@ -54,11 +55,7 @@ def command(bind: str, key: str | None, engine: str) -> None:
 
 
 def _listen(bind: str) -> socket.socket:
-    host, _, port = bind.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind((host, int(port)))
+    found = bound_socket(f"127.0.0.1{bind}" if bind.startswith(":") else bind)
     found.listen(1024)
     return found
 

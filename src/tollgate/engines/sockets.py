@@ -1,4 +1,5 @@
-"""Addresses to listen on, as sockets: `host:port`, `[v6]:port`, `:port` or `unix:/path`."""
+"""Sockets: addresses to listen on (`host:port`, `[v6]:port`, `:port` or `unix:/path`), and what the socket of a
+connection tells beyond what asyncio does."""
 
 from __future__ import annotations
 
