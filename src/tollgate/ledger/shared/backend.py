@@ -122,31 +122,33 @@ class SharedBackend:
 
     async def _read_all(self) -> None:
         async with self._reading:
-            await self._take_all()
-
-    async def _take_all(self) -> None:
-        for account in await self.records.accounts():
-            self._memory.put_account(account)
-        for key, digest in await self.records.keys():
-            self._memory.put_key(key, digest)
-        self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums()})
-        await self.sessions.read()
+            await self._take_accounts()
+            await self._take_keys()
+            await self._take_balances()
+            await self.sessions.read()
 
     async def reread(self, what: str, id: str) -> None:
         """Read again what another gateway or a command changed."""
+        if what == "everything":
+            await self._read_all()
+            return
         async with self._reading:
-            await self._take(what, id)
+            if what == "account":
+                await self._take_accounts(id)
+            elif what == "key":
+                await self._take_keys(id)
+            elif what == "session":
+                await self.sessions.read()
+            elif what == "balance":
+                await self._take_balances(id)
 
-    async def _take(self, what: str, id: str) -> None:
-        if what == "account":
-            for account in await self.records.accounts(id):
-                self._memory.put_account(account)
-        elif what == "key":
-            for key, digest in await self.records.keys(id):
-                self._memory.put_key(key, digest)
-        elif what == "session":
-            await self.sessions.read()
-        elif what == "everything":
-            await self._take_all()
-        elif what == "balance":
-            self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(id)})
+    async def _take_accounts(self, id: str | None = None) -> None:
+        for account in await self.records.accounts(id):
+            self._memory.put_account(account)
+
+    async def _take_keys(self, id: str | None = None) -> None:
+        for key, digest in await self.records.keys(id):
+            self._memory.put_key(key, digest)
+
+    async def _take_balances(self, account_id: str | None = None) -> None:
+        self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(account_id)})
