@@ -28,6 +28,12 @@ done by then, and a watcher is a task."""
 DIRECT = "tollgate.direct"
 """The extension (ASGI) of a server that offers what `Direct` says."""
 
+_SMALL_PACKED = 1024
+"""Bytes of a packed body that is unpacked at once: it may become a megabyte, in a millisecond. 32 MB would hold
+everybody else up for a tenth of a second."""
+_COMMENT = b": keep-alive\n"
+"""A comment line and no empty line behind it: OpenAI's Go client took that for an event until late in 2026, and what it
+lacks for broken JSON, which ended every stream that was silent once."""
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -116,13 +122,6 @@ async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: P
         plain = await asyncio.to_thread(_decompress, body, encoding, limit)
     place.narrow(len(plain))
     return plain
-
-
-_SMALL_PACKED = 1024
-"""May become a megabyte, in a millisecond; 32 MB would hold everybody else up for a tenth of a second."""
-_COMMENT = b": keep-alive\n"
-"""A comment line and no empty line behind it: OpenAI's Go client took that for an event until late in 2026, and what it
-lacks for broken JSON, which ended every stream that was silent once."""
 
 
 def require_json(headers: Mapping[str, str]) -> None:
