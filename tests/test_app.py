@@ -207,33 +207,22 @@ async def test_a_body_over_the_limit(here, dialect, status, body):
     assert (reply.status_code, found) == (status, body)
 
 
+NO_QUOTA = {
+    "message": "insufficient quota",
+    "error": {
+        "message": "insufficient quota",
+        "type": "insufficient_quota",
+        "param": None,
+        "code": "insufficient_quota",
+    },
+}
+
+
 @pytest.mark.parametrize(
     ("dialect", "body"),
     [
-        (
-            "chat",
-            {
-                "message": "insufficient quota",
-                "error": {
-                    "message": "insufficient quota",
-                    "type": "insufficient_quota",
-                    "param": None,
-                    "code": "insufficient_quota",
-                },
-            },
-        ),
-        (
-            "responses",
-            {
-                "message": "insufficient quota",
-                "error": {
-                    "message": "insufficient quota",
-                    "type": "insufficient_quota",
-                    "param": None,
-                    "code": "insufficient_quota",
-                },
-            },
-        ),
+        ("chat", NO_QUOTA),
+        ("responses", NO_QUOTA),
         ("messages", {"type": "error", "error": {"type": "billing_error", "message": "insufficient quota"}}),
         ("embeddings", {"success": False, "code": 403, "message": "user quota exceeded"}),
         ("images", {"success": False, "code": 403, "message": "insufficient quota"}),

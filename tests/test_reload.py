@@ -112,18 +112,24 @@ async def test_a_file_that_changed_before_the_first_look_is_noticed(tmp_path):
         assert reloader._as_read() == reloader._stamp()
 
 
-async def test_a_change_that_is_taken_back_right_after_a_signal_is_noticed(tmp_path, monkeypatch):
-    """As where a link leads to one folder and back to the other: the files are those of before the signal again."""
-    looks, away = asyncio.Queue(), tmp_path / "acme.kept"
-    look = Reloader._look
+@pytest.fixture
+def looks(monkeypatch):
+    """One entry for each look of a reloader, which looks often."""
+    queue, look = asyncio.Queue(), Reloader._look
 
     async def looked(self, seen):
-        looks.put_nowait(None)
+        queue.put_nowait(None)
         return await look(self, seen)
 
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0.02)
     monkeypatch.setattr("tollgate.reload._SETTLED_SHORTER_SECONDS", 0.02)
     monkeypatch.setattr(Reloader, "_look", looked)
+    return queue
+
+
+async def test_a_change_that_is_taken_back_right_after_a_signal_is_noticed(tmp_path, looks):
+    """As where a link leads to one folder and back to the other: the files are those of before the signal again."""
+    away = tmp_path / "acme.kept"
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         await looks.get()
         file = tmp_path / "providers" / "acme.yaml"
@@ -136,17 +142,8 @@ async def test_a_change_that_is_taken_back_right_after_a_signal_is_noticed(tmp_p
                 await looks.get()
 
 
-async def test_a_reload_that_watches_other_folders_is_done_once(tmp_path, monkeypatch, caplog):
-    looks = asyncio.Queue()
-    look = Reloader._look
-
-    async def looked(self, seen):
-        looks.put_nowait(None)
-        return await look(self, seen)
-
-    for name in ("_LOOK_SECONDS", "_SETTLED_SECONDS", "_SETTLED_SHORTER_SECONDS"):
-        monkeypatch.setattr(f"tollgate.reload.{name}", 0.02)
-    monkeypatch.setattr(Reloader, "_look", looked)
+async def test_a_reload_that_watches_other_folders_is_done_once(tmp_path, monkeypatch, looks, caplog):
+    monkeypatch.setattr("tollgate.reload._SETTLED_SECONDS", 0.02)
     caplog.set_level("INFO", "tollgate.reload")
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         reloader, settings = here.opened.reloader, tmp_path / "gateway.yaml"

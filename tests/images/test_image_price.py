@@ -4,28 +4,18 @@ from decimal import Decimal
 
 import pytest
 
+from support.image_provider import at
 from tollgate.mapping.images.price import Factor, ImagePrice, Line, PriceMissing, ReportedCost
 
 D = Decimal
 
-
-def read(*path):
-    def get(values):
-        found = values
-        for step in path:
-            found = found.get(step) if isinstance(found, dict) else None
-        return found
-
-    return get
-
-
 TABLE = {"low": {"1024x1024": D("0.006"), "1024x1536": D("0.005")}, "high": {"1024x1024": D("0.053")}}
-BY = (read("$input", "quality"), read("$input", "size"))
+BY = (at("$input", "quality"), at("$input", "size"))
 
 
 def telling(unit: int) -> ImagePrice:
     """A price of 0.05 where the answer's `cost` tells none, in so many units of the currency."""
-    return ImagePrice(D("0.05"), reported=ReportedCost(read("$", "cost"), D(unit)))
+    return ImagePrice(D("0.05"), reported=ReportedCost(at("$", "cost"), D(unit)))
 
 
 @pytest.mark.parametrize(
@@ -34,15 +24,15 @@ def telling(unit: int) -> ImagePrice:
         pytest.param(ImagePrice(D("0.003")), {}, [{}, {}], "0.006", id="per image delivered"),
         pytest.param(ImagePrice(D("3"), unit=1000), {}, [{}], "0.003", id="unit divides"),
         pytest.param(
-            ImagePrice(D("0.02"), bill=read("$", "usage", "image_count")), {"$": {"usage": {"image_count": 3}}}, [{}],
+            ImagePrice(D("0.02"), bill=at("$", "usage", "image_count")), {"$": {"usage": {"image_count": 3}}}, [{}],
             "0.06", id="billed count of the answer",
         ),
         pytest.param(
-            ImagePrice(D("0.02"), bill=read("$", "count")), {"$": {"count": "2"}}, [{}], "0.04",
+            ImagePrice(D("0.02"), bill=at("$", "count")), {"$": {"count": "2"}}, [{}], "0.04",
             id="a count that is text",
         ),
         pytest.param(
-            ImagePrice(D("0.02"), bill=read("$", "usage")), {"$": {}}, [{}, {}], "0.04",
+            ImagePrice(D("0.02"), bill=at("$", "usage")), {"$": {}}, [{}, {}], "0.04",
             id="no billed count falls to pictures",
         ),
         pytest.param(
@@ -54,7 +44,7 @@ def telling(unit: int) -> ImagePrice:
             id="table miss costs the declared price",
         ),
         pytest.param(
-            ImagePrice(D("0.04"), by=(read("$input", "hd"),), table={"true": D("0.08")}), {"$input": {"hd": True}},
+            ImagePrice(D("0.04"), by=(at("$input", "hd"),), table={"true": D("0.08")}), {"$input": {"hd": True}},
             [{}], "0.08", id="a switch in a table",
         ),
         pytest.param(
@@ -78,13 +68,13 @@ def telling(unit: int) -> ImagePrice:
             id="never less than the first",
         ),
         pytest.param(
-            ImagePrice(D("0.01"), per="megapixel", size=(read("$input", "w"), read("$input", "h"))),
+            ImagePrice(D("0.01"), per="megapixel", size=(at("$input", "w"), at("$input", "h"))),
             {"$input": {"w": 2000, "h": 2000}}, [{}], "0.04", id="size asked for",
         ),
         pytest.param(ImagePrice(D("0.01"), per="megapixel"), {}, [{}], "0.01", id="unknown size is one megapixel"),
         pytest.param(
             ImagePrice(
-                D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000), Line(read("$", "out"), D("30"), 1_000_000))
+                D("0.05"), lines=(Line(at("$", "in"), D("5"), 1_000_000), Line(at("$", "out"), D("30"), 1_000_000))
             ),
             {"$": {"in": 22, "out": 2112}},
             [{}],
@@ -92,7 +82,7 @@ def telling(unit: int) -> ImagePrice:
             id="lines of tokens",
         ),
         pytest.param(
-            ImagePrice(D("0.05"), lines=(Line(read("$", "in"), D("5"), 1_000_000),)), {"$": {}}, [{}, {}], "0.10",
+            ImagePrice(D("0.05"), lines=(Line(at("$", "in"), D("5"), 1_000_000),)), {"$": {}}, [{}, {}], "0.10",
             id="no counts fall to the declared price",
         ),
         pytest.param(
@@ -116,7 +106,7 @@ def telling(unit: int) -> ImagePrice:
             id="an absurd told cost falls to the declared price",
         ),
         pytest.param(
-            ImagePrice(D("0.0027"), times=(Factor(read("$input", "steps"), D(4)),)), {"$input": {"steps": 8}}, [{}],
+            ImagePrice(D("0.0027"), times=(Factor(at("$input", "steps"), D(4)),)), {"$input": {"steps": 8}}, [{}],
             "0.0054", id="factor",
         ),
     ],
@@ -138,5 +128,5 @@ def test_the_first_case_that_holds_decides():
 
 
 def test_expected_counts_the_pictures_asked_for():
-    assert ImagePrice(D("0.04"), asked=read("$input", "n")).expected({"$input": {"n": 4}}) == D("0.16")
+    assert ImagePrice(D("0.04"), asked=at("$input", "n")).expected({"$input": {"n": 4}}) == D("0.16")
     assert ImagePrice(D("0.04")).expected({"$input": {}}) == D("0.04")

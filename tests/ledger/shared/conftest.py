@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tollgate.config.model import Credits, Store
@@ -34,3 +35,11 @@ async def gateway(store: Callable[[str], Store]) -> AsyncIterator[Callable[[str]
         async def named(instance: str = "a") -> Ledger:
             return await opened.enter_async_context(ledger_of(store(instance), Credits()))
         yield named
+
+
+@pytest.fixture
+async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
+    """Looks into the tables."""
+    connection = await asyncpg.connect(address)
+    yield connection
+    await connection.close()

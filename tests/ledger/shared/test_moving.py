@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -103,13 +102,6 @@ async def source(tmp_path: Path) -> Store:
     await minted.remember("alice", "acme", ["resp_1"])
     minted.close()
     return replace(store, keep_rows_days=0)
-
-
-@pytest.fixture
-async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(address)
-    yield connection
-    await connection.close()
 
 
 async def before(source: Store) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -28,14 +28,6 @@ from ..test_generations import DONE, job
 @pytest.fixture
 async def alice(gateway) -> Alice:
     return await with_alice(await gateway("a"))
-
-
-@pytest.fixture
-async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
-    """Looks into the tables."""
-    connection = await asyncpg.connect(address)
-    yield connection
-    await connection.close()
 
 
 async def cut(eye: asyncpg.Connection, instance: str) -> None:
