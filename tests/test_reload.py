@@ -39,6 +39,14 @@ async def test_a_new_model_is_served_after_a_reload_and_unchanged_files_are_not_
         )
 
 
+async def test_a_base_url_that_is_written_stays_after_a_reload_though_it_is_the_default_one(tmp_path):
+    """As where a container's port 9000 is the machine's 8787."""
+    written = "server: {bind: 0.0.0.0:9000, base_url: 'http://127.0.0.1:8787'}\n"
+    async with inprocess(tmp_path, providers={"acme": ACME}, settings=written) as here:
+        assert (await here.opened.reloader.reload()).ok
+        assert here.services.runtime.current.gateway.server.base_url == "http://127.0.0.1:8787"
+
+
 async def test_a_bad_file_leaves_the_running_configuration_and_names_the_place(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as here:
         before = here.services.runtime.current

@@ -123,23 +123,22 @@ async def open_gateway(
     that nobody saw. It gives them with their ports. `adjust` is applied to what reloads read.
     """
     gateway = runtime.gateway
-    asked = taken = gateway.server.bind
+    asked = gateway.server.bind
     ledger = ledger_of(gateway.store, gateway.credits)
     await ledger.open()
     try:
-        if bind is not None:
-            taken = bind()
+        taken = bind() if bind is not None else asked
     except TollgateError:
         await ledger.close()
         raise
 
     def at_ports(read: Gateway) -> Gateway:
         """The settings with the ports that were taken, where they ask for any port (0)."""
-        return read if read.server.bind != asked else replace(read, server=served_at(read.server, taken))
+        if taken == asked or read.server.bind != asked:
+            return read
+        return replace(read, server=served_at(read.server, taken))
 
-    if taken != asked:
-        gateway = at_ports(gateway)
-        runtime = replace(runtime, gateway=gateway)
+    runtime = replace(runtime, gateway=at_ports(gateway))
     first_key = await ledger.ensure_default_account()
     account = await starter(ledger)
     await ledger.serve_admin()
