@@ -230,8 +230,7 @@ async def create_account(books: Administration, id: str, name: str = "", role: s
         raise BadRequest(
             f'account is "{id}", wanted lower-case letters, digits, dot, dash or underscore, at most 63', "id"
         )
-    if role not in ("user", "operator"):
-        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+    _check_role(role)
     return await books.create_account(id, _named(name), role)
 
 
@@ -254,8 +253,8 @@ async def change_account(
 ) -> Account:
     """Give an account another name or role; None keeps what it has. The only operator stays one:
     somebody must see to the others."""
-    if role not in (None, "user", "operator"):
-        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+    if role is not None:
+        _check_role(role)
     if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
         raise BadRequest(f"account \"{account_id}\" is the only operator; make another account one first", "role")
     changes = {"name": _named(name) if name is not None else None, "role": role}
@@ -361,6 +360,11 @@ def _key_fields(form: KeyForm) -> dict[str, Any]:
         "allowed_addresses": read_addresses(form.addresses),
         "strict": form.strict,
     }
+
+
+def _check_role(role: str) -> None:
+    if role not in ("user", "operator"):
+        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
 
 
 def _named(name: str) -> str:

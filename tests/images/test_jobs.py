@@ -1373,27 +1373,34 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
+def refuse_to_store(services):
+    """No job is stored any more; how one is stored after all, and the jobs that were refused."""
+    store, refused = services.ledger.create_generation, []
+
+    async def refuse(generation):
+        refused.append(generation)
+        raise Unavailable("the database is gone")
+
+    services.ledger.create_generation = refuse
+    return store, refused
+
+
 async def refused_at_first(services, key):
     """A job that its provider took, and that the ledger could not store; the job, how it is stored after all, and a
     look by the refresher a minute later each time."""
-    jobs, store, kept = jobs_of(services), services.ledger.create_generation, []
+    jobs, (store, refused) = jobs_of(services), refuse_to_store(services)
     now = jobs.clock()
     jobs.clock = lambda: now
     refresher = Refresher(jobs)
-
-    async def refuse(generation):
-        kept.append(generation)
-        raise Unavailable("the database is gone")
 
     async def look_again():
         nonlocal now
         now += 60
         await refresher.tick(10)
 
-    services.ledger.create_generation = refuse
     with pytest.raises(Unsaved):
         await create(services, key)
-    return kept[0], store, look_again
+    return refused[0], store, look_again
 
 
 async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_given_up(gateway):
@@ -1412,19 +1419,13 @@ async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_
 async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.tracked._TAKE_BACK_SECONDS", (0, 0.05, 0.05))
     services, key, provider = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
-    store, kept = services.ledger.create_generation, []
-
-    async def refuse(generation):
-        kept.append(generation)
-        raise Unavailable("the database is gone")
-
-    services.ledger.create_generation = refuse
+    store, refused = refuse_to_store(services)
     with pytest.raises(Unavailable):
         await create(services, key)
     await asyncio.sleep(0.02)
-    await store(kept[0])
+    await store(refused[0])
     await settled(services)
-    ended = await services.ledger.get_generation(key.account_id, kept[0].id)
+    ended = await services.ledger.get_generation(key.account_id, refused[0].id)
     assert (ended.status, ended.error, provider.calls) == ("failed", "the job could not be stored", [])
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, with_books
+from tollgate.cli.books import Command, config_option, fail, json_option, print_json, print_table, with_books
+from tollgate.cli.credits import plain_sums
 
 if TYPE_CHECKING:
     from tollgate.ledger.administration import Administration
@@ -42,18 +44,22 @@ def list_(path: Path | None, as_json: bool) -> None:
     )
 
 
+def _role_option(default: str | None) -> Callable[[Command], Command]:
+    return click.option(
+        "--role",
+        type=click.Choice(["user", "operator"]),
+        default=default,
+        show_default=True,
+        help="An operator sees every account in the dashboard.",
+    )
+
+
 @command.command(
     help="Create an account, without credits unless some are given. ID is a readable word: usage rows show it."
 )
 @click.argument("id")
 @click.option("--name", default="", help="Name to display; default: the id.")
-@click.option(
-    "--role",
-    type=click.Choice(["user", "operator"]),
-    default="user",
-    show_default=True,
-    help="An operator sees every account in the dashboard.",
-)
+@_role_option("user")
 @click.option("--credits", "amount", default=None, metavar="USD", help="Credits to begin with.")
 @json_option
 @config_option
@@ -100,12 +106,7 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 @command.command(help="Change the name or role of an account.")
 @click.argument("id")
 @click.option("--name", default=None, help="Name to display.")
-@click.option(
-    "--role",
-    type=click.Choice(["user", "operator"]),
-    default=None,
-    help="An operator sees every account in the dashboard.",
-)
+@_role_option(None)
 @json_option
 @config_option
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
@@ -179,5 +180,4 @@ def at_terminal() -> bool:
 def _plain(view: Any) -> dict[str, Any]:
     account, sums = view.account, view.sums
     return {"id": account.id, "name": account.name, "role": account.role, "created_at": account.created_at,
-            "granted": sums.granted, "spent": sums.spent, "balance": sums.balance, "held": sums.held,
-            "active_keys": view.active_keys}
+            **plain_sums(sums), "active_keys": view.active_keys}

@@ -11,6 +11,7 @@ from tollgate.cli.books import config_option, json_option, print_json, print_tab
 
 if TYPE_CHECKING:
     from tollgate.ledger.administration import Administration
+    from tollgate.ledger.records import AccountSums
 
 
 @click.group(help="Grant credits and show balances.")
@@ -60,24 +61,11 @@ def show(path: Path | None, account: str | None, as_json: bool) -> None:
 
     sums, grants = with_books(path, work)
     if as_json:
-        shown: list[dict[str, Any]] = [
-            {
-                "account_id": each.account_id, "granted": each.granted, "spent": each.spent, "balance": each.balance,
-                "held": each.held,
-            }
-            for each in sums
+        shown = [{"account_id": each.account_id, **plain_sums(each)} for each in sums]
+        given = [
+            {"id": each.id, "amount": each.amount, "note": each.note, "created_at": each.created_at} for each in grants
         ]
-        print_json(
-            shown
-            if account is None
-            else shown[0]
-            | {
-                "grants": [
-                    {"id": each.id, "amount": each.amount, "note": each.note, "created_at": each.created_at}
-                    for each in grants
-                ]
-            }
-        )
+        print_json(shown if account is None else shown[0] | {"grants": given})
         return
     amounts = frozenset({"granted", "spent", "balance", "held", "amount"})
     print_table(
@@ -91,3 +79,8 @@ def show(path: Path | None, account: str | None, as_json: bool) -> None:
             [(each.created_at, each.amount, each.note) for each in grants],
             numbers=amounts,
         )
+
+
+def plain_sums(sums: AccountSums) -> dict[str, Any]:
+    """The credits of an account as `--json` prints them."""
+    return {"granted": sums.granted, "spent": sums.spent, "balance": sums.balance, "held": sums.held}
