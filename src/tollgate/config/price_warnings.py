@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from statistics import median
@@ -40,20 +41,49 @@ _MOST_SINGLY = 5
 _MOST_NAMED = 3
 
 
+_Steps = tuple[str | int, ...]
+_Finding = tuple[_Steps, str, str]
+"""What looks wrong: the path below the price, what is found there, and a hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a provider asks for a model."""
+
+    provider: Provider
+    model: Model
+    price: Pricing
+    rate: Decimal | None
+    """USD for one unit of the price's currency, where that is known."""
+
+    def usd_per_million(self, name: str) -> Decimal | None:
+        """A token price in USD per million tokens; None where it or the rate is not known."""
+        value = self.price.per_million(name)
+        return None if value is None or self.rate is None else CONTEXT.multiply(value, self.rate)
+
+    def warning(self, steps: _Steps, message: str, hint: str) -> Problem:
+        path, document = ("models", self.model.id, "price", *steps), self.provider.document
+        return document.warning(find(document.root, path), message, path=path_text(path), hint=hint)
+
+
 def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
     """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or
     currency is among what is `wrong` is not judged: it would be with the default."""
     broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}
-    offers = [(provider, model) for provider in gateway.providers.values() for model in provider.models
-              if model.price and (model.mark.file, f"models.{model.id}.price") not in broken]
+    offers = [
+        _Offer(provider, model, model.price, gateway.credits.rates.get(model.price.currency))
+        for provider in gateway.providers.values()
+        for model in provider.models
+        if model.price and (model.mark.file, f"models.{model.id}.price") not in broken
+    ]
     problems = [
-        problem
-        for provider, model in offers
-        if provider.name in only and not model.price.why  # type: ignore[union-attr]
-        for problem in _one(gateway, provider, model)
+        offer.warning(*finding)
+        for offer in offers
+        if offer.provider.name in only and not offer.price.why
+        for finding in _findings(offer)
     ]
     warned = {problem.path for problem in problems}
-    return problems + [problem for problem in _siblings(gateway, offers, only) if problem.path not in warned]
+    return problems + [problem for problem in _siblings(offers, only) if problem.path not in warned]
 
 
 def unpriced_warnings(gateway: Gateway) -> list[Problem]:
@@ -117,55 +147,41 @@ def _unpriced(provider: Provider, models: Iterable[Model]) -> Iterator[Problem]:
         )
 
 
-def _one(gateway: Gateway, provider: Provider, model: Model) -> Iterator[Problem]:
-    price = model.price
-    assert price is not None, "only offers with a price are looked at"
+def _findings(offer: _Offer) -> Iterator[_Finding]:
+    """What looks wrong in one price by itself."""
+    price = offer.price
     if price.unit not in _UNITS:
-        yield _warn(
-            provider,
-            model,
-            ("unit",),
-            f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for",
-        )
-    for name in _LINES:
-        value = _per_million(gateway, price, name)
-        if value is not None and value > _DEAR:
-            amount = f"{_amount(value)} USD per million tokens"
-            per = (
-                f"for {price.unit} tokens (unit)"
-                if price.unit > 1
-                else "for one token (no unit is written)"
-                if "unit" not in price.source
-                else "for one token (unit: 1)"
-            )
-            yield _warn(provider, model, (name,), f"found {price.written[name]} {per}, which is {amount}",
-                        hint="" if price.unit == _MILLION else "is it a price per million? then write unit: 1000000")
+        says = f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for"
+        yield ("unit",), says, ""
+    yield from _dear(offer)
     for name, written in price.written.items():
         if name in price.prices and len(written.replace(".", "").strip("0")) >= _DUST:
-            yield _warn(
-                provider,
-                model,
-                (name,),
-                f"found {written}, which has the digits of a binary fraction",
-                hint="write the price as the provider does",
-            )
-    yield from _order(provider, model, price.prices, price.prices, ())
+            says = f"found {written}, which has the digits of a binary fraction"
+            yield (name,), says, "write the price as the provider does"
+    yield from _disorder(price.prices, price.prices, ())
     for index, volume in enumerate(price.volumes):
-        yield from _order(provider, model, {**price.prices, **volume.prices}, volume.prices, ("volumes", index))
-    yield from _rising(provider, model, price)
+        yield from _disorder({**price.prices, **volume.prices}, volume.prices, ("volumes", index))
+    yield from _falling(price)
     for index, window in enumerate(price.windows):
         if window.start == window.end != _MIDNIGHT:
-            yield _warn(
-                provider,
-                model,
-                ("windows", index, "end"),
-                f"found {window.end}, which is also the start: these prices hold for a whole day",
-                hint='a whole day is "00:00" to "00:00"',
-            )
+            says = f"found {window.end}, which is also the start: these prices hold for a whole day"
+            yield ("windows", index, "end"), says, 'a whole day is "00:00" to "00:00"'
 
 
-def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Mapping[str, Decimal],
-           at: tuple[str | int, ...]) -> Iterator[Problem]:
+def _dear(offer: _Offer) -> Iterator[_Finding]:
+    """Token prices that no model has."""
+    price = offer.price
+    for name in _LINES:
+        value = offer.usd_per_million(name)
+        if value is not None and value > _DEAR:
+            unit = "unit" if price.unit > 1 else "unit: 1" if "unit" in price.source else "no unit is written"
+            per = f"{price.unit} tokens" if price.unit > 1 else "one token"
+            says = f"found {price.written[name]} for {per} ({unit}), which is {_amount(value)} USD per million tokens"
+            hint = "" if price.unit == _MILLION else "is it a price per million? then write unit: 1000000"
+            yield (name,), says, hint
+
+
+def _disorder(row: Mapping[str, Decimal], own: Mapping[str, Decimal], at: _Steps) -> Iterator[_Finding]:
     """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most. `own`:
     what the row itself says."""
     prompt = row.get("prompt")
@@ -173,24 +189,15 @@ def _order(provider: Provider, model: Model, row: Mapping[str, Decimal], own: Ma
         return
     completion, read = row.get("completion"), row.get("input_cache_read")
     if completion is not None and completion < prompt and "completion" in own:
-        yield _warn(
-            provider,
-            model,
-            (*at, "completion"),
-            f"found {decimal_text(completion)}, which is below the prompt price {decimal_text(prompt)}",
-        )
+        says = f"found {decimal_text(completion)}, which is below the prompt price {decimal_text(prompt)}"
+        yield (*at, "completion"), says, ""
     if read is not None and read > prompt and "input_cache_read" in own:
-        yield _warn(
-            provider,
-            model,
-            (*at, "input_cache_read"),
-            f"found {decimal_text(read)}, which is above the prompt price {decimal_text(prompt)}",
-            hint="a cache hit is cheaper everywhere",
-        )
+        says = f"found {decimal_text(read)}, which is above the prompt price {decimal_text(prompt)}"
+        yield (*at, "input_cache_read"), says, "a cache hit is cheaper everywhere"
 
 
-def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Problem]:
-    """Warnings about tiers by prompt length alone: their bounds should rise, and their prices with them."""
+def _falling(price: Pricing) -> Iterator[_Finding]:
+    """Of tiers by prompt length alone, bounds that do not rise, and prices that do not rise with them."""
     mark_before, prompt_before, written = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
@@ -204,60 +211,34 @@ def _rising(provider: Provider, model: Model, price: Pricing) -> Iterator[Proble
             continue
         # Two rows may share a mark where they set different prices.
         if mark < mark_before or mark == mark_before and written & volume.written.keys():
-            yield _warn(
-                provider,
-                model,
-                ("volumes", index, "min_prompt_tokens"),
-                f"found {mark}, which is not above the tier before ({mark_before})",
-                hint="all matching tiers apply, the last one wins",
-            )
+            says = f"found {mark}, which is not above the tier before ({mark_before})"
+            yield ("volumes", index, "min_prompt_tokens"), says, "all matching tiers apply, the last one wins"
         elif prompt is not None and prompt_before is not None and prompt < prompt_before:
-            yield _warn(
-                provider,
-                model,
-                ("volumes", index, "prompt"),
-                f"found {decimal_text(prompt)}, which is below the tier before ({decimal_text(prompt_before)})",
-            )
+            says = f"found {decimal_text(prompt)}, which is below the tier before ({decimal_text(prompt_before)})"
+            yield ("volumes", index, "prompt"), says, ""
         written = {*volume.written} | (written if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
 
-def _siblings(gateway: Gateway, offers: list[tuple[Provider, Model]], only: Container[str]) -> Iterator[Problem]:
+def _siblings(offers: list[_Offer], only: Container[str]) -> Iterator[Problem]:
     """Warnings about an offer whose price is far from the middle of what others ask for the same model."""
-    by_model: dict[str, list[tuple[Provider, Model]]] = {}
-    for provider, model in offers:
-        by_model.setdefault(model.id, []).append((provider, model))
+    by_model: dict[str, list[_Offer]] = {}
+    for offer in offers:
+        by_model.setdefault(offer.model.id, []).append(offer)
     groups = [
-        group for group in by_model.values() if len(group) > 1 and any(provider.name in only for provider, _ in group)
+        group for group in by_model.values() if len(group) > 1 and any(offer.provider.name in only for offer in group)
     ]
     for group, name in product(groups, _LINES):
-        values = [(provider, model, value) for provider, model in group
-                  if (value := _per_million(gateway, model.price, name))]  # type: ignore[arg-type]
-        for provider, model, value in values:
-            others = [other for owner, _, other in values if owner is not provider]
-            if not others or model.price.why or provider.name not in only:  # type: ignore[union-attr]
+        values = [(offer, value) for offer in group if (value := offer.usd_per_million(name))]
+        for offer, value in values:
+            others = [theirs for other, theirs in values if other.provider is not offer.provider]
+            if not others or offer.price.why or offer.provider.name not in only:
                 continue
             middle = median(others)
             # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
             if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
-                yield _warn(
-                    provider,
-                    model,
-                    (name,),
-                    f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}",
-                    hint="compare unit and currency",
-                )
-
-
-def _per_million(gateway: Gateway, price: Pricing, name: str) -> Decimal | None:
-    """A token price in USD per million tokens; None where it or the currency's rate is not known."""
-    value, rate = price.per_million(name), gateway.credits.rates.get(price.currency)
-    return None if value is None or rate is None else CONTEXT.multiply(value, rate)
-
-
-def _warn(provider: Provider, model: Model, steps: tuple[str | int, ...], message: str, hint: str = "") -> Problem:
-    path = ("models", model.id, "price", *steps)
-    return provider.document.warning(find(provider.document.root, path), message, path=path_text(path), hint=hint)
+                says = f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}"
+                yield offer.warning((name,), says, "compare unit and currency")
 
 
 def _amount(value: Decimal) -> str:
