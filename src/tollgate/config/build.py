@@ -143,6 +143,18 @@ def in_order(problems: list[Problem]) -> list[Problem]:
     return sorted(dict.fromkeys(problems), key=lambda p: (first[p.mark.file], p.mark.file, p.mark.line, p.mark.column))
 
 
+@dataclass(slots=True)
+class _ProviderFile:
+    """A provider's file before its secrets and its model files are read."""
+
+    document: Document
+    tree: Map | None
+    """The checked tree, its shared files beneath it; None where the file seems unchanged."""
+    before: Source | None
+    """What it came to before, where it and its shared files are unchanged."""
+    referred: tuple[Reference, ...]
+
+
 class _Loading:
     """One run over the files, collecting problems."""
 
@@ -168,18 +180,9 @@ class _Loading:
         of_providers = self.files.noted(provider_files(document, root, folder))
         of_mappings = self.files.noted(mapping_files(document, root, folder))
         documents = [self.files.read_part(p) for p in of_providers]
-        trees: list[tuple[Document, Map | Source]] = []
-        for read in documents:
-            doc, source = self._unchanged(read)
-            tree = source or self._with_shared(doc)
-            if tree is not None:
-                trees.append((doc, tree))
-        referred = {
-            doc.file: tree.references if isinstance(tree, Source) else tuple(_references_in(tree))
-            for doc, tree in trees
-        }
-        secrets, settings = self._settings(document, root, folder, referred.values())
-        providers = self._providers(trees, referred, secrets)
+        files = [file for file in map(self._provider_file, documents) if file is not None]
+        secrets, settings = self._settings(document, root, folder, [file.referred for file in files])
+        providers = self._providers(files, secrets)
         mappings = self.files.read_mappings(
             of_mappings, None if self.everything else needed_mappings(providers)
         )
@@ -259,16 +262,20 @@ class _Loading:
                                                   hint="an environment variable or a file in secrets_dir"))
         return value or ""
 
-    def _unchanged(self, document: Document) -> tuple[Document, Source | None]:
-        """What an unchanged file came to before, where its shared files are unchanged too; else None, and the document
-        without its shared files."""
+    def _provider_file(self, document: Document) -> _ProviderFile | None:
+        """None where the file's shape or a shared file is wrong."""
         source = self.sources_before.get(document.file)
-        if source is None or source.provider.document is not document:
-            return document, None
-        shared = zip(source.included[:document.shared], document.included, strict=False)
-        if all(_same(self.files.read_shared(path), other) for path, other in shared):
-            return document, source
-        return self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True), None
+        if source is not None and source.provider.document is document:
+            shared = zip(source.included[:document.shared], document.included, strict=False)
+            if all(_same(self.files.read_shared(path), other) for path, other in shared):
+                return _ProviderFile(document, None, source, source.references)
+            document = self._read_anew(document)
+        tree = self._with_shared(document)
+        return None if tree is None else _ProviderFile(document, tree, None, tuple(_references_in(tree)))
+
+    def _read_anew(self, document: Document) -> Document:
+        """The same file without what it includes."""
+        return self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True)
 
     def _with_shared(self, document: Document) -> Map | None:
         """The checked tree of a provider's file, its shared files beneath it."""
@@ -277,18 +284,13 @@ class _Loading:
         self.files.sound = self.files.sound and whole and not problems
         return self.files.shaped(document, "provider") if whole else None
 
-    def _providers(
-        self,
-        trees: list[tuple[Document, Map | Source]],
-        referred: Mapping[str, tuple[Reference, ...]],
-        secrets: Secrets,
-    ) -> list[Provider]:
+    def _providers(self, files: Iterable[_ProviderFile], secrets: Secrets) -> list[Provider]:
         providers = []
-        for document, found in trees:
+        for file in files:
             unset = dict.fromkeys(
-                ref.name for ref in referred[document.file] if not ref.optional and secrets.get(ref.name) is None
+                ref.name for ref in file.referred if not ref.optional and secrets.get(ref.name) is None
             )
-            provider = self._provider(document, found, referred[document.file], wanted=self.everything or not unset)
+            provider = self._provider(file, wanted=self.everything or not unset)
             if unset:
                 provider = replace(
                     provider,
@@ -303,22 +305,16 @@ class _Loading:
             providers.append(provider)
         return providers
 
-    def _provider(
-        self, document: Document, found: Map | Source, referred: tuple[Reference, ...], *, wanted: bool
-    ) -> Provider:
+    def _provider(self, file: _ProviderFile, *, wanted: bool) -> Provider:
         """The provider of a file, read as if its secrets were set. `wanted` says whether the files it names are read
         too."""
-        if isinstance(found, Source):
-            models = zip(found.included[document.shared:], document.included[document.shared:], strict=True)
-            if found.whole in (None, wanted) and all(_same(self.files.read(path), other) for path, other in models):
-                files = {document.file, *(other.file for other in document.included)}
-                self.problems += [problem for problem in self.said_before if problem.mark.file in files]
-                self.files.sound = self.files.sound and found.whole is not False
-                self.sources[document.file] = found
-                return found.provider
-            document = self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True)
-            found = self._with_shared(document)  # type: ignore[assignment]
-        tree: Map = found  # type: ignore[assignment]
+        document, tree = file.document, file.tree
+        if file.before is not None:
+            if self._models_unchanged(document, file.before, wanted=wanted):
+                return self._taken_over(document, file.before)
+            document = self._read_anew(document)
+            tree = self._with_shared(document)
+        assert tree is not None, "what a file came to before is kept only where nothing was wrong"
         before = len(self.problems)
         if names_models(tree):
             tree = self._with_models(document, tree, wanted=wanted)
@@ -329,9 +325,21 @@ class _Loading:
         if not any(problem.level == "error" for problem in self.problems[before:]):
             whole = wanted if names_models(tree) else None
             included = tuple(self.files.paths[other.file] for other in document.included)
-            self.sources[document.file] = Source(provider, referred, whole, included)
+            self.sources[document.file] = Source(provider, file.referred, whole, included)
         self.fresh.add(provider.name)
         return provider
+
+    def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
+        models = zip(before.included[document.shared:], document.included[document.shared:], strict=True)
+        return before.whole in (None, wanted) and all(_same(self.files.read(path), other) for path, other in models)
+
+    def _taken_over(self, document: Document, before: Source) -> Provider:
+        """The provider as an earlier load made it, with what that warned of."""
+        files = {document.file, *(other.file for other in document.included)}
+        self.problems += [problem for problem in self.said_before if problem.mark.file in files]
+        self.files.sound = self.files.sound and before.whole is not False
+        self.sources[document.file] = before
+        return before.provider
 
     def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
         if not wanted:
@@ -341,6 +349,7 @@ class _Loading:
         tree, problems = include(document, tree, folder, self.files.read, self.files.shaped)
         self.problems += problems
         return tree
+
 
 def _same(one: Document, other: Document) -> bool:
     """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
