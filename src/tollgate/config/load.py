@@ -303,6 +303,11 @@ def one_or_many(node: Node | None) -> tuple[Node, ...]:
     return () if node is None else node.items if isinstance(node, List) else (node,)
 
 
+def text_in(node: Node | None) -> str | None:
+    """The text that a node is; None for a number, a list and so on, and where there is no node."""
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Every node of a tree, top down, in file order."""
     waiting = [node]

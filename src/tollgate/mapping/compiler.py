@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, text_in
 from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
@@ -220,13 +220,11 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
 
 def _head(unit: Unit, root: Map, built: _Built) -> None:
     unit.check_keys(root, KEYS)
-    name = root.get("mapping")
-    if isinstance(name, Scalar) and isinstance(name.value, str) and name.value:
-        built.name = name.value
-    else:
-        unit.mistake(name or root, "a mapping file says its name", "mapping: chat")
+    built.name = text_in(root.get("mapping")) or ""
+    if not built.name:
+        unit.mistake(root.get("mapping") or root, "a mapping file says its name", "mapping: chat")
     about = root.get("about")
-    if about is not None and not (isinstance(about, Scalar) and isinstance(about.value, str)):
+    if about is not None and text_in(about) is None:
         unit.mistake(about, "`about` is one line of text")
     kind = root.get("hub")
     if isinstance(kind, Scalar) and kind.value in HUBS:
@@ -310,8 +308,7 @@ def _conditions(unit: Unit, root: Map, built: _Built) -> None:
         node = request.entries.get(key)
         if node is None:
             continue
-        misplaced = _misplaced(key, root, built)
-        if misplaced:
+        if misplaced := _misplaced(key, built):
             unit.mistake(request.keys[key], misplaced)
             continue
         _condition(unit, f"request.{key}", node, built, {"headers": HEADERS})
@@ -325,13 +322,12 @@ def _condition(unit: Unit, name: str, node: Node, built: _Built, names: Table[st
     code.add(f"return bool({condition.py})", node.mark.line)
 
 
-def _misplaced(key: str, root: Map, built: _Built) -> str | None:
+def _misplaced(key: str, built: _Built) -> str | None:
     """Why a condition means nothing in this file."""
     if key == BASE64_VECTORS:
         return None if built.hub else f"`{key}` is for files with `hub: embeddings`: conversations have no vectors"
     once = [name for name, form in CLIENT_FORMATS.items() if form.names_model_once]
-    name = root.get("mapping")
-    if isinstance(name, Scalar) and name.value in once:
+    if built.name in once:
         return None
     return f"`{key}` is for formats whose streams name the model once: {', '.join(once)}"
 

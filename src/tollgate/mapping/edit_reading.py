@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar
+from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping.paths import Descend, Find, Path, PathError, Step, parse_path
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Spot, Unit, suggest
@@ -138,7 +138,7 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
             unit.mistake(node.keys[name], f"`refuse` has no meaning in `{of}:` edits: only a request can be refused")
         if "when" not in node.entries:
             unit.mistake(node.keys[name], "`refuse` needs a `when`", "without one every request would be refused")
-        if not isinstance(value, Scalar) or not isinstance(value.value, str) or not value.value:
+        if not text_in(value):
             unit.mistake(value, f"`refuse` takes the words of the refusal, found {_found(value)}")
             return None
         return Edit(name, node.keys[name], value=value, when=when, param=param)
@@ -160,7 +160,7 @@ def _when(unit: Unit, node: Map) -> Scalar | None:
 
 def _why(unit: Unit, node: Map) -> bool:
     why = node.get("why")
-    if why is not None and not (isinstance(why, Scalar) and isinstance(why.value, str)):
+    if why is not None and text_in(why) is None:
         unit.mistake(why, f"`why` is words for the reader, found {_found(why)}")
     return why is not None
 
@@ -171,8 +171,8 @@ def _param(unit: Unit, node: Map, verb: str) -> str | None:
         return None
     if verb != "refuse":
         unit.mistake(node.keys["param"], f"`param` stands beside `refuse` only, not beside `{verb}`")
-    elif isinstance(param, Scalar) and isinstance(param.value, str):
-        return param.value
+    elif (text := text_in(param)) is not None:
+        return text
     else:
         unit.mistake(param, f"`param` is the name of a field, found {_found(param)}")
     return None
@@ -230,9 +230,7 @@ def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
         if verb == "rename" and not isinstance(steps[-1], (str, Descend)):
             unit.mistake(mark, f"`rename` needs a path that ends in a field, found `{text}`")
             continue
-        if verb == "rename" and not (
-            isinstance(node, Scalar) and isinstance(node.value, str) and node.value and not node.value.startswith("$")
-        ):
+        if verb == "rename" and (text_in(node) or "$").startswith("$"):
             unit.mistake(
                 node,
                 f"the new name is one word, found {_found(node)}",

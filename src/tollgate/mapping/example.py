@@ -15,7 +15,7 @@ from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, fin
 from tollgate.errors import TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, Refused
-from tollgate.mapping.scope import suggest
+from tollgate.mapping.scope import known_words
 from tollgate.mapping.values import shown
 from tollgate.wording import path_text
 
@@ -120,7 +120,7 @@ def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -
     def check_keys(of: Map, known: tuple[str, ...]) -> None:
         for key, mark in of.keys.items():
             if key not in known:
-                wrong(mark, f"unknown key `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
+                wrong(mark, f"unknown key `{key}`", known_words(key, known))
 
     if not isinstance(node, Map):
         wrong(node, "an example has keys", ", ".join(form.keys))
@@ -132,7 +132,7 @@ def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -
     if of is None:
         wrong(node, "an example says what it tries", f"of: {form.kinds[0]}")
     elif kind not in form.kinds:
-        hint = suggest(kind, form.kinds) or f"one of {', '.join(form.kinds)}"
+        hint = known_words(kind, form.kinds)
         wrong(of, f"an example cannot be of `{kind or 'this'}`", hint)
     if "given" not in node.entries and kind not in form.bare:
         wrong(node, "an example needs `given`")

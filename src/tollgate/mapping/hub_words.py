@@ -16,7 +16,7 @@ from tollgate.config.load import List, Map, Mark, Node, Scalar, walk
 from tollgate.mapping import hub
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal
-from tollgate.mapping.scope import Unit, suggest
+from tollgate.mapping.scope import Unit, known_words
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
 _INSIDE = ("$value", "$else", "$absent", "$first")
@@ -166,7 +166,7 @@ class _Writes:
                     if of.words
                     else f"the hub's {of.name} has no field `{word}`"
                 )
-                self._unit.warn(mark, what, suggest(word, known) or f"one of {', '.join(known)}")
+                self._unit.warn(mark, what, known_words(word, known))
 
     def _scalar(self, node: Scalar, of: Shape) -> None:
         if is_literal(node):
@@ -292,7 +292,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
             for key in place.fields:
                 told = key == "item" and section == "response.from_hub" and first.name == "part"    # in `$whole`
                 if not told and not any(key in (at.items or at).fields for at in shapes):
-                    hint = suggest(key, first.fields) or f"one of {', '.join(first.fields)}"
+                    hint = known_words(key, first.fields)
                     unit.warn(
                         _where(root, node, key),
                         f"{section} reads `{key}`, which the hub's {first.name} does not have",
@@ -319,7 +319,7 @@ def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -
             unit.warn(
                 mark,
                 f"the hub's `{first.name}` is never `{word}`",
-                suggest(word, first.words) or f"one of {', '.join(first.words)}",
+                known_words(word, first.words),
             )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Scalar
+from tollgate.config.load import Document, List, Map, Node, Scalar, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.destinations import ToReturn
@@ -19,7 +19,7 @@ from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words
 from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
@@ -166,8 +166,8 @@ def _text(unit: Unit, item: Map, key: str) -> str | None:
     node = item.get(key)
     if node is None:
         return None
-    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip() == node.value and node.value:
-        return node.value
+    if (text := text_in(node)) and text.strip() == text:
+        return text
     unit.mistake(node, f"`{key}` is a text without blanks at its ends", f"{key}: <think>")
     return None
 
@@ -179,7 +179,7 @@ def _word(unit: Unit, item: Map, key: str, known: tuple[str, ...]) -> str | None
     if isinstance(node, Scalar) and node.value in known:
         return str(node.value)
     found = node.text if isinstance(node, Scalar) else "this"
-    unit.mistake(node, f"`{key}` cannot be `{found}`", suggest(found, known) or f"one of {', '.join(known)}")
+    unit.mistake(node, f"`{key}` cannot be `{found}`", known_words(found, known))
     return None
 
 
@@ -205,11 +205,11 @@ def _check_fields(unit: Unit, part: Map) -> None:
     known = ("kind", *hub.PART_FIELDS)
     for key, mark in part.keys.items():
         if not key.startswith("$") and key not in known:
-            unit.mistake(mark, f"a part has no field `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
+            unit.mistake(mark, f"a part has no field `{key}`", known_words(key, known))
     kind = part.get("kind")
     if isinstance(kind, Scalar) and is_literal(kind) and kind.value not in hub.KINDS:
         unit.mistake(kind, f"unknown kind of part `{kind.text}`",
-                     suggest(kind.text, hub.KINDS) or f"one of {', '.join(hub.KINDS)}")
+                     known_words(kind.text, hub.KINDS))
 
 
 def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InText | None:

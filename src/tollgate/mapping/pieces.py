@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Node, Problem, Scalar, walk
+from tollgate.config.load import Document, Node, Problem, Scalar, text_in, walk
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -181,9 +181,7 @@ def mentions(node: Node, name: str, defines: Functions | None = None) -> bool:
     waiting, called = [node], set()
     while waiting:
         for inner in walk(waiting.pop()):
-            text = inner.value if isinstance(inner, Scalar) else None
-            if not isinstance(text, str):
-                continue
+            text = text_in(inner) or ""
             if f"${name}" in text:
                 return True
             for found in _CALL.findall(text):

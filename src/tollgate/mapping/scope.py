@@ -133,7 +133,7 @@ class Unit:
         """Note the keys of a map that are none of those known."""
         for key, mark in node.keys.items():
             if key not in known:
-                self.mistake(mark, f"unknown key `{key}`", suggest(key, known) or f"one of {', '.join(known)}")
+                self.mistake(mark, f"unknown key `{key}`", known_words(key, known))
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile what was generated; raises `ConfigErrors` with everything that is wrong."""
@@ -275,6 +275,11 @@ class Spot:
     def mistake(self, message: str, offset: int = 0, hint: str = "") -> None:
         """Note something wrong at character `offset`."""
         self.unit.mistake(self.mark(offset), message, hint)
+
+
+def known_words(word: str, known: Collection[str]) -> str:
+    """A hint for a word that is none of those known: the nearest of them, else all."""
+    return suggest(word, known) or f"one of {', '.join(known)}"
 
 
 def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:

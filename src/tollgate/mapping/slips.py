@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping.scalars import path_of
 from tollgate.mapping.scope import Unit
 
@@ -35,10 +35,6 @@ def quoted(document: Document, mark: Mark) -> bool:
     return line[mark.column - 1:mark.column] in ("'", '"')
 
 
-def _text(value: Node) -> str:
-    return value.value if isinstance(value, Scalar) and isinstance(value.value, str) else ""
-
-
 def _chosen(value: Node, node: Map) -> bool:
     return any(key in node.entries for key in ("$when", "$match", "when", "match"))
 
@@ -50,14 +46,14 @@ def _alone(value: Node, node: Map) -> bool:
 
 
 _LOOKS: dict[str, Callable[[Node, Map], bool]] = {
-    "each": lambda value, node: bool(_LOOP.match(_text(value))),
+    "each": lambda value, node: bool(_LOOP.match(text_in(value) or "")),
     "let": lambda value, node: isinstance(value, Map),
-    "when": lambda value, node: _text(value).startswith("$"),
-    "match": lambda value, node: _text(value).startswith("$") and len(node.entries) > 1,
+    "when": lambda value, node: (text_in(value) or "").startswith("$"),
+    "match": lambda value, node: (text_in(value) or "").startswith("$") and len(node.entries) > 1,
     "else": _chosen,
     "absent": _chosen,
     "first": lambda value, node: isinstance(value, List) and len(value.items) > 1,
-    "copy": lambda value, node: isinstance(value, List) and all(_text(item) for item in value.items),
+    "copy": lambda value, node: isinstance(value, List) and all(text_in(item) for item in value.items),
     "value": _alone,
     "join_by": lambda value, node: isinstance(value, Scalar),
     "lost": lambda value, node: isinstance(value, Scalar) and not value.quoted,

@@ -11,7 +11,7 @@ from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_words
-from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
                 site.unit.mistake(
                     mark,
                     f"`{name}` has no field `{key}`",
-                    suggest(key, operation.fields) or f"one of {', '.join(operation.fields)}",
+                    known_words(key, operation.fields),
                 )
                 good = False
             elif key.startswith("$") and name != "error":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import List, Map, Node, Scalar, walk
+from tollgate.config.load import List, Map, Node, Scalar, text_in, walk
 from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
 from tollgate.mapping.emit import Code
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scalars import is_literal, literal
-from tollgate.mapping.scope import Scope, Site, Unit, Var, suggest
+from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
 from tollgate.mapping.stream_frames import is_steady
 
 MOMENTS = ("start", "finish", "error")
@@ -102,10 +102,7 @@ class _Builder:
             return
         code = self.unit.module.function("say_stamp(R, C)", stamp.mark.line)
         site = Site(self.unit, code, Scope(self.base), "stamp" if self.unit.trace else "")
-        late = any(
-            isinstance(entry, Scalar) and isinstance(entry.value, str) and any(word in entry.value for word in _LATE)
-            for entry in walk(stamp)
-        )
+        late = any(word in (text_in(entry) or "") for entry in walk(stamp) for word in _LATE)
         if late and templates.sure(site, stamp):
             self.inline = templates.display(site, stamp).py[1:-1]
             code.add("return {}", stamp.mark.line)
@@ -136,7 +133,7 @@ class _Builder:
         for step, value in node.entries.items():
             if step not in STEPS:
                 unit.mistake(
-                    node.keys[step], f"unknown key `{step}`", suggest(step, STEPS) or f"one of {', '.join(STEPS)}"
+                    node.keys[step], f"unknown key `{step}`", known_words(step, STEPS)
                 )
             elif step in _MADE:
                 steps[step] = name = f"say_{kind}_{step}"

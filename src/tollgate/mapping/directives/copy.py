@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Scalar
 from tollgate.mapping.destinations import ToField, store
 from tollgate.mapping.path_code import dict_view, read
 from tollgate.mapping.paths import Path
@@ -47,7 +47,7 @@ def _names(site: Site, source: str, names: List, target: str, owner: Map | None 
         site.unit.mistake(owner.keys[source] if owner else names, f"`{source}` is no path", "such as $x")
         return
     for name in names.items:
-        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not _is_name(name):
+        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not _is_name(name.value):
             site.unit.mistake(name, "`$copy` takes plain names", "a path is written as a field: key: $.a.b")
             continue
         where = Spot(site.unit, name)
@@ -58,10 +58,5 @@ def _names(site: Site, source: str, names: List, target: str, owner: Map | None 
         store(site, site.under(name.value).traced(value, line), ToField(target, name.value), line)
 
 
-def _is_name(node: Node) -> bool:
-    return (
-        isinstance(node, Scalar)
-        and isinstance(node.value, str)
-        and node.value != ""
-        and not any(char in node.value for char in "$.[]{} ")
-    )
+def _is_name(text: str) -> bool:
+    return text != "" and not any(char in text for char in "$.[]{} ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import Map, Node, Scalar, walk
+from tollgate.config.load import Map, Node, Scalar, text_in, walk
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToNamed
 from tollgate.mapping.directives import first
@@ -55,12 +55,7 @@ def check_read(unit: Unit, root: Node) -> None:
 
 def _mentioned(node: Node) -> set[str]:
     """All names that a node and what is below it mention."""
-    return {
-        name
-        for inner in walk(node)
-        if isinstance(inner, Scalar) and isinstance(inner.value, str)
-        for name in _MENTIONED.findall(inner.value)
-    }
+    return {name for inner in walk(node) for name in _MENTIONED.findall(text_in(inner) or "")}
 
 
 def _named(site: Site, name: str, value: Node) -> Var:

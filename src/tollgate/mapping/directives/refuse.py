@@ -5,7 +5,7 @@ It acts after the node's `$when`. While an answer is converted there is nobody t
 
 from __future__ import annotations
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, text_in
 from tollgate.mapping.directives import when
 from tollgate.mapping.scalars import lower_words
 from tollgate.mapping.scope import Site
@@ -37,11 +37,11 @@ def emit_entry(site: Site, entry: Node) -> None:
     if not isinstance(say, Scalar):
         site.unit.mistake(say, "`say` takes text")
         return
-    if param is not None and (not isinstance(param, Scalar) or not isinstance(param.value, str)):
+    if param is not None and text_in(param) is None:
         site.unit.mistake(param, "`param` takes the name of a field")
         return
     words = lower_words(site, say)
-    name = repr(param.value) if param is not None else "None"
+    name = repr(text_in(param))
     line = entry.mark.line
     with site.code.block(f"if {condition}", line):
         site.code.add(f"C.refuse({words.py}, {name})", line)

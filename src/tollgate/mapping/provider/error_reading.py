@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, text_in
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
@@ -61,7 +61,7 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     if when is not None and test is None:
         return None
     at = Fields(node)
-    marks = marks_of(when.value) if isinstance(when, Scalar) and isinstance(when.value, str) else None
+    marks = marks_of(text) if (text := text_in(when)) is not None else None
     return Rule(
         at.text("verdict", "next"),  # type: ignore[arg-type]
         at.text("alarm", None),  # type: ignore[arg-type]

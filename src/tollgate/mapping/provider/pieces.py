@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tollgate.config.load import Map, Mark, Node, Problem, Scalar, walk
+from tollgate.config.load import Map, Mark, Node, Problem, Scalar, text_in, walk
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -133,5 +133,4 @@ def reads_headers(node: Node | None) -> bool:
 
 def _read_texts(node: Node | None) -> list[str]:
     read = node.get("read") if isinstance(node, Map) else None
-    scalars = [inner for inner in walk(read) if isinstance(inner, Scalar)] if read is not None else []
-    return [scalar.value for scalar in scalars if isinstance(scalar.value, str)]
+    return [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []
