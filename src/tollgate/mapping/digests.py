@@ -43,15 +43,15 @@ _HTTP_DATE = re.compile(
 
 
 def digest(value: Any, algorithm: Any, notation: Any = "hex") -> str | None:
-    """The digest of a text: `"a" | digest('md5')` -> `"0cc175b9c0f1b6a831c399e269772661"`."""
+    """The digest of a text: sha256, sha512, sha384, sha1, md5; written as hex, base64, base64url."""
     if type(value) is not str or algorithm not in ALGORITHMS:
         return None
     return _written(hashlib.new(algorithm, _bytes(value), usedforsecurity=False).digest(), notation)
 
 
 def short(value: Any, most: Any) -> str | None:
-    """A text of no more than `most` characters: a longer one keeps its beginning and ends in a piece of its digest, so
-    that what began alike stays apart. `most` is 16 or more; below that nothing would be left of the text."""
+    """A text of no more than `most` characters (16 or more): a longer one keeps its beginning and ends in a piece of
+    its digest."""
     if type(value) is not str or type(most) is not int or most < LEAST_SHORT:
         return None
     if len(value) <= most:
@@ -60,8 +60,8 @@ def short(value: Any, most: Any) -> str | None:
 
 
 def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | None:
-    """The HMAC of a text. A key that is a list is derived: the first text is the key for the second, what comes out
-    the key for the third, and so on: `['TC3' ~ $secret.KEY, $day, 'service']`."""
+    """The keyed digest of a text; a key that is a list is derived: its first text is the key for the second, what comes
+    out the key for the third, and so on: `['TC3' ~ $secret.KEY, $day, 'service']`."""
     keys = key if type(key) is list else [key]
     if type(value) is not str or algorithm not in ALGORITHMS or not keys or any(type(one) is not str for one in keys):
         return None
@@ -72,8 +72,11 @@ def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | 
 
 
 def rsa_signature(value: Any, algorithm: Any, key: Any, notation: Any = "base64") -> str | None:
-    """The RSA signature of a text, by a private key in PEM; absent where the key is none. PKCS #1 v1.5, or with an
-    algorithm that begins with `pss-` RSA-PSS as a JWT has it (RFC 7518, 3.5: as much salt as digest)."""
+    """The RSA signature of a text (PKCS #1 v1.5, or PSS for pss-sha256 and the like; in base64 unless said otherwise)
+    by a private key in PEM; absent where the key is none.
+
+    PSS is as a JWT has it (RFC 7518, 3.5): as much salt as digest.
+    """
     if type(value) is not str or type(key) is not str or algorithm not in RSA_ALGORITHMS:
         return None
     from cryptography.hazmat.primitives import hashes  # tens of milliseconds to import, wanted by few
@@ -105,36 +108,37 @@ def _private_key(pem: str) -> Any:
 
 
 def to_base64(value: Any, alphabet: Any = None) -> str | None:
-    """A text in base64: `"hi"` -> `"aGk="`; `to_base64('url')` in the other alphabet, without padding."""
+    """A text in base64; with `'url'` in the alphabet of addresses and without padding, as in a JWT."""
     if type(value) is not str or alphabet not in (None, *ALPHABETS):
         return None
     return _written(_bytes(value), "base64url" if alphabet else "base64")
 
 
 def uuid(value: Any) -> str | None:
-    """32 hexadecimal digits as a UUID (RFC 9562, version 4: six of its bits are fixed); absent for anything else."""
+    """32 hexadecimal digits, such as `$nonce`, as a UUID (RFC 9562, version 4: six of its bits are fixed)."""
     if type(value) is not str or not _32_DIGITS.match(value):
         return None
     return str(UUID(hex=value, version=4))
 
 
 def percent(value: Any, safe: Any = "") -> str | None:
-    """A text with every byte but letters, digits, `-._~` and the `safe` characters as `%XX`."""
+    """A text as it stands in an address: every byte but letters, digits, `-._~` and the safe characters is `%XX`."""
     if type(value) is not str or type(safe) is not str:
         return None
     return quote(_bytes(value), safe=safe)
 
 
-def date(value: Any, form: Any) -> str | None:
-    """Unix seconds as a UTC time, in the codes of `strftime`: `0 | date('%Y-%m-%d')` -> `"1970-01-01"`."""
-    if type(value) not in NUMBERS or not is_date_format(form) or not 0 <= value < _LAST_MOMENT:
+def date(value: Any, format: Any) -> str | None:
+    """A number of Unix seconds as a time in UTC: `%Y %m %d %H %M %S`, `%y`, `%j` (day of the year), `%p`, `%f`, English
+    `%a` and `%b`."""
+    if type(value) not in NUMBERS or not is_date_format(format) or not 0 <= value < _LAST_MOMENT:
         return None
-    return datetime.fromtimestamp(value, UTC).strftime(form)
+    return datetime.fromtimestamp(value, UTC).strftime(format)
 
 
 def seconds(value: Any) -> int | None:
-    """A time written as text as whole Unix seconds: RFC 3339 (without a zone: UTC) or the date of an HTTP header:
-    `"2026-11-21T10:00:00.123Z" | seconds` -> `1795255200`. A number loses what is behind its point."""
+    """A time as whole Unix seconds: a text in RFC 3339 (in UTC where it names no zone) or as HTTP headers have it; a
+    number loses what is behind its point. Milliseconds are `$.ms // 1000`."""
     if type(value) is str:
         return _moment(value)
     return int(value) if type(value) in NUMBERS and -_LAST_MOMENT < value < _LAST_MOMENT else None

@@ -31,7 +31,7 @@ in which no thread runs."""
 
 
 def scalar_text(value: Any) -> str | None:
-    """A number, true or false as text; absent for a list or an object: `7` -> `"7"`."""
+    """A number, true or false as text; a text as it is."""
     return None if type(value) in (list, dict) else text_of(value)
 
 
@@ -44,7 +44,12 @@ def _is_crowded(text: str) -> bool:
 
 
 def parse_json(value: Any, context: Context) -> Any:
-    """JSON text as its value. Raises `Fault` in a request, and gives {} with a note where the context is lenient."""
+    """A JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no
+    text stays as it is; text that is not JSON, or nested more than 240 levels deep, is refused in a request, and `{}`
+    with a loss note in an answer.
+
+    What it refuses is a `Fault`.
+    """
     if type(value) is not str:
         return value
     if not value or value.isspace():
@@ -80,7 +85,7 @@ def _once_more(text: str) -> Any:
 
 
 def from_base64(value: Any) -> str | None:
-    """The text inside base64 text, of either alphabet and with or without padding: `"aGk="` -> `"hi"`."""
+    """The text inside base64 text, of either alphabet and with or without padding; absent when it is not that."""
     if type(value) is not str:
         return None
     try:
@@ -91,8 +96,38 @@ def from_base64(value: Any) -> str | None:
         return None
 
 
+def lower(value: Any) -> str | None:
+    """A text in small letters."""
+    return value.lower() if type(value) is str else None
+
+
+def upper(value: Any) -> str | None:
+    """A text in capital letters."""
+    return value.upper() if type(value) is str else None
+
+
+def starts(value: Any, prefix: Any) -> bool:
+    """Whether a text begins with `prefix`."""
+    return type(value) is str and type(prefix) is str and value.startswith(prefix)
+
+
+def length(value: Any) -> int | None:
+    """How many items, keys or characters."""
+    return len(value) if type(value) in (list, dict, str) else None
+
+
+def first(value: Any) -> Any:
+    """The first item of a list."""
+    return value[0] if type(value) is list and value else None
+
+
+def last(value: Any) -> Any:
+    """The last item of a list."""
+    return value[-1] if type(value) is list and value else None
+
+
 def join(value: Any, separator: Any = "") -> str | None:
-    """The texts of a list as one text; absent where there is nothing to join."""
+    """The texts of a list as one text; nothing to join gives absent."""
     if type(value) is str:
         return value
     if type(value) is not list:
@@ -107,14 +142,14 @@ def join(value: Any, separator: Any = "") -> str | None:
 
 
 def split(value: Any, separator: Any = None) -> list[str] | None:
-    """A text cut at the separator, or at blanks when none is given."""
+    """A text cut into a list; at blanks when no separator is given."""
     if type(value) is not str:
         return None
     return value.split(separator) if type(separator) is str and separator else value.split()
 
 
 def replace(value: Any, old: Any, new: Any) -> str | None:
-    """The text with every `old` replaced, unless that would make it enormous."""
+    """A text with every `old` replaced, unless that would make it enormous."""
     if type(value) is not str or type(old) is not str or type(new) is not str or not old:
         return value if type(value) is str else None
     if old not in value:
@@ -123,7 +158,7 @@ def replace(value: Any, old: Any, new: Any) -> str | None:
 
 
 def number(value: Any) -> int | float | None:
-    """A text that is a number as that number: "7" -> 7"""
+    """A text that is a number as that number; anything else is absent."""
     if type(value) in NUMBERS:
         return value  # type: ignore[no-any-return]
     if type(value) is str and _NUMBER.match(value.strip()):
@@ -136,7 +171,7 @@ def number(value: Any) -> int | float | None:
 
 
 def rounded(value: Any, places: Any = 0) -> int | float | None:
-    """The number rounded half to even, to a whole one or to so many places."""
+    """A number rounded half to even, to a whole one or to so many places."""
     if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
         return None
     result: int | float = round(value, places) if type(places) is int and 0 < places <= 20 else round(value)
@@ -144,31 +179,31 @@ def rounded(value: Any, places: Any = 0) -> int | float | None:
 
 
 def total(value: Any) -> int | float | None:
-    """The sum of the numbers in a list; absent when it has none."""
+    """The sum of the numbers in a list; absent ones are skipped, no number at all is absent."""
     numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
     return in_json(sum(numbers)) if numbers else None
 
 
-def clip(value: Any, low: Any, high: Any) -> Any:
-    """The number moved into the range from `low` to `high`; an end that is no number is open."""
+def clip(value: Any, lowest: Any, highest: Any) -> Any:
+    """A number moved into the range; an end that is no number is open."""
     if type(value) not in NUMBERS:
         return None
-    if type(low) in NUMBERS and value < low:
-        return low
-    if type(high) in NUMBERS and value > high:
-        return high
+    if type(lowest) in NUMBERS and value < lowest:
+        return lowest
+    if type(highest) in NUMBERS and value > highest:
+        return highest
     return value
 
 
 def strip(value: Any, end: Any = None) -> str | None:
-    """A text without blanks at its ends, or with `end` behind it only."""
+    """A text without blanks at its ends; with `'end'` only behind it."""
     if type(value) is not str:
         return None
     return value.strip() if end is None else value.rstrip() if end == "end" else None
 
 
 def keep(value: Any, allowed: Any, other: Any) -> str | None:
-    """The text with every character replaced by `other`, but those in `allowed` (`a-z` is a range)."""
+    """A text in which every character is another one, but those allowed (`a-z` is a range)."""
     if type(value) is not str or type(allowed) is not str or type(other) is not str:
         return None
     return _outside(allowed).sub(lambda _: other, value)
@@ -183,7 +218,7 @@ def _outside(allowed: str) -> re.Pattern[str]:
 
 
 def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
-    """A list of objects as a table: the text in field `key` of each -> its field `wanted`."""
+    """A list of objects as a table from one field to another."""
     if type(value) is not list:
         return None
     table = {
@@ -194,12 +229,12 @@ def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
 
 
 def entries(value: Any) -> list[Any] | None:
-    """The fields of an object as a list; what `lookup('key', 'value')` undoes."""
+    """The fields of an object as a list, each as `key` and `value`; `lookup('key', 'value')` undoes it."""
     return [{"key": key, "value": inner} for key, inner in value.items()] if type(value) is dict else None
 
 
 def distinct(value: Any, key: Any) -> list[Any] | None:
-    """The items of a list, of those with the same text in field `key` only the first."""
+    """A list of objects, of those with the same text in that field only the first."""
     if type(value) is not list:
         return None
     seen: set[str] = set()
@@ -215,8 +250,7 @@ def distinct(value: Any, key: Any) -> list[Any] | None:
 
 
 def sort(value: Any, key: Any) -> list[Any] | None:
-    """The items of a list in the order of their numbers or texts in field `key`, numbers first; the others stay in
-    their order behind them: `[{"n": 2}, {"n": 1}]` -> `[{"n": 1}, {"n": 2}]`."""
+    """A list of objects in the order of that field, numbers before texts; those without it stand last."""
     if type(value) is not list:
         return None
 
@@ -229,16 +263,18 @@ def sort(value: Any, key: Any) -> list[Any] | None:
 
 
 def chunks(value: Any, size: Any) -> list[Any] | None:
-    """A list cut into lists of `size` items, the last maybe shorter: `[1, 2, 3]` by 2 -> `[[1, 2], [3]]`."""
+    """A list cut into lists of so many items, for vectors told one behind the other; absent for a size below 1."""
     if type(value) is not list or type(size) is not int or size < 1:
         return None
     return [value[at : at + size] for at in range(0, len(value), size)]
 
 
 def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
-    """The value in which no two of the objects under `key`, at any depth but below fields named in `closed`, have the
-    same text in `field`: those after the first have `-2`, `-3`, ... behind it. What needs no change is the very same
-    object."""
+    """The value in which no two objects under `key`, at any depth but below fields that are `closed`, have the same
+    text in `field`: those after the first have `-2`, `-3`, ... behind it.
+
+    What needs no change is the very same object.
+    """
     taken: set[str] = set()
     numbers: dict[str, int] = {}
 
@@ -268,14 +304,14 @@ def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
 
 
 def without(value: Any, *names: Any) -> dict[str, Any] | None:
-    """An object without the fields of these names."""
+    """An object without these fields."""
     if type(value) is not dict:
         return None
     return {name: member for name, member in value.items() if name not in names}
 
 
 def data_url(value: Any) -> dict[str, str] | None:
-    """The media type and the base64 data of a `data:` address; absent for any other text."""
+    """`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text."""
     if type(value) is not str or not value.startswith("data:"):
         return None
     found = _DATA_URL.match(value, 0, _MOST_HEAD)
@@ -285,24 +321,27 @@ def data_url(value: Any) -> dict[str, str] | None:
 
 
 def inline(value: Any, context: Context) -> dict[str, str] | None:
-    """What is behind a URL; where it is not known yet, the context notes that it is wanted."""
+    """What is behind a URL, as `mime` and `data`; the gateway fetches it, guarded, before the request is sent."""
     return context.inline(value)
 
 
 def char_offset(value: Any, place: Any) -> int | None:
-    """A place in the UTF-8 bytes of a text as the place in its characters."""
+    """A place counted in UTF-8 bytes as one counted in characters of the text."""
     if type(value) is not str or type(place) is not int or place < 0:
         return None
     return len(value.encode("utf-8", "replace")[:place].decode("utf-8", "ignore"))
 
 
 def default(value: Any, fallback: Any) -> Any:
-    """The value, or `fallback` when it is absent."""
+    """The value, or the given one when it is absent."""
     return fallback if value is None else value
 
 
 def beyond(value: Any, *names: Any) -> bool | None:
-    """Whether an object has a field that is present and not among `names`."""
+    """Whether an object has anything but these fields; one look that spares many, where the rest is rare.
+
+    A field that is null does not count.
+    """
     if type(value) is not dict:
         return None
     for key, member in value.items():

@@ -20,20 +20,19 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def closed(schema: Any) -> Any:
-    """`schema` with `additionalProperties: false` on every object that leaves others open,
-    by saying nothing or true."""
+    """A JSON schema in which every object that leaves other properties open says `additionalProperties: false`."""
     return _everywhere(schema, _close) if type(schema) is dict else None
 
 
-def spoken(schema: Any, taken: Any) -> Any:
-    """`schema` in which a keyword of `taken` stands only with a value listed there;
-    with another one it is said in the description.
+def spoken(schema: Any, table: Any) -> Any:
+    """A JSON schema in which a keyword of the table stands only with a value listed for it; with another one it is said
+    in the description.
 
     {"type": "integer", "minimum": 1}, {"minimum": []} -> {"type": "integer", "description": "minimum: 1"}
     """
-    if type(schema) is not dict or type(taken) is not dict:
+    if type(schema) is not dict or type(table) is not dict:
         return None
-    return _everywhere(schema, lambda one: _speak(one, taken))
+    return _everywhere(schema, lambda one: _speak(one, table))
 
 
 def _everywhere(schema: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:

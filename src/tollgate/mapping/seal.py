@@ -22,7 +22,8 @@ _MAX_NAME = 256
 
 
 def seal(part: object, text: object = None) -> str | None:
-    """A part with a `token` -> its sealed form, with `text` if one is given; a part without one -> None."""
+    """A part's token, origin and id as one opaque text for another protocol's slot, with a text that the token signs if
+    one is given; absent when it has no token."""
     if type(part) is not dict:
         return None
     token, origin, name = part.get("token"), part.get("origin"), part.get("id")
@@ -39,7 +40,7 @@ def seal(part: object, text: object = None) -> str | None:
 
 
 def unseal(text: object) -> dict[str, object] | None:
-    """A sealed token -> {origin, token, id, text}; anything else, also a damaged one -> None."""
+    """A sealed token as `token`, `origin`, `id` and `text`; absent for any other text."""
     if type(text) is str and text.startswith(IN_BASE64):
         text = _from_base64(text)
     if type(text) is not str or not text.startswith(PREFIX):

@@ -31,7 +31,7 @@ def text_of(value: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Compact JSON of any value."""
+    """The value as compact JSON text."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:
