@@ -142,11 +142,7 @@ class Decoder:
                 if not head.startswith(b"event: ") or len(head) == 7:
                     return None
                 known[head] = self._name(head[7:])
-            pairs = [
-                (known[head], line[6:])
-                for head, line in zip(heads, lines[1::3], strict=True)
-                if line.startswith(b"data: ")
-            ]
+            return self._alike([*lines, b""])
         return pairs if len(pairs) == count else None
 
     @property
