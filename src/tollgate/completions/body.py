@@ -106,10 +106,10 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             if plain in known:  # some readers tell no capitals from others, and would take this one
                 raise BadRequest(f"{name[:100]} is no field; {plain} is one", param=name[:100])
         elif value is not None and not rule[0](value):
-            raise BadRequest(f"{name} is {_found(value, rule[1])}; {rule[1]} is wanted", param=name)
+            raise _unfit(name, _found(value, rule[1]), rule[1])
     for name in required:
         if body[name] is None:
-            raise BadRequest(f"{name} is null; {known[name][1]} is wanted", param=name)
+            raise _unfit(name, "null", known[name][1])
     _check_tools(body.get("tools"))
     if dialect == "responses":
         if type(body.get("input")) is list:
@@ -122,27 +122,20 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
 
 def _check_messages(messages: list[Any]) -> None:
     if not messages:
-        raise BadRequest("messages is empty; at least one message is wanted", param="messages")
+        raise _unfit("messages", "empty", "at least one message")
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise BadRequest(f"messages[{place}] is {_kind(message)}; an object is wanted", param=f"messages[{place}]")
+            raise _unfit(f"messages[{place}]", _kind(message), "an object")
         if not isinstance(message.get("role"), str):
-            raise BadRequest(
-                f"messages[{place}].role is {_kind(message.get('role'))}; text is wanted",
-                param=f"messages[{place}].role",
-            )
+            raise _unfit(f"messages[{place}].role", _kind(message.get("role")), "text")
         content = message.get("content")
         if content is None or isinstance(content, str):
             # answers may hold calls of tools only
             if content is None and message["role"] == "user" and "content" not in message:
-                raise BadRequest(
-                    f"messages[{place}].content is missing; text or a list of parts is wanted",
-                    param=f"messages[{place}].content",
-                )
+                raise _unfit(f"messages[{place}].content", "missing", _TEXT_OR_PARTS)
             continue
         if not isinstance(content, list):
-            where = f"messages[{place}].content"
-            raise BadRequest(f"{where} is {_kind(content)}; text or a list of parts is wanted", param=where)
+            raise _unfit(f"messages[{place}].content", _kind(content), _TEXT_OR_PARTS)
         _check_parts(f"messages[{place}].content", content)
 
 
@@ -154,18 +147,15 @@ def _check_items(items: list[Any]) -> None:
             if type(content) is list:
                 _check_parts(f"input[{at}].content", content)
             elif content is not None and type(content) is not str and "role" in item:
-                raise BadRequest(
-                    f"input[{at}].content is {_kind(content)}; text or a list of parts is wanted",
-                    param=f"input[{at}].content",
-                )
+                raise _unfit(f"input[{at}].content", _kind(content), _TEXT_OR_PARTS)
         elif type(item) is not str:
-            raise BadRequest(f"input[{at}] is {_kind(item)}; an object is wanted", param=f"input[{at}]")
+            raise _unfit(f"input[{at}]", _kind(item), "an object")
 
 
 def _check_tools(tools: list[Any] | None) -> None:
     for at, tool in enumerate(tools or ()):
         if type(tool) is not dict:
-            raise BadRequest(f"tools[{at}] is {_kind(tool)}; an object is wanted", param=f"tools[{at}]")
+            raise _unfit(f"tools[{at}]", _kind(tool), "an object")
 
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
@@ -178,12 +168,18 @@ def _check_parts(where: str, parts: list[Any]) -> None:
             kind = part.get("type")
             if type(kind) is str and kind in _TEXTS:
                 if type(part.get("text")) is not str:
-                    found = _kind(part["text"]) if "text" in part else "missing"
-                    raise BadRequest(f"{where}[{at}].text is {found}; text is wanted", param=f"{where}[{at}].text")
+                    raise _unfit(f"{where}[{at}].text", _kind(part["text"]) if "text" in part else "missing", "text")
             elif kind == "tool_result" and type(part.get("content")) is list:
                 _check_parts(f"{where}[{at}].content", part["content"])
         elif type(part) is not str:
-            raise BadRequest(f"{where}[{at}] is {_kind(part)}; an object is wanted", param=f"{where}[{at}]")
+            raise _unfit(f"{where}[{at}]", _kind(part), "an object")
+
+
+_TEXT_OR_PARTS = "text or a list of parts"
+
+
+def _unfit(where: str, found: str, wanted: str) -> BadRequest:
+    return BadRequest(f"{where} is {found}; {wanted} is wanted", param=where)
 
 
 def _found(value: object, wanted: str) -> str:
