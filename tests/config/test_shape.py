@@ -11,7 +11,7 @@ from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import EDIT_BESIDE, EDIT_VERBS
 from tollgate.config.shape import check_shape, export
-from tollgate.mapping.edit_reading import BESIDE, VERBS
+from tollgate.mapping.edits.reading import BESIDE, VERBS
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}
 PACKAGE = Path(__file__).parents[2] / "src" / "tollgate" / "schemas"

@@ -14,8 +14,8 @@ from tollgate.config.load import read_file, read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, StreamConverter, compile_mapping, convert_response, run_examples
 from tollgate.mapping.convert import response_to_hub
-from tollgate.mapping.stream_handlers import SILENT
-from tollgate.mapping.streaming import run_of
+from tollgate.mapping.streams.converter import run_of
+from tollgate.mapping.streams.handlers import SILENT
 
 MAPPINGS = Path(__file__).parents[2] / "mappings"
 

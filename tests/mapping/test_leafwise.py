@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.mapping.leafwise import LeafwiseJson, Step, steps_of
+from tollgate.mapping.streams.leafwise import LeafwiseJson, Step, steps_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
-from tollgate.mapping.stream_frames import is_steady
+from tollgate.mapping.streams.frames import is_steady
 
 AWKWARD = [
     'say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600",

@@ -8,7 +8,7 @@ import pytest
 
 from mapping.support import document
 from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, run_examples
-from tollgate.mapping.stream_run import Run
+from tollgate.mapping.streams.run import Run
 
 SOURCE = """
 mapping: plain

@@ -16,7 +16,7 @@ from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.completions.usage_rule import UsageRule
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
-from tollgate.mapping.stream_run import ENDED_EARLY
+from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import public_message
 from tollgate.sse import in_lines
 from tollgate.wire import is_last

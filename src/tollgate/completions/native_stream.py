@@ -17,7 +17,7 @@ from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import AnswerLost, UpstreamError
-from tollgate.mapping.stream_run import ENDED_EARLY
+from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.sse import BLANK, Decoder, Event, encode
 from tollgate.wire import index_of
 

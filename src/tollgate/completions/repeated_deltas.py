@@ -2,7 +2,7 @@
 
 Most of a stream is such deltas. What the upstream writes between two texts is then always the same bytes: the block is
 split there, and joined again with what the client's events have between their texts. Nothing else of those events is
-read. Which event may serve as the pattern, and what it becomes, the converter says (`mapping/stream_alike.py`).
+read. Which event may serve as the pattern, and what it becomes, the converter says (`mapping/streams/alike.py`).
 
     upstream's block   data: {"d":"a"}\\n\\ndata: {"d":"b"}\\n\\n
     client's events    event: delta\\ndata: {"text":"a"}\\n\\nevent: delta\\ndata: {"text":"b"}\\n\\n

@@ -34,7 +34,7 @@ EDIT_VERBS: Mapping[str, str] = {
     "values": "object", "refuse": "string",
 }
 """The verbs of edits with the kind of value behind each, and what may stand beside them: for editors. The language's
-own table is `mapping/edit_reading.py`; a test holds them together."""
+own table is `mapping/edits/reading.py`; a test holds them together."""
 EDIT_BESIDE = ("when", "why", "param")
 
 

@@ -1,7 +1,8 @@
 """The mapping engine: operators describe a wire format in YAML, and it runs as compiled Python.
 
-`__all__` is what requests need of it. Provider files are compiled by `provider/` and `images/`, over `edits.py` and
-`plugins.py`; the commands use `explain.py` and `examples.py`.
+`__all__` is what requests need of it. A file is compiled by `compiler.py`; whole documents run through `convert.py`,
+streams through `streams/`. Provider files are compiled by `provider/` and `images/`, over `edits/` and `plugins.py`;
+the commands use `explain.py` and `examples.py`.
 """
 
 from tollgate.mapping.compiler import Mapping, compile_mapping
@@ -23,7 +24,7 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.reply_headers import ReplyHeaders
-from tollgate.mapping.streaming import (
+from tollgate.mapping.streams.converter import (
     Out,
     StreamConverter,
     Tap,

@@ -30,10 +30,10 @@ from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
-from tollgate.mapping.stream_frames import framed
-from tollgate.mapping.stream_handlers import Handlers, Speaker
-from tollgate.mapping.stream_in import StreamIn, compile_stream_in
-from tollgate.mapping.stream_out import StreamOut, compile_stream_out
+from tollgate.mapping.streams.frames import framed
+from tollgate.mapping.streams.from_hub import StreamOut, compile_stream_out
+from tollgate.mapping.streams.handlers import Handlers, Speaker
+from tollgate.mapping.streams.to_hub import StreamIn, compile_stream_in
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
 from tollgate.wire import CLIENT_FORMATS

@@ -18,7 +18,7 @@ from tollgate.mapping.failures import Fault, MappingFailure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.loss import in_client_words
-from tollgate.mapping.stream_part import unfit
+from tollgate.mapping.streams.part import unfit
 from tollgate.mapping.tool_names import with_own_names
 from tollgate.mapping.tool_results import tidy_calls
 from tollgate.mapping.values import text_of

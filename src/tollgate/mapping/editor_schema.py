@@ -18,8 +18,8 @@ from tollgate.mapping.in_text import KEYS as IN_TEXT_KEYS
 from tollgate.mapping.in_text_scan import PLACES, TOLD_AS
 from tollgate.mapping.reply_headers import FACTS, RESETS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
-from tollgate.mapping.stream_in import OPERATIONS
-from tollgate.mapping.stream_out import MOMENTS, STEPS
+from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
+from tollgate.mapping.streams.to_hub import OPERATIONS
 
 Schema = dict[str, Any]
 

@@ -19,9 +19,9 @@ from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
 from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
-from tollgate.mapping.stream_in import OPERATIONS
-from tollgate.mapping.stream_run import Run
-from tollgate.mapping.streaming import StreamConverter, event_and_name, hub_of_stream
+from tollgate.mapping.streams.converter import StreamConverter, event_and_name, hub_of_stream
+from tollgate.mapping.streams.run import Run
+from tollgate.mapping.streams.to_hub import OPERATIONS
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")

@@ -1,7 +1,7 @@
 """`in_text:`: what stands between marks inside the text of an answer (`<think>...</think>`) becomes parts of its own.
 
 Owns the marks of a mapping or provider file, compiled, and what they make of a whole answer. Finding them in a text,
-however it is cut, is `in_text_scan.py`; a streamed answer is `stream_marked.py`.
+however it is cut, is `in_text_scan.py`; a streamed answer is `streams/marked.py`.
 """
 
 from __future__ import annotations

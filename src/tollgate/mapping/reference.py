@@ -10,7 +10,7 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.directives import DIRECTIVES
-from tollgate.mapping.edit_reading import BESIDE, VERBS
+from tollgate.mapping.edits.reading import BESIDE, VERBS
 from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
@@ -19,8 +19,8 @@ from tollgate.mapping.in_text_scan import TOLD_AS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.reply_headers import FACTS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
-from tollgate.mapping.stream_in import OPERATIONS
-from tollgate.mapping.stream_out import MOMENTS, STEPS
+from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
+from tollgate.mapping.streams.to_hub import OPERATIONS
 
 _INTRO = """\
 # The mapping language: reference

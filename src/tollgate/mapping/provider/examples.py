@@ -26,7 +26,7 @@ from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_
 from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
-from tollgate.mapping.streaming import as_written, event_and_name, hub_of_stream
+from tollgate.mapping.streams.converter import as_written, event_and_name, hub_of_stream
 from tollgate.wording import nearest
 
 _BRING = ("model", "protocol", "can", "request", "headers")

@@ -10,8 +10,8 @@ from typing import Any
 from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
-from tollgate.mapping.stream_handlers import Speaker
-from tollgate.mapping.stream_run import Run
+from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.run import Run
 from tollgate.mapping.values import text_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tollgate.config.load import List, Map, Node, Scalar, plain
-from tollgate.mapping.edit_place import Place
-from tollgate.mapping.edit_reading import Edit, Entry
+from tollgate.mapping.edits.place import Place
+from tollgate.mapping.edits.reading import Edit, Entry
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
 from tollgate.mapping.templates import value_of

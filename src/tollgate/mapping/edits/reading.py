@@ -1,6 +1,6 @@
 """Reading an edit list (MAPPING b.4): YAML nodes -> `Edit` values, with every mistake noted.
 
-Owns the verbs and their shapes; what an edit does is written by `edit_code.py`.
+Owns the verbs and their shapes; what an edit does is written by `code.py`.
 """
 
 from __future__ import annotations

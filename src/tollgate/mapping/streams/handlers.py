@@ -17,7 +17,7 @@ class Handlers:
     open: Callable[..., Any] | None = None
     delta: Callable[..., Any] | None = None
     framed: Callable[..., Any] | None = None
-    """`delta` as JSON bytes, where its events differ in their text alone (`stream_frames.py`)."""
+    """`delta` as JSON bytes, where its events differ in their text alone (`frames.py`)."""
     close: Callable[..., Any] | None = None
     tells_stop: bool = False
     """What is said at its end depends on why the answer stopped."""

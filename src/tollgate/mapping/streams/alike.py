@@ -17,10 +17,10 @@ import orjson
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.stream_part import Part
+from tollgate.mapping.streams.part import Part
 
 if TYPE_CHECKING:
-    from tollgate.mapping.stream_run import Run
+    from tollgate.mapping.streams.run import Run
 
 _MARK = " \ue000Text\ue000 "
 _MARKED = orjson.dumps(_MARK)

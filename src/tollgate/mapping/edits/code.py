@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
-from tollgate.mapping.edit_place import Place, loop
-from tollgate.mapping.edit_reading import Edit, Entry
-from tollgate.mapping.edit_values import ValueVerbs
+from tollgate.mapping.edits.place import Place, loop
+from tollgate.mapping.edits.reading import Edit, Entry
+from tollgate.mapping.edits.values import ValueVerbs
 from tollgate.mapping.emit import Code
 from tollgate.mapping.loss import NO_LOSS
 from tollgate.mapping.paths import Descend, Every, Slice, Step, has_item

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.mapping.context import Context
-from tollgate.mapping.stream_handlers import Speaker
-from tollgate.mapping.stream_part import GROWING, NO_MORE, Part, complete, hashable, unfit
+from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.part import GROWING, NO_MORE, Part, complete, hashable, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 

@@ -11,10 +11,10 @@ from tollgate.mapping.failures import Fault, MappingFailure, failure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
-from tollgate.mapping.stream_alike import Alike, Lead, Sent, alike
-from tollgate.mapping.stream_handlers import SILENT, Speaker
-from tollgate.mapping.stream_marked import MarkedRun
-from tollgate.mapping.stream_run import Run
+from tollgate.mapping.streams.alike import Alike, Lead, Sent, alike
+from tollgate.mapping.streams.handlers import SILENT, Speaker
+from tollgate.mapping.streams.marked import MarkedRun
+from tollgate.mapping.streams.run import Run
 
 Out = tuple[str | None, Any]
 """One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames

@@ -1,7 +1,7 @@
 """Edit lists: what a provider does differently, as a few verbs over a complete document (MAPPING b.4).
 
 `compile_edits` gives an `EditList` to be called on a request after conversion, or on an answer or stream event before
-it. Reading the verbs is `edit_reading.py`, what they do is `edit_code.py`.
+it. Reading the verbs is `reading.py`, what they do is `code.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from tollgate.config.load import Document, Node
 from tollgate.config.model import Edits
 from tollgate.mapping.context import Context
-from tollgate.mapping.edit_code import EditWriter
-from tollgate.mapping.edit_place import RUNTIME
-from tollgate.mapping.edit_reading import read_edits
+from tollgate.mapping.edits.code import EditWriter
+from tollgate.mapping.edits.place import RUNTIME
+from tollgate.mapping.edits.reading import read_edits
 from tollgate.mapping.failures import Fault, failure
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.pieces import Functions, built_with, mentions, unit_with

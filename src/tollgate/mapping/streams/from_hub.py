@@ -12,7 +12,7 @@ from tollgate.mapping.emit import Code
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
-from tollgate.mapping.stream_frames import is_steady
+from tollgate.mapping.streams.frames import is_steady
 
 MOMENTS = ("start", "finish", "error")
 STEPS = ("lost", "name", "open", "delta", "close")

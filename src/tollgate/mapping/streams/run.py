@@ -1,8 +1,8 @@
 """The life of a stream: what upstream events mean becomes what the client is told, part by part.
 
 The state machine is fixed: new -> started -> (a part open <-> none open)* -> finished | error. Here are its operations
-and its ends, `stream_parts.py` keeps the parts. No mapping can say a delta outside a part, forget a closing event or
-misnumber one. Rules and handlers are generated code (`stream_in.py`, `stream_out.py`); they call the methods of `Run`.
+and its ends, `parts.py` keeps the parts. No mapping can say a delta outside a part, forget a closing event or
+misnumber one. Rules and handlers are generated code (`to_hub.py`, `from_hub.py`); they call the methods of `Run`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.context import Context
-from tollgate.mapping.stream_growth import Growth
-from tollgate.mapping.stream_handlers import Speaker
-from tollgate.mapping.stream_part import NO_MORE, Part, complete, describe, hashable, merged
-from tollgate.mapping.stream_parts import Parts
+from tollgate.mapping.streams.growth import Growth
+from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.part import NO_MORE, Part, complete, describe, hashable, merged
+from tollgate.mapping.streams.parts import Parts
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
 
@@ -129,7 +129,7 @@ class Run(Parts):
             self._take_delta(kind, key, text, token, id, name, origin, more)
 
     steady = delta
-    """A delta of which nothing else depends on the text: events like it may be taken by `stream_alike.py`."""
+    """A delta of which nothing else depends on the text: events like it may be taken by `alike.py`."""
 
     def _take_delta(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollgate.mapping.context import Context
-from tollgate.mapping.leafwise import LeafwiseJson
+from tollgate.mapping.streams.leafwise import LeafwiseJson
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.mapping.stream_frames import Frame
+from tollgate.mapping.streams.frames import Frame
 from tollgate.mapping.values import text_of
 
 NO_MORE: dict[str, Any] = {}
