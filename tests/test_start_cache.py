@@ -19,7 +19,7 @@ from tollgate.mapping import code_cache, compiler, emit
 from tollgate.mapping.code_cache import CodeCache
 from tollgate.mapping.compiler import compile_mapping
 from tollgate.mapping.emit import using_code_cache
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.start_cache import StartCache
 
 TEXT = """

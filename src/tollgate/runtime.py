@@ -24,7 +24,7 @@ from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.mapping import compile_mapping
 from tollgate.mapping.code_cache import CodeCache
 from tollgate.mapping.emit import using_code_cache
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider

@@ -13,7 +13,7 @@ from tollgate.config.load import plain, read_file
 from tollgate.mapping import Context
 from tollgate.mapping.directives import DIRECTIVES
 from tollgate.mapping.editor_schema import editor_schema
-from tollgate.mapping.functions import FILTERS
+from tollgate.mapping.filter_table import FILTERS
 from tollgate.mapping.reference import page
 
 ROOT = Path(__file__).parents[2]

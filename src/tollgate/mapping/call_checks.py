@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.scope import Function, Unit, suggest
 

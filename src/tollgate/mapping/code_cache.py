@@ -22,7 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tollgate.config.load import Document
-from tollgate.mapping.functions import FILTERS
+from tollgate.mapping.filter_table import FILTERS
 
 _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
 

@@ -20,7 +20,7 @@ from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import current_code_cache, executed
 from tollgate.mapping.error_words import ERROR_WORDS, read_error_words
 from tollgate.mapping.failures import clean
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
 from tollgate.mapping.in_text_scan import TextMark

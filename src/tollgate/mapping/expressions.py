@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tollgate.mapping.call_checks import filter_called, function_called
-from tollgate.mapping.functions import TESTS
+from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth

@@ -1,4 +1,4 @@
-"""What the filters do: pure functions, value in, value out; `functions.py` has the table that names them.
+"""What the filters do: pure functions, value in, value out; `filter_table.py` has the table that names them.
 
 A value of a kind that a filter does not work on gives absent, so no input can make one fail. The one exception is
 `parse_json`: what is not JSON, or too deep to be written again, is an error in a request, and an empty object with a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tollgate.mapping.functions import PLAIN
+from tollgate.mapping.filter_table import PLAIN
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.path_code import reads_of
 from tollgate.mapping.paths import Path, PathError, parse_path

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tollgate.mapping.emit import Code
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
 from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item

@@ -18,7 +18,7 @@ from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.failures import clean
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.scalars import is_literal, literal, lower_scalar, split
 from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
 from tollgate.mapping.values import RUNTIME, text_of

@@ -19,7 +19,7 @@ from tollgate.config.load import Problem
 from tollgate.config.model import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.functions import FILTERS, Filter
+from tollgate.mapping.filter_table import FILTERS, Filter
 from tollgate.process.unawaited import begun
 
 log = logging.getLogger("tollgate.plugins")

@@ -14,7 +14,7 @@ from tollgate.mapping.edits.reading import BESIDE, VERBS
 from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
-from tollgate.mapping.functions import FILTERS, TESTS
+from tollgate.mapping.filter_table import FILTERS, TESTS
 from tollgate.mapping.in_text_scan import TOLD_AS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.reply_headers import FACTS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
-from tollgate.mapping.functions import FILTERS, Filter
+from tollgate.mapping.filter_table import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
 from tollgate.wording import nearest_word
 

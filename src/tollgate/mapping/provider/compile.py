@@ -21,7 +21,7 @@ from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.forms import FORM
 from tollgate.mapping.edits import EditList, chain, compile_scope
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
 from tollgate.mapping.in_text import InText, compile_in_text
 from tollgate.mapping.pieces import Template

@@ -16,7 +16,7 @@ from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import MappingFailure
-from tollgate.mapping.functions import Filter
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.hub import MODEL_FIELDS
 from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
