@@ -59,6 +59,9 @@ READ = {
 REFUSED = {
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "a path in a host": b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+    "a user in a host": b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+    "a blank in a host": b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
     "no HTTP": b"\x16\x03\x01\x02\x00",
     "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
