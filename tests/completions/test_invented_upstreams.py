@@ -724,6 +724,30 @@ async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_wha
     assert "does not fit its mapping: " in caplog.text and "acme.yaml:5: cannot subtract" in caplog.text
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("format_", ["bits", "chat"])
+async def test_error_rules_read_an_event_as_it_came_whatever_the_edits_make_of_it(tmp_path, caplog, format_, begun):
+    """As of whole answers: the edits are for what is an answer. They took the code out, and the failure was an event
+    without a word."""
+    write_mapping(tmp_path, "bits", OWN + STREAM)
+    bit = {"code": 0, "choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}
+    told = [bit, {"code": 10001, "message": "engine lost"}] if begun else [{"code": 10001, "message": "engine lost"}]
+    blocks = [b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in told)]
+    more = """
+errors: {message: $.message, rules: [{status: 200, when: $.code is present and $.code != 0, verdict: next}]}
+stream: [{drop: [code, message]}, {default: {object: chat.completion.chunk}}]"""
+    async with inprocess(tmp_path, providers={"acme": provider("acme", format_, more=more)},
+                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert reply.status_code == (200 if begun else 500)
+        assert [event for event in events_of(reply) if "choices" not in event] == (
+            [{"error": {"message": "The model service failed to answer. Please retry later."}}] if begun else []
+        )
+        assert ('"hi"' in reply.text) is begun
+        (row,) = await rows(here, tmp_path)
+    assert row["outcome"] == "upstream_error" and "engine lost" in caplog.text
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept(tmp_path, stream):
     write_mapping(tmp_path, "bits", OWN + STREAM)

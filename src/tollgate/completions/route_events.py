@@ -108,7 +108,7 @@ class RouteEvents:
                 found.append((name, event, False))
             elif as_sent:
                 found.append((name, event, may_match(data)))
-            elif not self._add_edited(found, name, event):
+            elif not self._add_edited(found, name, event, suspect=may_match(data)):
                 break
         return found
 
@@ -121,14 +121,19 @@ class RouteEvents:
                 break
         return found
 
-    def _add_edited(self, found: list[Received], name: str | None, event: Any) -> bool:
-        """Add an event, unwrapped and edited, to those found; False where it does not fit the file."""
+    def _add_edited(self, found: list[Received], name: str | None, event: Any, *, suspect: bool = False) -> bool:
+        """Add an event, unwrapped and edited, to those found; False where it does not fit the file. One that a rule of
+        the file calls an error stays as it came: edits are for what is an answer."""
         if self.unfit is not None:
             return False
         try:
             if self._offer.unwrap is not None:
                 event = self._offer.unwrap(event)
-            if self._offer.stream_edits is not None and isinstance(event, dict):
+            if (
+                self._offer.stream_edits is not None
+                and isinstance(event, dict)
+                and not (suspect and self._offer.errors.judge(200, {}, event, chunk=True, inside=False))
+            ):
                 event = self._offer.stream_edits(event, self._context)
         except MappingFailure as failure:
             self.unfit = failure
