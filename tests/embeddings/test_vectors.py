@@ -36,6 +36,21 @@ def packed(*values):
             {"prompt_tokens": 3},
             id="a list after it",
         ),
+        pytest.param(
+            b'{"data":[{"embedding":[1.0],"usage":{"prompt_tokens":3}},{"embedding":[2.0],"usage":{"prompt_tokens":4}}]}',
+            None,
+            id="of each vector, behind it",
+        ),
+        pytest.param(
+            b'{"data":[{"usage":{"prompt_tokens":3},"embedding":[1.0]}],"model":"m"}',
+            None,
+            id="of each vector, before it",
+        ),
+        pytest.param(
+            b'{"data":[{"embedding":[1.0],"usage":{"prompt_tokens":3}}],"usage":{"prompt_tokens":7},"warnings":[]}',
+            {"prompt_tokens": 7},
+            id="of a vector and of all",
+        ),
     ],
 )
 def test_usage_of_float_answers(answer, usage):
@@ -67,6 +82,10 @@ def test_usage_is_put_in_without_touching_the_rest():
     bare = keep([b'{"data":[{"embedding":[1.0]}]}'])
     bare.with_usage(wanted)
     assert json.loads(b"".join(bare.blocks())) == {"data": [{"embedding": [1.0]}], "usage": wanted}
+    apart = {"data": [{"embedding": [1.0], "usage": {"prompt_tokens": 3}}], "model": "m"}
+    own = keep([json.dumps(apart).encode()])
+    own.with_usage(wanted)
+    assert json.loads(b"".join(own.blocks())) == {**apart, "usage": wanted}
 
 
 @pytest.mark.parametrize(

@@ -85,13 +85,20 @@ def keep(blocks: list[bytes]) -> Native | None:
     if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):
         return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
-    found = _find_usage(tail, max(data_ends, 0), len(tail)) or _find_usage(tail, max(0, len(tail) - _NEAR), len(tail))
+    told = next(_usages(tail, max(data_ends, 0), len(tail)), None) or next(
+        # every vector may have its own, too
+        (each for each in _usages(tail, max(0, len(tail) - _NEAR), len(tail)) if _open_braces(tail[each[2] :]) == -1),
+        None,
+    )
     where = "tail"
-    if found is None:
-        found = _find_usage(lead, 0, vector.start())
+    if told is None:
+        told = next(
+            (each for each in _usages(lead, 0, vector.start()) if _open_braces(lead[: each[1]]) == 1),
+            None,
+        )
         where = "head" if native.head else "tail"
-    if found is not None:
-        native.usage, native.span = found[0], (where, *found[1])
+    if told is not None:
+        native.usage, native.span = told[0], (where, *told[1:])
     return native
 
 
@@ -117,8 +124,8 @@ def _ends_at(blocks: list[bytes], wanted: int) -> int:
     return len(blocks)
 
 
-def _find_usage(answer: bytes, start: int, end: int) -> tuple[dict[str, Any], tuple[int, int]] | None:
-    """A `usage` object in a stretch of an answer, and where its value stands."""
+def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """The `usage` objects in a stretch of an answer, and where the value of each stands."""
     for match in _USAGE.finditer(answer, start, end):
         opens = closes = match.end()
         if answer[opens : opens + 1] != b"{":
@@ -128,10 +135,17 @@ def _find_usage(answer: bytes, start: int, end: int) -> tuple[dict[str, Any], tu
             if not closes or closes - opens > _NEAR:
                 break
             try:
-                return orjson.loads(answer[opens:closes]), (opens, closes)
+                said = orjson.loads(answer[opens:closes])
             except orjson.JSONDecodeError:
                 continue  # a brace inside: of details, or of a text
-    return None
+            yield said, opens, closes
+            break
+
+
+def _open_braces(piece: bytes) -> int:
+    """How many objects a piece of an answer opens and does not close: 1 in front of a field of the answer itself,
+    -1 behind it."""
+    return piece.count(b"{") - piece.count(b"}")
 
 
 def vector_text(vector: object) -> bytes:
