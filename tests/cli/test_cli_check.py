@@ -341,15 +341,26 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
     )
-    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: $p.data, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
-    (here / "mappings" / "full.yaml").write_text(text.replace("NAME", "full").replace("PROMPT", says))
+    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: IMAGE, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
+    ways = {"full": "{$first: [$p.data, $p.url]}", "near": "$p.data", "far": "$p.url",
+            "fetched": "{$first: [$p.data, '{{ ($p.url | inline).data }}']}"}
+    for name, image in ways.items():
+        (here / "mappings" / f"{name}.yaml").write_text(
+            text.replace("NAME", name).replace("PROMPT", says.replace("IMAGE", image))
+        )
     result = run("check")
     assert (
         "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: "
         "they are left out"
         in result.stderr
     )
-    assert "full.yaml" not in result.stderr and result.exit_code == 0
+    for name, way in (("near", "url"), ("far", "data")):
+        assert (
+            f"mappings/{name}.yaml:3:13: warning: image parts of a user are left out where they come by `{way}`: "
+            f"no line reads it (carry `$p.{way}` too, "
+            in result.stderr
+        )
+    assert result.stderr.count("warning:") == 3 and result.exit_code == 0
 
 
 def test_check_warns_of_what_the_pieces_of_a_provider_file_do_not_mean(here: Path) -> None:

@@ -16,37 +16,48 @@ if TYPE_CHECKING:
     from tollgate.mapping import Mapping
 
 _SHOWN: dict[str, dict[str, object]] = {
-    "image": {"kind": "image", "mime": "image/png", "data": "AAAA"},
-    "file": {"kind": "file", "mime": "application/pdf", "data": "AAAA"},
-    "audio": {"kind": "audio", "mime": "audio/wav", "format": "wav", "data": "AAAA"},
-    "video": {"kind": "video", "mime": "video/mp4", "data": "AAAA"},
+    "image": {"kind": "image", "mime": "image/png"},
+    "file": {"kind": "file", "mime": "application/pdf"},
+    "audio": {"kind": "audio", "mime": "audio/wav", "format": "wav"},
+    "video": {"kind": "video", "mime": "video/mp4"},
 }
-_UNREAD = "turns[].parts[].data"
+_WAYS = {"data": "AAAA", "url": "https://pictures.example/a"}
+"""How a part holds its content."""
+_CURE = "such as `$match: $p.kind` with `image|file|audio|video: {$refuse: [{when: true, say: ..., param: messages}]}`"
+_CURES = {
+    "data": "carry `$p.data` too, or refuse it: {$refuse: [{when: $p.data, say: ..., param: messages}]}",
+    "url": "carry `$p.url` too, let the gateway fetch it, {{ $p.url | inline }}, or refuse it",
+}
 
 
 def run(report: Report, options: Options) -> None:
-    """Warn of every mapping that leaves out pictures, files or sounds because no line of it reads them."""
+    """Warn of every mapping that leaves out pictures, files, sounds or films because no line of it reads them."""
     assert report.compiled is not None, "stages run on what compiles"
     for mapping in report.compiled.mappings.values():
         if mapping.hub or "request.from_hub" not in mapping.sections:
             continue
-        left_out = [kind for kind in _SHOWN if _leaves_out(mapping, kind)]
-        if left_out:
-            at = find(mapping.document.root, ["request", "from_hub"])
-            words = f"no line says what becomes of {', '.join(left_out)} parts of a user: they are left out"
-            refusal = "{$refuse: [{when: true, say: ..., param: messages}]}"
-            hint = f"such as `$match: $p.kind` with `image|file|audio|video: {refusal}`"
-            report.problems.append(mapping.document.warning(at, words, hint=hint))
+        left_out = {way: [kind for kind in _SHOWN if _leaves_out(mapping, kind, way)] for way in _WAYS}
+        both = [kind for kind in left_out["data"] if kind in left_out["url"]]
+        if both:
+            words = f"no line says what becomes of {', '.join(both)} parts of a user: they are left out"
+            _warn(report, mapping, words, _CURE)
+        for way, kinds in left_out.items():
+            if some := [kind for kind in kinds if kind not in both]:
+                words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
+                _warn(report, mapping, words, _CURES[way])
 
 
-def _leaves_out(mapping: Mapping, kind: str) -> bool:
+def _warn(report: Report, mapping: Mapping, words: str, hint: str) -> None:
+    at = find(mapping.document.root, ["request", "from_hub"])
+    report.problems.append(mapping.document.warning(at, words, hint=hint))
+
+
+def _leaves_out(mapping: Mapping, kind: str, way: str) -> bool:
+    part = {**_SHOWN[kind], way: _WAYS[way]}
+    turn = {"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, part]}
     context = Context({"upstream": "model"})
     try:
-        request_from_hub(
-            mapping,
-            {"turns": [{"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, _SHOWN[kind]]}]},
-            context,
-        )
+        request_from_hub(mapping, {"turns": [turn]}, context)
     except (Refused, MappingFailure):
         return False
-    return _UNREAD in context.lost
+    return f"turns[].parts[].{way}" in context.lost
