@@ -220,6 +220,8 @@ class _Writes:
         if isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
             self.visit(kind, of.fields["kind"])
             return  # a kind of part of one's own has fields of its own
+        if of.name == "part" and fields and kind is None and "$copy" not in node.entries:
+            self._unit.warn(node, "a part without a `kind` is none, so nothing of it is told", "such as kind: text")
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])

@@ -256,6 +256,8 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
             hint = "an edit reads it in the values of `set` only"
         if not hint and name in ("vars", "secret"):
             hint = "it is read in the provider's file, where an edit may set a field to `$vars.x`"
+        if not hint and name == "answer_headers":
+            hint = "it is read in the provider's file, under `errors:` and `usage: {read: ...}`"
         if not hint and site.scope.function is not None:
             hint = "a function sees its parameters and the engine's values"
         if not hint:

@@ -191,10 +191,23 @@ def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
         offset = shift - 1 + int(where[1]) if where else 0
         if where:
             message = message.replace(where[0], f"column {offset + 1} of the path")
-        hint = "a comparison is written ==" if re.search(r"[^=!<>~]=[^=~]", tail) else ""
-        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), hint) from None
+        raise PathError(
+            f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)
+        ) from None
     steps = _taken_apart(tree)
     return steps if steps is not None else (Find(tree),)
+
+
+def _hint(tail: str) -> str:
+    """What is most likely meant by a path that does not parse."""
+    if re.search(r"[^=!<>~]=[^=~]", tail):
+        return "a comparison is written =="
+    if re.search(r"\[\?[^\]]*\$", tail):
+        lookup = "{{ ($.l | lookup('id', 'name'))[$x] }}"
+        return f"inside [?( )] stand fixed values; what a name holds is looked up, {lookup}, or asked by $each, $when"
+    if re.search(r"\[\?[^\]]*(\||\bor\b|\band\b|\bin\b|\bnot\b)", tail):
+        return "inside [?( )] conditions are joined by & alone; any other is asked by $each, $when"
+    return ""
 
 
 def _index(place: int) -> int:
