@@ -43,7 +43,8 @@ an absent hole as a whole, arithmetic with it is absent. `==` and `<` with absen
 `==`. An object or list that ends up empty is left out, unless it is written empty (`{}`, `[]`); a written `null` is
 sent as null; `$nothing` leaves out. Nulls inside something that is copied whole are not looked at.
 
-**Lists.** A written list inside a list contributes its items. A null in a list that `$each` walks over is no item.
+**Lists.** A written list inside a list contributes its items. A null in a list that `$each` walks over is no item. In
+braces an absent member of a list or an object is null: `"{{ [$.a, $.b] }}"` keeps its places.
 
 **Functions.** `define: {name($a, $b): value}`; called in an expression, `{{ name($x) }}`. A function sees its
 parameters and the engine's values. It may call itself on parts of its data.
@@ -76,7 +77,8 @@ have.
 """
 
 _HUB_NOTES = """\
-`args` of a call is JSON text. `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer,
+`args` of a call is JSON text. A result has a `name` only where its client tells one: by its `id` the call's is found
+(`lookup`). `usage.input` counts all of the prompt, cached tokens too, `output` all of the answer,
 reasoning too. System text is in `system`, tool results are parts of a user's turn. A part of an answer with nothing
 but its kind, or beside it an empty text, is no part, and an answer in which the mapping finds neither parts, usage nor
 `stop` is none: another route is tried.

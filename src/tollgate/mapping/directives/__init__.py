@@ -86,7 +86,8 @@ DIRECTIVES: dict[str, Directive] = {
         Directive(
             "$copy",
             "[name, ...], {$x: [name, ...]} or a path",
-            "fields that keep their name: some of `$`, some of another value, or all of a value",
+            "fields that keep their name: some of `$`, some of another value, or all of a value; one written beside it "
+            "wins, where it is not absent",
             "{$copy: [model, stream], kind: chat}",
             '{"model": "m", "other": 1}',
             '{"model": "m", "kind": "chat"}',
