@@ -334,6 +334,24 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     ]
 
 
+def test_check_says_that_usage_is_read_count_by_count(here: Path) -> None:
+    """`read: $.usage` looks like the place where usage stands, and reads nothing of a vendor's own names."""
+    (here / "providers" / "acme.yaml").write_text(f"{GOOD}usage: {{read: $.usage}}\n")
+    result = run("check")
+    assert "acme.yaml:" in result.stderr and result.stderr.count("warning:") == 1
+    assert "warning: usage.read: found `$.usage`, of which only audio_" in result.stderr
+    assert "would be read (name each: {input: $.usage.prompt_tokens, output: ...})" in result.stderr
+
+
+def test_check_says_where_a_secret_and_vars_are_read_in_a_provider_file(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(
+        f'{GOOD}vars: {{a: x, b: "{{{{ $vars.a }}}}"}}\nrequest: [{{set: {{key: $secret.K}}}}]\n'
+    )
+    result = run("check")
+    assert "unknown name `$vars` (one of `vars:` cannot read another)" in result.stderr
+    assert "unknown name `$secret` (name it under `vars:` (x: $secret.NAME), and write `$vars.x`)" in result.stderr
+
+
 def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD)
     (here / "mappings").mkdir()

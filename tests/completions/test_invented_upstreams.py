@@ -502,6 +502,7 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
         ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
         ("{kind: sigv4, service: x, region: null, access_key: a, secret_key: b}", "`sigv4` needs region"),
+        ("{kind: oauth_jwt, scope: x}", "`oauth_jwt` needs credentials or credentials_file"),
         (
             "{kind: sigv4, service: [x], region: r, access_key: a, secret_key: b}",
             "auth.service: found a list, wanted text",
@@ -519,6 +520,7 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         "form of another kind",
         "several missing",
         "null is missing",
+        "none of two",
         "no text",
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
-from tollgate.config.load import Map, find, lookup, read_file
+from tollgate.config.load import Map, Scalar, find, lookup, read_file
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
@@ -56,6 +56,13 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
         ]
         for path, usage in places:
             read = lookup(usage, "read")
+            if isinstance(read, Scalar) and str(read.value).startswith("$"):
+                yield provider.document.warning(
+                    read,
+                    f"found `{read.value}`, of which only {', '.join(sorted(USAGE_FIELDS))} would be read",
+                    path=f"{path}.read",
+                    hint=f"name each: {{input: {read.value}.prompt_tokens, output: ...}}",
+                )
             names = [name for name in read.keys if not name.startswith("$")] if isinstance(read, Map) else []
             for name in (name for name in names if name not in USAGE_FIELDS):
                 yield provider.document.warning(

@@ -76,6 +76,9 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
 })
 """What each kind of authorisation needs, and what it also takes."""
 
+AUTH_EITHER: Mapping[str, tuple[str, ...]] = MappingProxyType({"oauth_jwt": ("credentials", "credentials_file")})
+"""Options of which a kind needs one."""
+
 TOKEN_READS = ("token", "expires_in")
 """Options that read the answer to a token request."""
 

@@ -78,6 +78,14 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
                 at = f"{place}.images[{index}]"
                 for word in picture.entries:
                     yield from _slip(document, picture, word, PICTURE_FIELDS, at, "which no picture has")
+                if not any(nearest_word(word, ("url", "data")) or _may_make(word) for word in picture.entries):
+                    found = "no `url` and no `data`: a picture has one of them"
+                    yield document.warning(picture, f"found {found}", path=at)
+
+
+def _may_make(word: str) -> bool:
+    """Whether a key is a directive that may make members itself: not so one beside which they stand."""
+    return word.startswith("$") and word not in ("$each", "$let", "$when")
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:

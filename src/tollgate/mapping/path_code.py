@@ -254,6 +254,10 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
             hint = "did you mean `$secret`? It is the environment variable of that name, or a file"
         if not hint and name in ("old", "parent"):
             hint = "an edit reads it in the values of `set` only"
+        if not hint and name == "secret" and "vars" in site.scope.names:
+            hint = "name it under `vars:` (x: $secret.NAME), and write `$vars.x`"
+        if not hint and name == "vars" and "secret" in site.scope.names:
+            hint = "one of `vars:` cannot read another"
         if not hint and name in ("vars", "secret"):
             hint = "it is read in the provider's file, where an edit may set a field to `$vars.x`"
         if not hint and name == "answer_headers":

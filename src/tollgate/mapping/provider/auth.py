@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tollgate.config.authorisation import AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
+from tollgate.config.authorisation import AUTH_EITHER, AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
 from tollgate.config.load import Scalar, find, plain
 from tollgate.config.model import Provider
 from tollgate.mapping.context import new_nonce
@@ -115,6 +115,9 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     spared = AUTH_INSTEAD["form"] if {"form", "body"} & auth.options.keys() else ()
     said = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
     missing = [name for name in needed if name not in said and name not in spared]
+    either = AUTH_EITHER.get(auth.kind, ())
+    if either and said.isdisjoint(either):
+        missing.append(" or ".join(either))
     if missing:
         pieces.mistake(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
 
