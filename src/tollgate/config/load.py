@@ -104,11 +104,6 @@ class Map:
         """The node under `key`, or None."""
         return self.entries.get(key)
 
-    def at(self, key: str, inner: str) -> Node | None:
-        """The node under `inner` of the map under `key`, or None."""
-        node = self.entries.get(key)
-        return node.entries.get(inner) if isinstance(node, Map) else None
-
 
 Node = Scalar | List | Map
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, text_in
+from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, lookup, text_in
 from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.destinations import ToReturn
@@ -193,7 +193,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     compile_functions(unit, functions)
     for name in SECTIONS:
         for direction in DIRECTIONS:
-            node = root.at(name, direction)
+            node = lookup(root, name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
     for key in (SENT_TIER, TOOL_NAME):
@@ -250,7 +250,7 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
     """`response(...)` and `error(...)` are functions too, so that a stream's events can hold the whole answer."""
     for name in SECTIONS:
         for direction in DIRECTIONS:
-            if root.at(name, direction) is not None:
+            if lookup(root, name, direction) is not None:
                 built.reads[f"{name}.{direction}"] = Reads()
                 built.sections[f"{name}.{direction}"] = f"{name}_{direction}"
     for name in ("response", "error"):
@@ -292,7 +292,7 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
 def _request_fact(unit: Unit, root: Map, key: str) -> None:
     """`request.service_tier` and `request.tool_name`: templates over a request of this format, and over the name of a
     tool."""
-    node = root.at("request", key)
+    node = lookup(root, "request", key)
     if node is not None:
         code = unit.module.function(f"request_{key}(D, C)", node.mark.line)
         templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tollgate.config.load import List, Map, Scalar
+from tollgate.config.load import List, Map, items_of, lookup, text_in
 from tollgate.mapping.scope import Unit
 
 
@@ -45,11 +45,10 @@ def read_error_words(unit: Unit, root: Map) -> dict[str, tuple[str, ...]]:
 
 
 def _words(unit: Unit, root: Map, key: str, kind: Kind) -> tuple[str, ...]:
-    listed = root.at("error", key)
+    listed = lookup(root, "error", key)
     if listed is None:
         return ()
-    words = [item.value for item in listed.items if isinstance(item, Scalar)] if isinstance(listed, List) else []
-    said = tuple(word.lower() for word in words if isinstance(word, str) and word.strip())
+    said = tuple(word.lower() for item in items_of(listed) if (word := text_in(item)) and word.strip())
     if isinstance(listed, List) and len(said) == len(listed.items):
         return said
     unit.mistake(listed, f"`{key}` is a list of {kind.items}", kind.example)

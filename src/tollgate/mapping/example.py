@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, plain
+from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, items_of, plain
 from tollgate.errors import TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, Refused
@@ -71,7 +71,7 @@ def run_each(
     `run` raises `Difference`, or LookupError with words for what the file does not have.
     """
     problems: list[Problem] = []
-    for node in getattr(examples, "items", ()):
+    for node in items_of(examples):
         example = _read(document, node, form, problems)
         if example is None:
             continue

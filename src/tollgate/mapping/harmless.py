@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tollgate.config.load import List, Map, Node, Scalar, plain
+from tollgate.config.load import List, Map, Node, Scalar, entries_of, lookup, plain
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Unit
 
@@ -22,7 +22,7 @@ Idle = Mapping[str, tuple[object, ...]]
 
 def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, Idle]:
     """Note places without a value as read in `reads`, by section; gives those with one, by section."""
-    listed = root.at("request", KEY)
+    listed = lookup(root, "request", KEY)
     if listed is None:
         return {}
     if not isinstance(listed, Map):
@@ -47,7 +47,7 @@ def _read_list(unit: Unit, node: Node, read: Reads) -> Idle:
         if isinstance(entry, Scalar) and isinstance(entry.value, str) and _PLACE.match(entry.value):
             _mark(read, entry.value)
             continue
-        values = entry.entries if isinstance(entry, Map) else {}
+        values = entries_of(entry)
         if not values:
             unit.mistake(entry, "a place is field names with dots, [] after a list", "input[].id")
         for place, value in values.items():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar, walk
+from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, walk
 from tollgate.mapping import hub
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal
@@ -84,16 +84,16 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     writes = _Writes(unit, _kinds_read(unit, root))
     places: dict[Reads, set[Shape]] = defaultdict(set)
     for section, of in shapes.items():
-        node = root.at(section, "to_hub")
+        node = lookup(root, section, "to_hub")
         if node is not None:
             writes.visit(node, of)
-        node = root.at(section, "from_hub")
+        node = lookup(root, section, "from_hub")
         if node is not None:
             found = _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
             for place, shapes_there in found.items():
                 places[place] |= shapes_there
     _check_compared(unit, root, places)
-    rules = root.at("stream", "to_hub")
+    rules = lookup(root, "stream", "to_hub")
     if rules is not None:
         operations = list(_operations(rules))
         for name, value in operations:
@@ -327,8 +327,8 @@ def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -
 
 def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:
     """Words that may be kinds of one's own, as something is said of them."""
-    said = root.at("stream", "from_hub")
-    return frozenset(word for _, word, _ in unit.compared) | frozenset(said.entries if isinstance(said, Map) else ())
+    said = lookup(root, "stream", "from_hub")
+    return frozenset(word for _, word, _ in unit.compared) | frozenset(entries_of(said))
 
 
 def _is_written(root: Map, name: str, word: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Scalar, text_in
+from tollgate.config.load import Document, List, Map, Node, Scalar, one_or_many, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.destinations import ToReturn
@@ -189,7 +189,7 @@ def _maker(unit: Unit, item: Node, place: int) -> str:
     node = item.entries.get("parts")
     if node is None:
         return ""
-    for part in node.items if isinstance(node, List) else (node,):
+    for part in one_or_many(node):
         if isinstance(part, Map):
             _check_fields(unit, part)
     name = f"in_text_{place}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import Map, Node, Scalar, one_or_many
 from tollgate.mapping.scope import Unit
 from tollgate.wire import HEADER_NAME
 
@@ -72,7 +72,7 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
 def _names(unit: Unit, node: Node) -> list[bytes]:
     """A header's name, or a list of names that say the same."""
     found = []
-    for item in node.items if isinstance(node, List) else (node,):
+    for item in one_or_many(node):
         if (
             isinstance(item, Scalar)
             and isinstance(item.value, str)

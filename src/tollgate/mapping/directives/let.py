@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import Map, Node, Scalar, text_in, walk
+from tollgate.config.load import Map, Node, Scalar, lookup, text_in, walk
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToNamed
 from tollgate.mapping.directives import first
@@ -44,7 +44,7 @@ def enter(site: Site, node: Map) -> Site:
 def check_read(unit: Unit, root: Node) -> None:
     """Warn of names that nothing reads: what they stand for counts as read, so that no loss list tells of it."""
     for node in walk(root):
-        names = node.get("$let") if isinstance(node, Map) else None
+        names = lookup(node, "$let")
         if not isinstance(names, Map):
             continue
         read = _mentioned(node)

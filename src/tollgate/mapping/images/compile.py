@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
-from tollgate.config.load import Map, Scalar, plain
+from tollgate.config.load import Map, Scalar, lookup, plain
 from tollgate.config.model import Timeouts
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import NAMES, JobPieces
@@ -62,7 +62,7 @@ def _facts_told(provider: Provider) -> frozenset[str] | None:
     for holder in (provider.images, *(model.image for model in provider.models)):
         for name in IMAGE_STEPS:
             step = holder.get(name) if holder is not None else None
-            result = step.get("result") if isinstance(step, Map) else None
+            result = lookup(step, "result")
             if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
                 told |= result.entries.keys()
             elif result is not None:

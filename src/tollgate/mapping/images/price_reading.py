@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import Map, Node, Scalar, items_of
 from tollgate.mapping.images.pieces import JobPieces
 from tollgate.mapping.images.price import Factor, ImagePrice, JobRead, Line, ReportedCost
 
@@ -107,8 +107,8 @@ def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any
 
 def _templates(pieces: JobPieces, node: Node | None) -> tuple[JobRead, ...]:
     """The templates of a list; one that is wrong is noted, and left out."""
-    return tuple(read for item in node.items if (read := pieces.template(item))) if isinstance(node, List) else ()
+    return tuple(read for item in items_of(node) if (read := pieces.template(item)))
 
 
 def _maps(node: Node | None) -> list[Map]:
-    return [item for item in node.items if isinstance(item, Map)] if isinstance(node, List) else []
+    return [item for item in items_of(node) if isinstance(item, Map)]

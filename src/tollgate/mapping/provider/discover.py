@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, plain
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, entries_of, lookup, plain
 from tollgate.config.model import Model, Provider
 from tollgate.config.model_schema import model as model_schema
 from tollgate.config.model_schema import price as price_schema
@@ -117,7 +117,7 @@ class Discovery:
         problems, root = check_shape(document, "provider")
         listed = root.get("models") if root is not None else None
         models: list[Model] = []
-        for name, node in listed.entries.items() if isinstance(listed, Map) else ():
+        for name, node in entries_of(listed).items():
             if plain(node) != plain(written.entries[name]):
                 continue  # something of it does not fit (told above); without that part it might be served at no price
             reading = Reading(document)
@@ -209,7 +209,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
 def _check_fields(pieces: Pieces, shape: Node | None) -> None:
     """A field that no model has would leave out every entry of the list."""
     known = ("id", *model_schema()["properties"])
-    price = shape.get("price") if isinstance(shape, Map) else None
+    price = lookup(shape, "price")
     for node, what, path, words in (
         (shape, "model", "discover.model", known),
         (price, "price", "discover.model.price", tuple(price_schema()["properties"])),

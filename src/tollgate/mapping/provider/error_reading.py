@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import List, Map, Node, Scalar, text_in
+from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
@@ -41,8 +41,7 @@ def compile_errors(
         for name, meaning in LISTS.items():
             for status in _statuses(block.get(name)):
                 by_status.setdefault(status, meaning)
-        listed = block.get("rules")
-        for place, node in enumerate(listed.items if isinstance(listed, List) else ()):
+        for place, node in enumerate(items_of(block.get("rules"))):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
                 if spoken is not None and spoken.stream_in is not None:
@@ -95,5 +94,4 @@ def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
 
 
 def _statuses(node: Node | None) -> tuple[int, ...]:
-    items = node.items if isinstance(node, List) else (node,)
-    return tuple(item.value for item in items if isinstance(item, Scalar) and type(item.value) is int)
+    return tuple(item.value for item in one_or_many(node) if isinstance(item, Scalar) and type(item.value) is int)

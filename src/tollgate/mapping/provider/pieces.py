@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tollgate.config.load import Map, Mark, Node, Problem, Scalar, text_in, walk
+from tollgate.config.load import Mark, Node, Problem, Scalar, lookup, text_in, walk
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -132,5 +132,5 @@ def reads_headers(node: Node | None) -> bool:
 
 
 def _read_texts(node: Node | None) -> list[str]:
-    read = node.get("read") if isinstance(node, Map) else None
+    read = lookup(node, "read")
     return [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import List, Map, Node, Scalar, text_in, walk
+from tollgate.config.load import List, Map, Node, Scalar, lookup, text_in, walk
 from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
 from tollgate.mapping.emit import Code
@@ -174,7 +174,7 @@ class _Builder:
         """Python for the SSE name of an event, when it is known here; `?` when it must be looked up."""
         if self.out.event is None:
             return "None"
-        field_node = item.get(self.out.event) if isinstance(item, Map) else None
+        field_node = lookup(item, self.out.event)
         stands_alone = isinstance(item, Map) and not any(
             key in item.entries for key in ("$match", "$first", "$value", "$else")
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from tollgate.config.load import List, Map, Node, Scalar
+from tollgate.config.load import List, Map, Node, Scalar, lookup
 from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
@@ -319,7 +319,7 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
             if key not in node.entries:
                 site.unit.mistake(node, f"`{name}` needs `{key}`")
                 good = False
-    kind = node.get("kind") if isinstance(node, Map) else None
+    kind = lookup(node, "kind")
     if (
         isinstance(kind, Scalar)
         and isinstance(kind.value, str)
