@@ -95,9 +95,7 @@ def convert_response(
     return Converted(made, hub, list(context.lost))
 
 
-def response_to_hub(
-    source: Mapping, body: object, context: Context, in_text: InText | None = None
-) -> dict[str, Any]:
+def response_to_hub(source: Mapping, body: object, context: Context, in_text: InText | None = None) -> dict[str, Any]:
     """An upstream's answer as a tidy hub response; without a `stop` where the mapping found nothing in it.
 
     `in_text` are the marks of its provider, instead of the format's own.

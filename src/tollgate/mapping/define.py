@@ -51,9 +51,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
             continue
         if name in unit.filters:
             unit.warn(
-                mark,
-                f"`{name}` is also a filter",
-                "`f($x)` and `$x | f` would be two things: choose another name",
+                mark, f"`{name}` is also a filter", "`f($x)` and `$x | f` would be two things: choose another name"
             )
         function = Function(
             name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value

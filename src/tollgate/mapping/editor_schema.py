@@ -72,8 +72,7 @@ def _request() -> Schema:
         "from_hub": _TEMPLATE,
         "harmless": _record(
             dict.fromkeys(
-                ("to_hub", "from_hub"),
-                {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}},
+                ("to_hub", "from_hub"), {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}}
             ),
             description="places that may go unread without being named as lost; as {place: value}, with that value",
         ),

@@ -63,9 +63,7 @@ class Example:
         self.context.nonce = NONCE
 
 
-def run_each(
-    document: Document, examples: Node | None, form: Form, run: Callable[[Example], object]
-) -> list[Problem]:
+def run_each(document: Document, examples: Node | None, form: Form, run: Callable[[Example], object]) -> list[Problem]:
     """Read the examples of a file and give each to `run`; what is wrong, in file order.
 
     `run` raises `Difference`, or LookupError with words for what the file does not have.
@@ -164,9 +162,7 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
             compare(one, two, (*path, number))
         place = (*path, min(len(found), len(wanted)))
         if len(found) > len(wanted):
-            raise Difference(
-                f"differs at {path_text(place)}: found {_shown(found[len(wanted)])}, wanted no more", path
-            )
+            raise Difference(f"differs at {path_text(place)}: found {_shown(found[len(wanted)])}, wanted no more", path)
         if len(found) < len(wanted):
             raise Difference(
                 f"differs at {path_text(place)}: found no more, wanted {_shown(wanted[len(found)])}", place

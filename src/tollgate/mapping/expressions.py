@@ -81,9 +81,7 @@ class _Lowering:
         """The value of a node."""
         handler = _VALUES.get(type(node))
         if handler is None:
-            self._wrong(
-                node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language"
-            )
+            self._wrong(node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
             return NOTHING
         return handler(self, node)
 

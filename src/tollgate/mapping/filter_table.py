@@ -82,8 +82,7 @@ FILTERS: dict[str, Filter] = {
         _filter("parse_json", filters.parse_json, example="'{\"a\":1}' | parse_json → {\"a\":1}"),
         _filter("from_base64", filters.from_base64, "text", "'aGk=' | from_base64 → \"hi\""),
         _filter(
-            "to_base64", digests.to_base64, "text", "'hi' | to_base64 → \"aGk=\"",
-            fits={0: _one_of(digests.ALPHABETS)},
+            "to_base64", digests.to_base64, "text", "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}
         ),
         _filter(
             "digest", digests.digest, "text", "'a' | digest('md5') → \"0cc175b9c0f1b6a831c399e269772661\"",

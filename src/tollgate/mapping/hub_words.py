@@ -318,11 +318,7 @@ def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -
             )
             continue
         if not _is_written(root, first.name, word):
-            unit.warn(
-                mark,
-                f"the hub's `{first.name}` is never `{word}`",
-                known_words(word, first.words),
-            )
+            unit.warn(mark, f"the hub's `{first.name}` is never `{word}`", known_words(word, first.words))
 
 
 def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:

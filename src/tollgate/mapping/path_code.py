@@ -276,9 +276,7 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     spot.mistake(f"unknown name `${name}`", offset, hint)
 
 
-def read_by_filter(
-    entry: Filter, value: Lowered, arguments: list[nodes.Expr], use: Callable[[Places], None]
-) -> Places:
+def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], use: Callable[[Places], None]) -> Places:
     """Have what a filter reads of its value counted as read by `use`; the places that its result still stands for
     (`Filter.uses`)."""
     places: Places = ()

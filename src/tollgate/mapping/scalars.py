@@ -98,9 +98,7 @@ def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
     name = loose_name(text)
     if name.startswith("$.") or "." in name and name[1:].partition(".")[0] in site.scope.names:
         site.unit.warn(
-            spot.mark(text.index(name)),
-            f"`{name}` inside a text stays as it stands",
-            f"write {{{{ {name} }}}}",
+            spot.mark(text.index(name)), f"`{name}` inside a text stays as it stands", f"write {{{{ {name} }}}}"
         )
 
 

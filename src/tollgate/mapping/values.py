@@ -234,12 +234,7 @@ def kind_of(value: object) -> str:
     if value is None:
         return "nothing"
     return {
-        str: "a text",
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "an object",
+        str: "a text", bool: "true/false", int: "a number", float: "a number", list: "a list", dict: "an object"
     }.get(type(value), "a value")
 
 

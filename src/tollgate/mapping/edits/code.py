@@ -174,9 +174,7 @@ class EditWriter:
                     )
         return new
 
-    def _leaf(
-        self, place: Place, owner: str, last: str, edit: Edit, entry: Entry, own: Callable[[], str]
-    ) -> None:
+    def _leaf(self, place: Place, owner: str, last: str, edit: Edit, entry: Entry, own: Callable[[], str]) -> None:
         """The last field of a path in the object `owner`, and those that are taken out of it together."""
         fields = [(last, entry), *((str(one.steps[-1]), one) for one in entry.beside)]
         any_of = self.unit.module.constant(frozenset(key for key, _ in fields)) if entry.beside else ""

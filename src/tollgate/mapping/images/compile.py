@@ -49,9 +49,7 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
     names = {**NAMES, "vars": frozenset(provider.variables), "job": _facts_told(provider)}
     job_pieces = JobPieces(pieces, names)
     shared = Steps(job_pieces, provider.images)
-    offers = [
-        _offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"
-    ]
+    offers = [_offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"]
     return [offer for offer in offers if offer is not None]
 
 
@@ -109,9 +107,7 @@ def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")
-    result = (
-        _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)
-    )
+    result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)
     body = pieces.template(node.get("body"))
     headers = {key.lower(): pieces.template(value, secret=True) for key, value in at.nodes("headers").items()}
     if called is None or result is None:

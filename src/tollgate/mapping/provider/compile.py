@@ -205,9 +205,7 @@ class _Compiling:
 
     def _edits(self, edits: Edits | None, kind: str) -> EditList | None:
         pieces = self.pieces
-        return pieces.tried(
-            lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables)
-        )
+        return pieces.tried(lambda: compile_scope(edits, of=kind, defines=pieces.functions, variables=pieces.variables))
 
     def _query(self, nodes: Mapping[str, Node]) -> dict[str, Template]:
         names = self.pieces.names("model", "vars", "secret")
@@ -217,9 +215,7 @@ class _Compiling:
             if (template := self.pieces.template(node, names)) is not None
         }
 
-    def _endpoint(
-        self, endpoint: Endpoint, headers: Headers, query: Mapping[str, Template]
-    ) -> Spoken:
+    def _endpoint(self, endpoint: Endpoint, headers: Headers, query: Mapping[str, Template]) -> Spoken:
         pieces = self.pieces
         excludes, read, words = self._usage(endpoint)
         own = endpoint.errors
@@ -273,9 +269,7 @@ class _Compiling:
         )
         return frozenset(Fields(node).texts("excludes")), read, words
 
-    def _images(
-        self, errors: ErrorRules, headers: Headers, auth: Authorisation | None
-    ) -> list[ImageOffer]:
+    def _images(self, errors: ErrorRules, headers: Headers, auth: Authorisation | None) -> list[ImageOffer]:
         known: dict[str, Any] = {"vars": self.pieces.variables, "secret": self.pieces.secrets}
         made = partial(unasked_headers, headers, known)
         return compile_images(self.pieces, Surroundings(errors, made, self.timeouts, auth, self.secrets.redact))

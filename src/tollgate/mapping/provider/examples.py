@@ -69,9 +69,7 @@ def _judged(compiled: CompiledProvider, spoken: Spoken | None, example: Example)
     rules, given = spoken.errors if spoken else compiled.errors, example.given
     if not isinstance(given, dict) or not {"status", "headers", "body"} & given.keys():
         given = {"body": given}  # a 200, or an event of a stream
-    verdict = rules.judge(
-        given.get("status", 200), _headers(given), given.get("body"), chunk=bool(given.get("chunk"))
-    )
+    verdict = rules.judge(given.get("status", 200), _headers(given), given.get("body"), chunk=bool(given.get("chunk")))
     return asdict(verdict) if verdict is not None else None
 
 
@@ -145,9 +143,7 @@ def _edited(edits: EditList, written: Any, context: Context) -> Any:
     return as_written(edits(event, context), name)
 
 
-def _model(
-    compiled: CompiledProvider, spoken: Spoken | None, example: Example
-) -> tuple[Model | None, dict[str, Any]]:
+def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> tuple[Model | None, dict[str, Any]]:
     """The model an example is run as, and what `$model` reads: that model, or what the example says instead."""
     models, given = compiled.config.models, example.given
     named = example.brought.get("model", example.said.get("model"))

@@ -27,8 +27,6 @@ def prices_text(model: Model) -> str:
     if model.price is None:
         return ""
     source = dict(model.price.source) or {
-        **model.price.written,
-        "unit": model.price.unit,
-        "currency": model.price.currency,
+        **model.price.written, "unit": model.price.unit, "currency": model.price.currency
     }
     return orjson.dumps(source, default=str).decode()

@@ -132,9 +132,7 @@ class _Builder:
         steps: dict[str, str] = {}
         for step, value in node.entries.items():
             if step not in STEPS:
-                unit.mistake(
-                    node.keys[step], f"unknown key `{step}`", known_words(step, STEPS)
-                )
+                unit.mistake(node.keys[step], f"unknown key `{step}`", known_words(step, STEPS))
             elif step in _MADE:
                 steps[step] = name = f"say_{kind}_{step}"
                 code = unit.module.function(f"{name}(R, P, C)", value.mark.line)

@@ -290,8 +290,7 @@ class Run(Parts):
         """The answer so far, as a hub response, its parts with the names they were told by (`item`); its stop is `open`
         until the upstream stopped."""
         parts = [
-            part if name is None else {**part, "item": name}
-            for part, name in zip(self._done, self._names, strict=True)
+            part if name is None else {**part, "item": name} for part, name in zip(self._done, self._names, strict=True)
         ]
         if self._current is not None and self._current.opened:
             parts.append(self._current.hub())

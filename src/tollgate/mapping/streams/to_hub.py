@@ -25,15 +25,7 @@ class Operation:
 
 
 _PART_FIELDS = (
-    "kind",
-    "key",
-    "text",
-    "args",
-    "token",
-    "id",
-    "name",
-    "origin",
-    *sorted(set(hub.PART_FIELDS) - OWN_PART),
+    "kind", "key", "text", "args", "token", "id", "name", "origin", *sorted(set(hub.PART_FIELDS) - OWN_PART)
 )
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
@@ -295,11 +287,7 @@ def _checked_keys(site: Site, name: str, node: Node) -> bool:
     if isinstance(node, Map) and operation.fields:
         for key, mark in node.keys.items():
             if key not in operation.fields and not key.startswith("$"):
-                site.unit.mistake(
-                    mark,
-                    f"`{name}` has no field `{key}`",
-                    known_words(key, operation.fields),
-                )
+                site.unit.mistake(mark, f"`{name}` has no field `{key}`", known_words(key, operation.fields))
                 good = False
             elif key.startswith("$") and name != "error":
                 site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
