@@ -30,7 +30,6 @@ class ToField(Destination):
     key: str
 
     def put(self, value: str) -> str:
-        """See `Destination`."""
         return f"{self.target}[{self.key!r}] = {value}"
 
 
@@ -42,7 +41,6 @@ class ToList(Destination):
     spreads = True
 
     def put(self, value: str) -> str:
-        """See `Destination`."""
         return f"{self.target}.append({value})"
 
 
@@ -60,7 +58,6 @@ class ToLocal(Destination):
     name: str
 
     def put(self, value: str) -> str:
-        """See `Destination`."""
         return f"{self.name} = {value}"
 
 
@@ -76,7 +73,6 @@ class ToReturn(Destination):
     """`return value`."""
 
     def put(self, value: str) -> str:
-        """See `Destination`."""
         return f"return {value}"
 
 

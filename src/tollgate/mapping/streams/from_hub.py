@@ -49,7 +49,6 @@ class _ToEvent(Destination):
     spreads = True
 
     def put(self, value: str) -> str:
-        """See `Destination`."""
         if self.stamp:
             value = (
                 "{"
