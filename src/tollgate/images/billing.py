@@ -63,7 +63,7 @@ def usage_row(
     generation: Generation,
     outcome: Outcome,
     offer: ImageOffer | None,
-    job_input: dict[str, Any] | None,
+    job_input: dict[str, Any],
     answer: StepAnswer | None,
     job: dict[str, Any],
     rates: Rates,
@@ -97,7 +97,7 @@ def usage_row(
 
 def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError) -> UsageRow:
     """The row of a request no provider took: no job came of it, and nothing is charged."""
-    row = usage_row(generation, Outcome("failed"), offer, None, None, {}, {})
+    row = usage_row(generation, Outcome("failed"), offer, {}, None, {}, {})
     # a tool tells its failures in a result
     row.status = public_status("images", error) if row.endpoint == "images" else 200
     row.outcome = (
@@ -109,13 +109,13 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError)
 
 def _charge(
     offer: ImageOffer,
-    job_input: dict[str, Any] | None,
+    job_input: dict[str, Any],
     answer: StepAnswer | None,
     job: dict[str, Any],
     outcome: Outcome,
 ) -> Decimal:
     body, http = (answer.body, answer.http) if answer else ({}, {})
-    values = offer.values(answer=body, input=job_input or {}, job=job, http=http)
+    values = offer.values(answer=body, input=job_input, job=job, http=http)
     try:
         return offer.price.charge(values, outcome.images)
     except (PriceMissing, MappingFailure) as missing:

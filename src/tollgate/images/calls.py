@@ -26,8 +26,7 @@ from tollgate.wire import PENDING
 if TYPE_CHECKING:
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer, Step
-    from tollgate.services import Services
-    from tollgate.upstream import Answer
+    from tollgate.upstream import Answer, Client
 
 log = logging.getLogger("tollgate.images")
 
@@ -49,111 +48,117 @@ class StepAnswer:
     http: dict[str, Any]
 
 
-async def run_step(
-    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
-) -> StepAnswer:
-    """Make one call. `job` is what `$job` reads, `job_input` the checked input.
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls to one provider for one job. `input` is the job's, as the offer admits it; what the methods take as
+    `job` is what `$job` reads."""
 
-    Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the provider
-    is: another route or another time may do better.
-    """
-    result, content, http = await _told(services, offer, step, job, job_input)
-    outcome = offer.outcome(step, result)
-    if outcome.status == "failed" and outcome.error == NO_IMAGE:
-        # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route may
-        # do better.
-        verdict = offer.errors.judge(http["status"], http["headers"], content)
+    client: Client
+    offer: ImageOffer
+    input: dict[str, Any]
+
+    async def run(self, step: Step, job: dict[str, Any]) -> StepAnswer:
+        """Make one call.
+
+        Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the
+        provider is: another route or another time may do better.
+        """
+        offer = self.offer
+        result, content, http = await self._told(step, job)
+        outcome = offer.outcome(step, result)
+        if outcome.status == "failed" and outcome.error == NO_IMAGE:
+            # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route
+            # may do better.
+            verdict = offer.errors.judge(http["status"], http["headers"], content)
+            if verdict is not None:
+                raise verdict.error(offer.provider, content)
+            found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
+            words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
+            log.warning(words, offer.provider, step.name, found[:200])
+        if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
+            if outcome.unknown_word:
+                words = "provider %s: job status %r is not in its file; taken as processing"
+                log.warning(words, offer.provider, outcome.unknown_word[:80])
+            else:
+                words = "provider %s: `status` of its %s step finds nothing in the answer; taken as processing"
+                log.warning(words, offer.provider, step.name)
+        if outcome.error:
+            outcome = replace(outcome, error=offer.redact(outcome.error))
+        return StepAnswer(content, outcome, http)
+
+    async def bring(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make the calls that a job needs before it is submitted, those whose `when` holds: what they told, for `$job`.
+
+        Raises what `run` does, but for `JobGone`."""
+        told: dict[str, Any] = {}
+        for step in self.offer.before:
+            facts = {**job, **told}
+            if step.when is None or step.when(self._asked(facts)):
+                result, _, _ = await self._told(step, facts)
+                told |= result if isinstance(result, dict) else {}
+        return told
+
+    def kept_answer(self, generation: Generation) -> StepAnswer | None:
+        """The stored answer to the submit step, where it already ended the job; None where the job goes on.
+
+        That is so for a job whose poll needs an id and whose answer gave none. Such a job ends at once; this is for one
+        whose process was stopped just before. The answer's headers were not stored.
+        """
+        offer = self.offer
+        if generation.upstream_id or generation.answer is None or not offer.needs_id:
+            return None
+        http: dict[str, Any] = {"status": 200, "headers": {}}
+        facts = job_facts(generation)
+        try:
+            result = offer.submit.result(offer.values(answer=generation.answer, input=self.input, job=facts, http=http))
+        except MappingFailure:
+            return None
+        outcome = offer.outcome(offer.submit, result)
+        return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
+
+    async def _told(self, step: Step, job: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Make the call of a step: its `result`, the JSON that was read for it, and the status and headers of the
+        answer as templates have them (`$http`). Raises what `run` does."""
+        offer = self.offer
+        content, answer = await self._ask(step, job)
+        http = {"status": answer.status, "headers": dict(answer.headers)}
+        try:
+            return step.result(offer.values(answer=content, input=self.input, job=job, http=http)), content, http
+        except MappingFailure as failure:
+            log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
+            raise _failed("the answer does not fit its file", answer, offer) from None
+
+    async def _ask(self, step: Step, job: dict[str, Any]) -> tuple[Any, Answer]:
+        """Make the call of a step; its JSON, and the answer it stood in. Raises what `run` does."""
+        offer = self.offer
+        try:
+            call = _call(offer, step, self._asked(job))
+        except MappingFailure as failure:
+            log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
+            raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
+        answer = await self.client.open(call)
+        async with answer:
+            raw = await answer.read(MOST_BYTES)
+        content = await _content(raw, offer, step, answer)
+        if answer.status in step.answers:
+            return content if isinstance(content, (dict, list)) else {}, answer
+        if step.name in ("poll", "fetch") and answer.status in _GONE:
+            raise JobGone
+        if step.name == "upload" and not step.auth and answer.status >= 400:  # where it went to nobody knows our key
+            raise _failed(f"the upload was answered with {answer.status}", answer, offer)
+        verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
         if verdict is not None:
             raise verdict.error(offer.provider, content)
-        found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
-        words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
-        log.warning(words, offer.provider, step.name, found[:200])
-    if outcome.unknown_word not in (None, job.get(UNKNOWN_WORD)):
-        if outcome.unknown_word:
-            words = "provider %s: job status %r is not in its file; taken as processing"
-            log.warning(words, offer.provider, outcome.unknown_word[:80])
-        else:
-            words = "provider %s: `status` of its %s step finds nothing in the answer; taken as processing"
-            log.warning(words, offer.provider, step.name)
-    if outcome.error:
-        outcome = replace(outcome, error=offer.redact(outcome.error))
-    return StepAnswer(content, outcome, http)
+        if not isinstance(content, (dict, list)):
+            if step.name == "upload":  # storage answers with nothing, or in XML
+                return {}, answer
+            raise _failed("the answer is not JSON", answer, offer)
+        return content, answer
 
-
-def kept_answer(offer: ImageOffer, generation: Generation, job_input: dict[str, Any]) -> StepAnswer | None:
-    """The stored answer to the submit step, where it already ended the job; None where the job goes on.
-
-    That is so for a job whose poll needs an id and whose answer gave none. Such a job ends at once; this is for one
-    whose process was stopped just before. The answer's headers were not stored.
-    """
-    if generation.upstream_id or generation.answer is None or not offer.needs_id:
-        return None
-    http: dict[str, Any] = {"status": 200, "headers": {}}
-    facts = job_facts(generation)
-    try:
-        result = offer.submit.result(offer.values(answer=generation.answer, input=job_input, job=facts, http=http))
-    except MappingFailure:
-        return None
-    outcome = offer.outcome(offer.submit, result)
-    return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
-
-
-async def bring(
-    services: Services, offer: ImageOffer, job: dict[str, Any], job_input: dict[str, Any]
-) -> dict[str, Any]:
-    """Make the calls that a job needs before it is submitted, those whose `when` holds: what they told, for `$job`.
-
-    Raises what `run_step` does, but for `JobGone`."""
-    told: dict[str, Any] = {}
-    for step in offer.before:
-        facts = {**job, **told}
-        if step.when is None or step.when(_asked(offer, facts, job_input)):
-            result, _, _ = await _told(services, offer, step, facts, job_input)
-            told |= result if isinstance(result, dict) else {}
-    return told
-
-
-async def _told(
-    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Make the call of a step: its `result`, the JSON that was read for it, and the status and headers of the answer as
-    templates have them (`$http`). Raises what `run_step` does."""
-    content, answer = await _ask(services, offer, step, job, job_input)
-    http = {"status": answer.status, "headers": dict(answer.headers)}
-    try:
-        return step.result(offer.values(answer=content, input=job_input, job=job, http=http)), content, http
-    except MappingFailure as failure:
-        log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-        raise _failed("the answer does not fit its file", answer, offer) from None
-
-
-async def _ask(
-    services: Services, offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]
-) -> tuple[Any, Answer]:
-    """Make the call of a step; its JSON, and the answer it stood in. Raises what `run_step` does."""
-    try:
-        call = _call(offer, step, job, job_input)
-    except MappingFailure as failure:
-        log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
-        raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
-    answer = await services.client.open(call)
-    async with answer:
-        raw = await answer.read(MOST_BYTES)
-    content = await _content(raw, offer, step, answer)
-    if answer.status in step.answers:
-        return content if isinstance(content, (dict, list)) else {}, answer
-    if step.name in ("poll", "fetch") and answer.status in _GONE:
-        raise JobGone
-    if step.name == "upload" and not step.auth and answer.status >= 400:  # where it went to nobody knows our key
-        raise _failed(f"the upload was answered with {answer.status}", answer, offer)
-    verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
-    if verdict is not None:
-        raise verdict.error(offer.provider, content)
-    if not isinstance(content, (dict, list)):
-        if step.name == "upload":  # storage answers with nothing, or in XML
-            return {}, answer
-        raise _failed("the answer is not JSON", answer, offer)
-    return content, answer
+    def _asked(self, job: dict[str, Any]) -> Any:
+        """What the templates of a call read before there is an answer: `$` is {input, model}."""
+        model = self.offer.model.upstream
+        return self.offer.values(answer={"input": self.input, "model": model}, input=self.input, job=job)
 
 
 async def _content(raw: bytes, offer: ImageOffer, step: Step, answer: Answer) -> Any:
@@ -173,13 +178,9 @@ def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
     return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
 
 
-def _asked(offer: ImageOffer, job: dict[str, Any], job_input: dict[str, Any]) -> Any:
-    """What the templates of a call read before there is an answer: `$` is {input, model}."""
-    return offer.values(answer={"input": job_input, "model": offer.model.upstream}, input=job_input, job=job)
-
-
-def _call(offer: ImageOffer, step: Step, job: dict[str, Any], job_input: dict[str, Any]) -> Call:
-    values = _asked(offer, job, job_input)
+def _call(offer: ImageOffer, step: Step, values: Any) -> Call:
+    """The call of a step, its templates filled with `values`. Raises `BadRequest`, `MappingFailure`,
+    `UpstreamFailed`."""
     url = _address(offer, step, values)
     headers = offer.headers()
     for name, read in step.headers.items():

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tollgate.errors import UpstreamError, UpstreamRejected
 from tollgate.health import Health, tell_failure
 from tollgate.images.state import route_of
 
 if TYPE_CHECKING:
+    from tollgate.images.calls import Calls
     from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
 log = logging.getLogger("tollgate.images")
 
 
-def in_order(
-    health: Health, offers: list[tuple[ImageOffer, dict[str, Any]]]
-) -> list[tuple[ImageOffer, dict[str, Any]]]:
-    """(offer, input) pairs: routes that rest come last, otherwise as the catalog orders them."""
+def in_order(health: Health, candidates: list[Calls]) -> list[Calls]:
+    """Routes that rest come last, otherwise as the catalog orders them."""
     now = health.now()
-    return sorted(offers, key=lambda pair: health.cooling_until(route_of(pair[0]), pair[0].provider) > now)
+    return sorted(candidates, key=lambda calls: health.cooling_until(route_of(calls.offer), calls.offer.provider) > now)
 
 
 def note_failure(services: Services, offer: ImageOffer, error: UpstreamError, job_id: str) -> None:

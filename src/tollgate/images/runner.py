@@ -24,7 +24,7 @@ from tollgate.errors import (
     UpstreamRejected,
 )
 from tollgate.images.billing import Terms, expected_cost, is_priced, refused_row
-from tollgate.images.calls import JobGone, StepAnswer, bring, job_error, kept_answer, run_step
+from tollgate.images.calls import Calls, JobGone, StepAnswer, job_error
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
@@ -66,21 +66,21 @@ class Jobs:
         `UpstreamError`, and `Unsaved` when the provider took the job and it could not be stored."""
         routes = image_routes(self.services.runtime.current, order.model, order.key)
         check_storable(order.input, self._gateway.server.max_nesting)
-        offers = [(routes[0], routes[0].schema.admit(order.input))]
+        candidates = [self._calls(routes[0], routes[0].schema.admit(order.input))]
         for offer in routes[1:]:
             if offer.schema.admits(order.input) and is_priced(offer, job_input := offer.schema.admit(order.input)):
-                offers.append((offer, job_input))
-        offers = in_order(self.services.health, offers)[: self._gateway.retry.attempts]
-        terms = Terms({offer.provider: offer for offer, _ in offers}, self._gateway.credits.rates)
-        costs = [expected_cost(offer, job_input, terms.rates) for offer, job_input in offers]
+                candidates.append(self._calls(offer, job_input))
+        candidates = in_order(self.services.health, candidates)[: self._gateway.retry.attempts]
+        terms = Terms({calls.offer.provider: calls.offer for calls in candidates}, self._gateway.credits.rates)
+        costs = [expected_cost(calls.offer, calls.input, terms.rates) for calls in candidates]
         if not order.counted:
             await self.services.ledger.admit(order.key)
         hold = await self.services.ledger.hold(order.key, max(costs))
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
             id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id,
-            model=routes[0].model.id, provider=offers[0][0].provider, input=order.input, webhook=order.webhook,
-            created_at=now, updated_at=now, deadline_at=now + timedelta(seconds=offers[0][0].give_up),
+            model=routes[0].model.id, provider=candidates[0].offer.provider, input=order.input, webhook=order.webhook,
+            created_at=now, updated_at=now, deadline_at=now + timedelta(seconds=candidates[0].offer.give_up),
             row={
                 "endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0,
                 "held": str(max(costs)), "instance": self._gateway.store.instance,
@@ -88,7 +88,7 @@ class Jobs:
             },
         )
         # A client that leaves now must not orphan a job the provider has begun.
-        return await _outlived(self.services.settlements.spawn(self._begin(generation, offers, hold, terms)))
+        return await _outlived(self.services.settlements.spawn(self._begin(generation, candidates, hold, terms)))
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
         """A job of this account as the provider sees it now. Raises `NotFound`,
@@ -128,28 +128,28 @@ class Jobs:
 
     # Beginning a job.
 
-    async def _begin(
-        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], hold: Hold, terms: Terms
-    ) -> Generation:
+    async def _begin(self, generation: Generation, candidates: list[Calls], hold: Hold, terms: Terms) -> Generation:
+        """Submit a job to the first of the `candidates` that takes it; a call that holds the job goes on by itself."""
         failed: FailedAttempt | None = None
         try:
             while True:
-                offer, job_input = offers[0]
+                calls = candidates[0]
+                offer = calls.offer
                 if offer.synchronous:
                     await self._store_unbegun(generation)
                     self.tracked.keep(generation, hold, terms, now=self.clock())
-                    self._run(generation, offers, failed)
+                    self._run(generation, candidates, failed)
                     return generation
                 generation = attempted(generation, offer, failed)
                 began = self.clock()
                 try:
-                    answer = await self._submit(generation, offer, job_input)
+                    answer = await self._submit(generation, calls)
                     break
                 except UpstreamError as error:
                     note_failure(self.services, offer, error, generation.id)
                     failed = self._failed(offer, error, began)
-                    offers = offers[1:]
-                    if isinstance(error, UpstreamRejected) or not offers:
+                    candidates = candidates[1:]
+                    if isinstance(error, UpstreamRejected) or not candidates:
                         row = refused_row(generation, offer, error)
                         self.services.metrics.outcomes[row.outcome] += 1
                         await self.services.ledger.record(row, hold)
@@ -172,7 +172,7 @@ class Jobs:
         if answer.outcome.status in PENDING:
             return pending
         try:
-            return await self._settle(pending, offer, job_input, answer)
+            return await self._settle(pending, calls, answer)
         except (UpstreamError, JobGone):
             return pending
 
@@ -185,11 +185,11 @@ class Jobs:
             self.services.settlements.spawn(self.tracked.take_back(generation))
             raise
 
-    async def _submit(self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any]) -> StepAnswer:
+    async def _submit(self, generation: Generation, calls: Calls) -> StepAnswer:
         began = self.clock()
-        facts = job_facts(generation)
-        told = await bring(self.services, offer, facts, job_input) if offer.before else {}
-        answer = await run_step(self.services, offer, offer.submit, {**facts, **told}, job_input)
+        offer, facts = calls.offer, job_facts(generation)
+        told = await calls.bring(facts)
+        answer = await calls.run(offer.submit, {**facts, **told})
         if told:
             outcome = replace(answer.outcome, facts={**told, **answer.outcome.facts})
             answer = replace(answer, outcome=outcome)
@@ -207,24 +207,17 @@ class Jobs:
         """What the row will tell of an attempt that failed, if there is another one."""
         return failed_attempt(offer.provider, offer.model.upstream, error, (self.clock() - began) * 1000)
 
-    def _run(
-        self,
-        generation: Generation,
-        offers: list[tuple[ImageOffer, dict[str, Any]]],
-        failed: FailedAttempt | None = None,
-    ) -> None:
+    def _run(self, generation: Generation, candidates: list[Calls], failed: FailedAttempt | None = None) -> None:
         """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
-        task = self.services.settlements.spawn(self._call(generation, offers, failed))
+        task = self.services.settlements.spawn(self._call(generation, candidates, failed))
         self._running[generation.id] = task
         task.add_done_callback(lambda _: self._running.pop(generation.id, None))
         task.add_done_callback(_unheard)
 
-    async def _call(
-        self, generation: Generation, offers: list[tuple[ImageOffer, dict[str, Any]]], failed: FailedAttempt | None
-    ) -> Generation:
+    async def _call(self, generation: Generation, candidates: list[Calls], failed: FailedAttempt | None) -> Generation:
         last: TollgateError = UpstreamFailed("no route is left")
-        for offer, job_input in offers:
-            began = self.clock()
+        for calls in candidates:
+            offer, began = calls.offer, self.clock()
             generation = attempted(generation, offer, failed)
             generation = replace(
                 generation,
@@ -235,12 +228,12 @@ class Jobs:
             if not await self._store_begun(generation):
                 return await self.tracked.stored(generation.account_id, generation.id)
             try:
-                answer = await self._submit(generation, offer, job_input)
+                answer = await self._submit(generation, calls)
                 begun = with_state(generation, answer)
                 if answer.outcome.status in PENDING:
                     await self.tracked.store(begun)
                     return begun
-                return await self._settle(begun, offer, job_input, answer)
+                return await self._settle(begun, calls, answer)
             except JobGone:
                 last = UpstreamFailed("the provider lost the job", provider=offer.provider)
                 failed = self._failed(offer, last, began)
@@ -287,14 +280,14 @@ class Jobs:
         try:
             if offer is None or offer.poll is None:
                 return await self.tracked.expire(generation) if late else generation
-            job_input = offer.schema.filled(generation.input)
-            if (answer := kept_answer(offer, generation, job_input)) is None:
-                answer = await run_step(self.services, offer, offer.poll, job_facts(generation), job_input)
+            calls = self._calls(offer, offer.schema.filled(generation.input))
+            if (answer := calls.kept_answer(generation)) is None:
+                answer = await calls.run(offer.poll, job_facts(generation))
             if answer.outcome.status in PENDING:
                 if late:
                     return await self.tracked.expire(generation)
                 return await self.tracked.move(generation, answer)
-            return await self._settle(with_state(generation, answer), offer, job_input, answer)
+            return await self._settle(with_state(generation, answer), calls, answer)
         except JobGone:
             if self.tracked.age(generation, self.clock()) < _FORGETFUL_SECONDS and not late:
                 return generation
@@ -308,18 +301,16 @@ class Jobs:
                 return await self.tracked.expire(generation)
             raise
 
-    async def _settle(
-        self, generation: Generation, offer: ImageOffer, job_input: dict[str, Any], answer: StepAnswer
-    ) -> Generation:
+    async def _settle(self, generation: Generation, calls: Calls, answer: StepAnswer) -> Generation:
         """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
-        outcome = answer.outcome
-        if outcome.status == "succeeded" and offer.fetch is not None and not outcome.images:
-            fetched = await run_step(self.services, offer, offer.fetch, job_facts(generation), job_input)
+        outcome, fetch = answer.outcome, calls.offer.fetch
+        if outcome.status == "succeeded" and fetch is not None and not outcome.images:
+            fetched = await calls.run(fetch, job_facts(generation))
             if fetched.outcome.status in PENDING:
                 return await self.tracked.move(generation, answer)
             generation = with_state(generation, fetched)
             answer, outcome = fetched, fetched.outcome
-        return await self.tracked.end(generation, outcome, offer, job_input, answer)
+        return await self.tracked.end(generation, outcome, calls, answer)
 
     # What the refresher needs too.
 
@@ -336,7 +327,10 @@ class Jobs:
             interrupted = Outcome("failed", error="interrupted too often by restarts of the gateway")
             await self.tracked.end(generation, interrupted)
         else:
-            self._run(generation, [(offer, offer.schema.filled(generation.input))])
+            self._run(generation, [self._calls(offer, offer.schema.filled(generation.input))])
+
+    def _calls(self, offer: ImageOffer, job_input: dict[str, Any]) -> Calls:
+        return Calls(self.services.client, offer, job_input)
 
     @property
     def _gateway(self) -> Gateway:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tollgate.errors import NotFound, Unavailable, Unwritten
 from tollgate.images.billing import Terms, usage_row
@@ -20,9 +20,8 @@ from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
-    from tollgate.images.calls import StepAnswer
+    from tollgate.images.calls import Calls, StepAnswer
     from tollgate.ledger import Hold
-    from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
 _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
@@ -97,16 +96,17 @@ class TrackedJobs:
         self,
         generation: Generation,
         outcome: Outcome,
-        offer: ImageOffer | None = None,
-        job_input: dict[str, Any] | None = None,
+        calls: Calls | None = None,
         answer: StepAnswer | None = None,
     ) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes
         nothing. Raises `Unsaved` when it cannot be stored."""
         watch = self.pending.get(generation.id)
         terms = watch.terms if watch is not None else None
+        offer = calls.offer if calls is not None else None
         priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
         rates = terms.rates if terms is not None else self._services.runtime.current.gateway.credits.rates
+        job_input = calls.input if calls is not None else {}
         row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
         ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
                         cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
