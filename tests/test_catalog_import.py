@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tollgate.catalog_import import Source, aliases, changes, digits, import_models
-from tollgate.catalog_import.models_file import write
+from tollgate.catalog_import import Source, changes, import_models, write
+from tollgate.catalog_import.entries import aliases, digits
 from tollgate.cli.catalog import command
 from tollgate.cli.init import command as init
 from tollgate.config.load import plain, read_text

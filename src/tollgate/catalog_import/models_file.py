@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tollgate.catalog_import import Import
+    from tollgate.catalog_import.entries import Import
 
 
 class Quoted(str):

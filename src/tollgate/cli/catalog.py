@@ -13,8 +13,16 @@ from typing import Any
 
 import click
 
-from tollgate.catalog_import import Import, Source, changes, import_models, offers_of
-from tollgate.catalog_import.models_file import NAMES_SCHEMA, SCHEMA, write
+from tollgate.catalog_import import (
+    NAMES_SCHEMA,
+    SCHEMA,
+    Import,
+    Source,
+    changes,
+    import_models,
+    offers_of,
+    write,
+)
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape

@@ -1,0 +1,337 @@
+"""Facts about models on sale become the entries of a models file.
+
+A facts file has `models`, one entry per offer (a model at a provider), and may have `canonical`, one entry per model,
+whose names become aliases. A price stays the exact decimal it is; only its point moves, so that all are per million.
+What the configuration has no field for is left out and told (`Import.left_out`), never bent into another field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tollgate.catalog_import.models_file import Flow, Quoted
+from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_CONDITIONS
+from tollgate.config.schema import CANONICAL_ID, ENCODINGS
+from tollgate.money import CONTEXT, decimal_of, decimal_text
+
+UNIT = 1_000_000
+GENERATED = (
+    "upstream", "aliases", "canonical_slug", "name", "description", "type", "created", "context", "max_output",
+    "modalities", "tokenizer", "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions",
+    "max_dimension", "protocols", "retires", "price",
+)
+"""The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
+_ADDED_PRICES = ("image_output_token", "why")
+"""Of a price, what a person may have added: facts seldom tell what generated pictures cost."""
+
+PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
+"""The protocol behind a path that an offer is said to serve."""
+
+_BY_WORD = "request_by_search_context"
+"""Fees of a call by a word that its request says."""
+_NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows", _BY_WORD})
+_SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
+"""A name a client would type: no path, no version mark, no region in front."""
+_REGIONS = ("global", None, "us", "eu")
+"""Which of several offers of one model is taken: the one that runs anywhere, else the plain one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The `from:` of a models file: which offers of which provider of a facts file it holds."""
+
+    provider: str
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def takes(self, model: str, upstream: str) -> bool:
+        """Whether an offer belongs into the file."""
+        return (not self.only or any(fnmatchcase(name, glob) for glob in self.only for name in (model, upstream))) \
+            and not any(fnmatchcase(name, glob) for glob in self.without for name in (model, upstream))
+
+
+@dataclass(slots=True)
+class Import:
+    """Entries by canonical id, in the order in which they are written, and the offers that were left out, with why."""
+
+    source: Source
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+
+def offers_of(facts: Any) -> list[dict[str, Any]]:
+    """The offers of a facts document. ValueError when it is none."""
+    listed = facts.get("models") if isinstance(facts, dict) else facts
+    if not isinstance(listed, list) or not all(
+        isinstance(offer, dict) and offer.get("id") and offer.get("provider") for offer in listed
+    ):
+        raise ValueError("found no list `models` whose entries have `id` and `provider`")
+    return listed
+
+
+def import_models(
+    facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None
+) -> Import:
+    """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
+    `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
+    made = Import(source)
+    names, slugs = aliases(facts), canonical_slugs(facts)
+    best = _best_offers(facts, source, made.left_out)
+    for name in sorted(best, key=lambda name: (best[name].get("type") == "embedding", name)):
+        entry = _entry(best[name], names.get(name, ()), slugs.get(name), frozenset(speaks), made)
+        if entry is None:
+            continue
+        before = (kept or {}).get(name, {})
+        made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
+        for key in _ADDED_PRICES:
+            if isinstance(text := (before.get("price") or {}).get(key), str):
+                entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
+    return made
+
+
+def _best_offers(facts: Any, source: Source, left_out: list[str]) -> dict[str, dict[str, Any]]:
+    """Of each model the offer to take; `left_out` is told of the others."""
+    best: dict[str, dict[str, Any]] = {}
+    for offer in offers_of(facts):
+        upstream = str(offer.get("upstream_model") or "")
+        if (
+            offer["provider"] != source.provider
+            or offer.get("status", "current") != "current"
+            or not source.takes(offer["id"], upstream)
+        ):
+            continue
+        if not re.match(CANONICAL_ID, offer["id"]):
+            left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
+            continue
+        if not offer.get("pricing"):
+            left_out.append(f"{offer['id']}: no price known")
+            continue
+        known = best.get(offer["id"])
+        if known is None:
+            best[offer["id"]] = offer
+            continue
+        first, second = sorted((known, offer), key=_rank)
+        best[offer["id"]] = first
+        left_out.append(
+            f"{offer['id']}: {second.get('upstream_model')} (the offer taken is {first.get('upstream_model')})"
+        )
+    return best
+
+
+def canonical_slugs(facts: Any) -> dict[str, str]:
+    """Canonical id -> stable slug, where that is another name."""
+    slugs = {model["id"]: model.get("canonical_slug") for model in _canonical(facts)}
+    return {name: slug for name, slug in slugs.items() if isinstance(slug, str) and slug and slug != name}
+
+
+def _canonical(facts: Any) -> Sequence[dict[str, Any]]:
+    """The models of a facts document by themselves; none where it tells offers only."""
+    return (facts.get("canonical") if isinstance(facts, dict) else None) or ()
+
+
+def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
+    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only
+    some provider has for a model counts where it can mean no other."""
+    own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers_of(facts)}
+    wanted: dict[str, list[str]] = {}
+    for model in _canonical(facts):
+        provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
+        upstream = rest.rpartition("|")[0]
+        first = own.get((provider, upstream), {})
+        names = [model.get("short_alias"), upstream, *first.get("aliases", ())]
+        wanted[model["id"]] = list(
+            dict.fromkeys(name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name))
+        )
+    meant: dict[str, set[str]] = {}
+    for name, others in wanted.items():
+        for other in others:
+            meant.setdefault(other, set()).add(name)
+    offers = offers_of(facts)
+    elsewhere = {other for offer in offers for other in offer.get("aliases") or ()
+                 if isinstance(other, str) and _SIMPLE_NAME.match(other) and other not in meant}
+    for offer in offers:
+        for other in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
+            meant.setdefault(other, set()).add(offer["id"])
+    for other in sorted(elsewhere):
+        for name in meant[other] & wanted.keys():
+            wanted[name].append(other)
+    return {
+        name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted)
+        for name, others in wanted.items()
+    }
+
+
+def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
+    """The better of two offers of one model sorts first."""
+    region = offer.get("inference_profile")
+    return (_REGIONS.index(region) if region in _REGIONS else len(_REGIONS), bool(offer.get("moving_alias")),
+            len(str(offer.get("upstream_model"))))
+
+
+def _entry(
+    offer: Mapping[str, Any], names: Sequence[str], slug: str | None, speaks: frozenset[str], made: Import
+) -> dict[str, Any] | None:
+    name = offer["id"]
+    kind = offer.get("type", "chat")
+    protocols = _protocols(offer, speaks)
+    if protocols == []:
+        made.left_out.append(f"{name}: served through {', '.join(offer.get('endpoints', ()))} only")
+        return None
+    shape = offer.get("architecture") or {}
+    into, out = list(shape.get("input_modalities") or ["text"]), list(shape.get("output_modalities") or ["text"])
+    encoding = str(offer.get("tiktoken_encoding") or "").rstrip("*")
+    entry: dict[str, Any] = {
+        "upstream": offer.get("upstream_model") if offer.get("upstream_model") != name.partition("/")[2] else None,
+        "aliases": list(names),
+        "canonical_slug": slug,
+        "name": offer.get("name"),
+        "description": _description(offer),
+        "type": kind if kind != "chat" else None,
+        "created": offer.get("created") or None,
+        "context": offer.get("context_length"),
+        "max_output": offer.get("max_output_tokens") or None,
+        "modalities": Flow(input=into, output=out)
+        if kind != "embedding" and (into, out) != (["text"], ["text"])
+        else None,
+        "tokenizer": shape.get("tokenizer") if shape.get("tokenizer") != "Other" else None,
+        "encoding": encoding if encoding in ENCODINGS else None,
+        "instruct_type": shape.get("instruct_type"),
+        "hugging_face_id": offer.get("hugging_face_id"),
+        "parameters": list(offer.get("supported_parameters") or ()),
+        "dimensions": sorted(set(offer.get("dimensions") or ())),
+        "max_dimension": offer.get("max_dimension")
+        if offer.get("max_dimension") not in (None, max(offer.get("dimensions") or [0]))
+        else None,
+        "protocols": protocols,
+        "retires": offer.get("retires"),
+        "price": _price(name, offer["pricing"], made),
+    }
+    return {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
+
+
+def _description(offer: Mapping[str, Any]) -> str:
+    """One line for people, made of the facts alone."""
+    shape = offer.get("architecture") or {}
+    if offer.get("type") == "embedding":
+        size = offer.get("max_dimension") or max(offer.get("dimensions") or [0])
+        return f"Embeddings of up to {size:,} dimensions." if size else "Embeddings."
+    said = ["Reasoning model" if offer.get("reasoning") else "Chat model"]
+    media = [word for word in shape.get("input_modalities") or () if word != "text"]
+    if media:
+        said.append(f"that takes {_listed(media)} beside text")
+    made = [word for word in shape.get("output_modalities") or () if word != "text"]
+    if made:
+        said.append(f"{'and' if media else 'that'} makes {_listed(made)}")
+    if "tools" in (offer.get("supported_parameters") or ()):
+        said.append("and calls tools" if media or made else "that calls tools")
+    return " ".join(said) + "."
+
+
+def _listed(words: list[str]) -> str:
+    plural = [f"{word}s" if word in ("image", "file") else word for word in words]
+    return plural[0] if len(plural) == 1 else f"{', '.join(plural[:-1])} and {plural[-1]}"
+
+
+def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | None:
+    """The protocols an offer is limited to; None: no limit; []: it cannot be served at all."""
+    paths = [str(path) for path in offer.get("endpoints") or ()]
+    if offer.get("native_endpoint") == "responses":
+        paths = ["/v1/responses"]
+    if not paths or offer.get("type") == "embedding":
+        return None
+    protocols = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
+    if not protocols:
+        return []
+    chatty = speaks & {"chat", "responses"}  # which of the two is all these paths tell apart
+    served = [protocol for protocol in sorted(chatty) if protocol in protocols]
+    if not chatty or not served:
+        return [] if chatty else None
+    return served if set(served) != chatty else None
+
+
+# -- prices
+
+def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any]:
+    factor = Decimal(UNIT) / Decimal(int(pricing.get("unit", 1)))
+    price: dict[str, Any] = {"unit": UNIT, **_row(name, pricing, factor, made, _NOT_PRICES)}
+    if pricing.get("currency", "USD") != "USD":
+        price["currency"] = pricing["currency"]
+    volumes = []
+    for row in pricing.get("volumes") or ():
+        prices = _row(name, row, factor, made, frozenset(VOLUME_CONDITIONS))
+        if prices:
+            volumes.append(Flow({key: row[key] for key in VOLUME_CONDITIONS if row.get(key) is not None} | prices))
+    for word, fee in sorted((pricing.get(_BY_WORD) or {}).items(), key=lambda each: decimal_of(str(each[1]))):
+        if fee != pricing.get("request"):
+            volumes.append(Flow(word=word, request=Quoted(digits(decimal_of(str(fee))))))
+    tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
+    multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
+    windows = [
+        Flow(
+            start=Quoted(start),
+            end=Quoted(end),
+            days=list(row.get("weekdays") or range(1, 8)),
+            prices=Flow(_row(name, row, factor, made, frozenset({"hours_utc", "weekdays"}))),
+        )
+        for row in pricing.get("windows") or ()
+        for start, _, end in (hours.partition("-") for hours in row.get("hours_utc") or ())
+    ]
+    for key, value in (
+        ("volumes", volumes),
+        ("service_tiers", {tier: row for tier, row in tiers.items() if row}),
+        ("windows", windows),
+        ("multipliers", multipliers),
+    ):
+        if value:
+            price[key] = value
+    return price
+
+
+def _row(
+    name: str, row: Mapping[str, Any], factor: Decimal, made: Import, known: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """The prices of one row: tokens per million, calls, pictures and searches as they are."""
+    prices: dict[str, Any] = {}
+    for key in PRICES:
+        if row.get(key) is None or key == "image" and _per_token(row):
+            continue
+        amount = decimal_of(str(row[key]))
+        prices[key] = Quoted(digits(CONTEXT.multiply(amount, factor) if key in TOKEN_PRICES else amount))
+    dropped = sorted(set(row) - set(PRICES) - known) + (["image"] if "image" in row and _per_token(row) else [])
+    if dropped:
+        made.left_out.append(f"{name}: the price of {', '.join(dropped)}")
+    return prices
+
+
+def _per_token(row: Mapping[str, Any]) -> bool:
+    """Whether `image` is the price of an image *token*, as some lists have it: then it is close to that of a prompt
+    token, while a whole picture costs far more."""
+    image, prompt = decimal_of(str(row.get("image", "0"))), decimal_of(str(row.get("prompt", "0")))
+    return bool(image) and image <= prompt * 10
+
+
+def digits(amount: Decimal) -> str:
+    """A price as a person writes it: no exponent, no zeros at the end beyond the cents."""
+    whole, _, places = decimal_text(amount).partition(".")
+    places = places.rstrip("0")
+    return f"{whole}.{places.ljust(2, '0')}" if places or amount else whole
+
+
+def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What an import does to a file, in lines of `+ model`, `- model` and `~ model: keys`."""
+    said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
+    for name in after:
+        if name in before:
+            keys = [
+                key
+                for key in dict.fromkeys((*before[name], *after[name]))
+                if before[name].get(key) != after[name].get(key)
+            ]
+            if keys:
+                said.append(f"~ {name}: {', '.join(keys)}")
+    return said

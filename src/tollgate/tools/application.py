@@ -1,0 +1,237 @@
+"""The HTTP layer of the tool server.
+
+It is host and origin guard, key and credit rule before any JSON-RPC (SPEC authentication 6), body limit, and the choice
+between a JSON answer (the default: it serves every client) and events (a call that asks for progress). The protocol
+itself is the official SDK's, in `protocol.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tollgate.auth import authenticate, permit
+from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
+from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
+from tollgate.json_bounds import MOST_SMALL, too_many
+from tollgate.replies import error_reply
+from tollgate.services import Reply, Services, new_request_id
+from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
+from tollgate.tools.guard import allowed_hosts, refuse
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Server
+    from tollgate.ledger import KeyRecord, Slot
+
+log = logging.getLogger("tollgate.tools")
+
+_COMMENT_SECONDS = 15
+_LISTEN_SECONDS = 600
+"""A GET stream has nothing to say (the server is stateless);
+it is ended after this long so that none hangs for ever."""
+
+
+class ToolsApp:
+    """The tool server as an ASGI application. Everything heavy is made at the first request, and ends with the
+    gateway's background tasks."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._managers: asyncio.Future[tuple[Any, Any]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        answer = _Answer(send, new_request_id())
+        began = asyncio.get_running_loop().time()
+        metrics = self.services.metrics
+        metrics.running += 1
+        try:
+            await self._serve(scope, receive, answer)
+        except ClientGone:
+            pass
+        except Exception:
+            log.exception("request %s failed: %s %r", answer.request_id, scope["method"], scope["path"])
+            if not answer.status:
+                await answer.reply(error_reply("tools", InternalError(), answer.request_id))
+        finally:
+            answer.end()
+            metrics.running -= 1
+            metrics.answered("mcp", answer.status or 499, asyncio.get_running_loop().time() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Admit a request and hand it on, or tell why not."""
+        headers = headers_of(scope)
+        place = self.services.room.place()
+        try:
+            refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
+            if refused is None:
+                key = self._admit(scope, headers)
+                if scope["method"] == "GET":
+                    return await self._listen(headers, receive, answer)
+                if scope["method"] != "POST":
+                    raise MethodNotAllowed("GET, POST")
+                limit = self._server.max_small_body_bytes
+                packed = await read_body(receive, headers, limit, place)
+                body = await unpacked(packed, headers, limit, place)
+                return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
+            status, words = refused
+            reply = Reply(status, [], words.encode(), media_type=b"text/plain")
+        except TollgateError as error:
+            self.services.metrics.refused[error.code] += 1
+            reply = error_reply("tools", error, answer.request_id)
+        finally:
+            place.leave()
+        await answer.reply(reply)
+
+    @property
+    def _server(self) -> Server:
+        return self.services.runtime.current.gateway.server
+
+    def _admit(self, scope: Scope, headers: Mapping[str, str]) -> KeyRecord:
+        """Key, credits, readiness; raises what the surface tells on the HTTP layer."""
+        services = self.services
+        key = authenticate(services.ledger, headers)
+        if key.restricted:
+            permit(key, "mcp", scope, self._server.trusted_proxies)
+        if services.draining:
+            raise ShuttingDown()
+        services.ledger.require_ready()
+        services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held
+        return key
+
+    async def _post(
+        self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, answer: _Answer
+    ) -> None:
+        """Hand a message to the protocol layer, which reads the body once more."""
+        message = _message(body)
+        if message.get("method") == "tools/call":
+            answer.slot = self.services.ledger.occupy(caller.key)
+            await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
+            caller = replace(caller, counted=True)
+        as_json, as_events = await self._ready(self._server.max_small_body_bytes)
+        manager = as_events if _asks_for_progress(message, headers) else as_json
+        replayed = False
+
+        async def replay() -> Any:
+            nonlocal replayed
+            if replayed:
+                return await receive()
+            replayed = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await manager.handle_request(
+            {**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer
+        )
+
+    async def _listen(self, headers: Mapping[str, str], receive: Receive, answer: _Answer) -> None:
+        """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
+        if "text/event-stream" not in headers.get("accept", ""):
+            facts = {"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}
+            return await answer.reply(Reply(200, [], orjson.dumps(facts)))
+        await answer({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+        gone = asyncio.ensure_future(_left(receive))
+        try:
+            for second in range(_LISTEN_SECONDS):
+                if second % _COMMENT_SECONDS == 0:
+                    await answer({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
+                done, _pending = await asyncio.wait({gone}, timeout=1)
+                if done or self.services.draining:
+                    break
+            if not gone.done():
+                await answer({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+
+    async def _ready(self, limit: int) -> tuple[Any, Any]:
+        """The two transports, running; the first request waits for the SDK to be imported, off the event loop."""
+        if self._managers is None:
+            self._managers = asyncio.get_running_loop().create_future()
+            self.services.tasks.spawn(self._host(limit, self._managers))
+        return await asyncio.shield(self._managers)
+
+    async def _host(self, limit: int, made: asyncio.Future[tuple[Any, Any]]) -> None:
+        """Own the transports' task groups: entered and left by one task, as they demand."""
+        try:
+            protocol = await asyncio.to_thread(importlib.import_module, "tollgate.tools.protocol")
+            as_json, as_events = protocol.make_managers(self.services, limit)
+            async with as_json.run(), as_events.run():
+                made.set_result((as_json, as_events))
+                await asyncio.Event().wait()
+        finally:
+            self._managers = None
+            if not made.done():
+                made.set_exception(Unavailable("the tool server did not start"))
+
+
+class _Answer:
+    """The way an answer is sent: it carries the request's id in its headers, and `status` says whether it has begun."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.slot: Slot | None = None
+        """The call's place among those that its key may run at once."""
+        self._send = send
+
+    async def __call__(self, message: Any) -> None:
+        """Send one ASGI message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            tag = self.request_id.encode()
+            ids = [(b"x-request-id", tag), (b"request-id", tag)]
+            message = {**message, "headers": [*message.get("headers", ()), *ids]}
+        elif not message.get("more_body", False):
+            self.end()  # before the client can know, and send its next
+        await self._send(message)
+
+    def end(self) -> None:
+        """The call is over; again does nothing."""
+        if self.slot is not None:
+            self.slot.leave()
+
+    async def reply(self, reply: Reply) -> None:
+        """Send a whole answer."""
+        length = str(len(reply.body)).encode()
+        headers = [(b"content-type", reply.media_type), (b"content-length", length), *reply.headers]
+        await self({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await self({"type": "http.response.body", "body": reply.body})
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches
+    too). Raises `BadRequest` for one that could not be read in a moment."""
+    if too_many(body, MOST_SMALL):
+        raise BadRequest(f"the message holds more than {MOST_SMALL} values")
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
+    """Whether this is a tool call with a progress token from a client that reads events;
+    only those get an event stream."""
+    if message.get("method") != "tools/call" or "text/event-stream" not in headers.get("accept", ""):
+        return False
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and meta.get("progressToken") is not None
+
+
+def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """No Accept header at all means everything (RFC 9110); the SDK would answer 406."""
+    if any(name.lower() == b"accept" for name, _ in headers):
+        return headers
+    return [*headers, (b"accept", b"application/json, text/event-stream")]
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
