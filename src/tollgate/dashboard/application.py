@@ -18,10 +18,10 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from tollgate.dashboard import pages, signin
-from tollgate.dashboard.reports import Reports
 from tollgate.dashboard.sessions import Files, Session, Sessions
 from tollgate.dashboard.templating import Statics, environment
 from tollgate.dashboard.throttle import Throttle
+from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.visit import Form, State, Visit
 from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError
 from tollgate.ledger import Account
@@ -80,7 +80,7 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
             sessions=Sessions(
                 services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours
             ),
-            throttle=Throttle(), reports=Reports(gateway.store.usage_directory), templates=environment(),
+            throttle=Throttle(), queries=UsageQueries(gateway.store.usage_directory), templates=environment(),
             statics=Statics(), root=said.path.rstrip("/") + "/dashboard", address=base + "/dashboard",
             secure=said.scheme == "https",
         )

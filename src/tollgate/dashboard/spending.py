@@ -16,7 +16,7 @@ _DAYS = 30
 async def spent_by_day(visit: Visit, filters: Filters) -> tuple[Report, charts.Chart]:
     """The usage of the last 30 days that fits the filters, and its cost by day as a chart."""
     width = timedelta(days=1)
-    report = await visit.state.reports.report(filters, width, _DAYS)
+    report = await visit.state.queries.report(filters, width, _DAYS)
     series = [charts.Series("Spent", "s0", [float(bucket.all.cost) for bucket in report])]
     return report, charts.bars(
         "spent", "Spent by day", [bucket.start for bucket in report], width, series, plain_money, money_axis

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from tollgate.config.model import Proxies
-    from tollgate.dashboard.reports import Reports
     from tollgate.dashboard.sessions import Sessions
     from tollgate.dashboard.templating import Statics
     from tollgate.dashboard.throttle import Throttle
+    from tollgate.dashboard.usage_queries import UsageQueries
     from tollgate.ledger import Account, KeyRecord, Ledger
     from tollgate.reload import Reloader
     from tollgate.runtime import Runtime
@@ -55,7 +55,7 @@ class State:
     reloader: Reloader
     sessions: Sessions
     throttle: Throttle
-    reports: Reports
+    queries: UsageQueries
     templates: Environment
     statics: Statics
     root: str
@@ -214,7 +214,7 @@ class Visit:
             "notices": _NOTICES,
             "wrong_files": self.is_operator and not state.reloader.state.ok,
             "alarmed": bool(self.is_operator and state.services.health.alarms()),
-            "damaged": state.reports.damaged,
+            "damaged": state.queries.damaged,
             "refusing": self.ledger.not_ready_reason if self.is_operator else "",
         }
 

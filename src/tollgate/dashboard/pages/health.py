@@ -46,7 +46,7 @@ async def show(visit: Visit) -> Response:
     services = visit.services
     runtime, health = services.runtime.current, services.health
     width = timedelta(hours=1)
-    report = await visit.state.reports.report(Filters(), width, 24)
+    report = await visit.state.queries.report(Filters(), width, 24)
     days = dict(report.by("provider"))
     resting = health.cooling()
     views = []

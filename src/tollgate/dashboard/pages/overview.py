@@ -20,9 +20,9 @@ async def show(visit: Visit) -> Response:
     name = visit.me.id
     filters = Filters(account=name)
     width, count = RANGES["7d"][1:]
-    report = await visit.state.reports.report(filters, width, count)
-    newest = await visit.state.reports.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
-    today = await visit.state.reports.report(filters, timedelta(days=1), 2)
+    report = await visit.state.queries.report(filters, width, count)
+    newest = await visit.state.queries.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
+    today = await visit.state.queries.report(filters, timedelta(days=1), 2)
     chart = charts.bars(
         "cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money,
         money_axis,

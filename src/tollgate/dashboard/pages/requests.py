@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tollgate.dashboard.formatting import TOKEN_KINDS
 from tollgate.dashboard.pages.usage import RANGES, Scope, choices, read_selection
-from tollgate.dashboard.reports import OPERATORS_ONLY
+from tollgate.dashboard.usage_queries import OPERATORS_ONLY
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
@@ -25,8 +25,8 @@ async def show(visit: Visit, scope: Scope) -> Response:
     selection = read_selection(visit.query)
     width, count = RANGES[selection.range][1:]
     filters = selection.filters(scope, since=selection.since())
-    rows = await visit.state.reports.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
-    whole = await visit.state.reports.report(Filters(account=scope.account), width, count)
+    rows = await visit.state.queries.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
+    whole = await visit.state.queries.report(Filters(account=scope.account), width, count)
     names = await visit.key_names(scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render(
@@ -40,7 +40,7 @@ async def one(visit: Visit, scope: Scope) -> Response:
     """One request."""
     request_id = visit.argument("request_id")[:100]
     around = read_position(visit.query["at"])
-    row = await visit.state.reports.row(Filters(account=scope.account), request_id, around[0] if around else None)
+    row = await visit.state.queries.row(Filters(account=scope.account), request_id, around[0] if around else None)
     if row is None:
         raise NotFound("there is no such request; a new one appears here some seconds after it ended")
     names = await visit.key_names(scope.account)

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, Response
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
-from tollgate.dashboard.reports import bucket_starts
+from tollgate.dashboard.usage_queries import bucket_starts
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
@@ -112,11 +112,11 @@ async def show(visit: Visit, scope: Scope) -> Response:
     """Charts and tables of usage."""
     selection = read_selection(visit.query)
     width, count = RANGES[selection.range][1:]
-    report = await visit.state.reports.report(selection.filters(scope), width, count)
+    report = await visit.state.queries.report(selection.filters(scope), width, count)
     whole = (
         report
         if not set(selection.query()) - {"range"}
-        else await visit.state.reports.report(Filters(account=scope.account), width, count)
+        else await visit.state.queries.report(Filters(account=scope.account), width, count)
     )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
@@ -162,7 +162,7 @@ async def download(visit: Visit, scope: Scope) -> Response:
         raise NotFound("there is no such download")
     selection = read_selection(visit.query)
     filters = selection.filters(scope, since=selection.since())
-    path = await visit.state.reports.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
+    path = await visit.state.queries.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
     named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
     return Download(path, media_type=media, filename=named)

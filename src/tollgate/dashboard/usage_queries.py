@@ -96,7 +96,7 @@ def _bucket(width: timedelta) -> str:
     return f"time_bucket(INTERVAL '{int(width.total_seconds())} seconds', time)"
 
 
-class Reports:
+class UsageQueries:
     """Reads one usage directory. Methods belong to one event loop;
     they raise `Unavailable` when too much is asked at once.
 

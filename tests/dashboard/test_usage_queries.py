@@ -1,4 +1,4 @@
-"""Reports read published files: right sums, right rows, only what changed, never on the event loop."""
+"""The queries of the usage pages: right sums, right rows, only what changed, never on the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from support.few_descriptors import few_descriptors
 from tollgate.config.model import Credits, Store
-from tollgate.dashboard.reports import Reports, bucket_starts
+from tollgate.dashboard.usage_queries import UsageQueries, bucket_starts
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger import Ledger, UsageRow
 from tollgate.ledger.reports import Filters, damaged_files
@@ -33,8 +33,8 @@ async def books(tmp_path: Path):
 
 
 @pytest.fixture
-def reports(tmp_path: Path):
-    made = Reports(tmp_path / "usage", clock=lambda: NOW)
+def queries(tmp_path: Path):
+    made = UsageQueries(tmp_path / "usage", clock=lambda: NOW)
     yield made
     made.close()
 
@@ -52,13 +52,13 @@ async def write(books: Ledger, count: int, *, ago: timedelta = timedelta(0), **m
     await books.settle()
 
 
-async def test_sums_are_exact_by_time_and_dimension(books, reports):
+async def test_sums_are_exact_by_time_and_dimension(books, queries):
     await write(books, 3)
     await write(
         books, 2, ago=HOUR, model="acme/small", outcome="upstream_error", status=500, cost=Decimal("0.000000000001")
     )
     await write(books, 4, account_id="bob")
-    report = await reports.report(Filters(account="alice"), HOUR, 24)
+    report = await queries.report(Filters(account="alice"), HOUR, 24)
     assert [bucket.all.requests for bucket in report][-3:] == [0, 2, 3]
     whole = report.all()
     assert (whole.requests, whole.failed, whole.cost, whole.input_tokens, whole.output_tokens) == (
@@ -73,40 +73,40 @@ async def test_sums_are_exact_by_time_and_dimension(books, reports):
         ("acme/small", 2),
     ]
     assert whole.first_byte_ms(0.5) == pytest.approx(100, rel=0.1)
-    everybody = await reports.report(Filters(), HOUR, 24)
+    everybody = await queries.report(Filters(), HOUR, 24)
     assert [(name, measures.requests) for name, measures in everybody.by("account_id")] == [("bob", 4), ("alice", 5)]
 
 
-async def test_only_what_changed_is_read_again(books, reports, monkeypatch):
+async def test_only_what_changed_is_read_again(books, queries, monkeypatch):
     await write(books, 2, ago=2 * HOUR)
     await write(books, 1)
-    await reports.report(Filters(), HOUR, 24)
+    await queries.report(Filters(), HOUR, 24)
     asked = []
-    query = reports._query
+    query = queries._query
     monkeypatch.setattr(
-        reports, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
+        queries, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
     )
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
     await write(books, 1, ago=timedelta(minutes=1), model="acme/newer")
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 4
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 4
     assert {filters.since for filters in asked} == {NOW.replace(minute=0)}
 
 
-async def test_late_rows_of_a_closed_hour_are_counted(books, reports):
+async def test_late_rows_of_a_closed_hour_are_counted(books, queries):
     await write(books, 1, ago=5 * HOUR)
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 1
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 1
     await write(books, 2, ago=5 * HOUR, model="acme/later")
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3
 
 
-async def test_what_is_kept_is_bounded(books, reports, monkeypatch):
-    from tollgate.dashboard import reports as module
+async def test_what_is_kept_is_bounded(books, queries, monkeypatch):
+    from tollgate.dashboard import usage_queries as module
 
     monkeypatch.setattr(module, "_MOST_KEPT", 50)
     await write(books, 5)
     for number in range(30):
-        await reports.report(Filters(text=f"nothing like {number}"), HOUR, 24)
-    assert reports._size <= 50
+        await queries.report(Filters(text=f"nothing like {number}"), HOUR, 24)
+    assert queries._size <= 50
 
 
 @pytest.mark.parametrize(
@@ -120,38 +120,38 @@ def test_buckets_end_with_the_one_that_holds_now(width, count):
         assert starts[0].hour == 0
 
 
-async def test_rows_come_newest_first_and_page_on(books, reports):
+async def test_rows_come_newest_first_and_page_on(books, queries):
     await write(books, 5)
     await write(books, 5, ago=30 * HOUR)
-    first = await reports.rows(Filters(account="alice"), 4)
+    first = await queries.rows(Filters(account="alice"), 4)
     assert [row["time"] for row in first] == sorted((row["time"] for row in first), reverse=True)
-    rest = await reports.rows(Filters(account="alice"), 20, (first[-1]["time"], first[-1]["seq"]))
+    rest = await queries.rows(Filters(account="alice"), 20, (first[-1]["time"], first[-1]["seq"]))
     assert len(rest) == 6 and not {row["request_id"] for row in rest} & {row["request_id"] for row in first}
 
 
-async def test_one_row_is_found_with_a_right_a_wrong_and_no_hint(books, reports):
+async def test_one_row_is_found_with_a_right_a_wrong_and_no_hint(books, queries):
     await write(books, 1, ago=50 * HOUR)
-    id = (await reports.rows(Filters(), 1))[0]["request_id"]
+    id = (await queries.rows(Filters(), 1))[0]["request_id"]
     for hint in (NOW - 50 * HOUR, NOW, None):
-        assert (await reports.row(Filters(account="alice"), id, hint))["request_id"] == id
-    assert await reports.row(Filters(account="bob"), id) is None
+        assert (await queries.row(Filters(account="alice"), id, hint))["request_id"] == id
+    assert await queries.row(Filters(account="bob"), id) is None
 
 
 async def test_no_files_at_all_is_an_empty_report(tmp_path):
-    reports = Reports(tmp_path / "nowhere")
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 0
-    assert await reports.rows(Filters(), 10) == [] and await reports.row(Filters(), "x") is None
-    path = await reports.export(Filters(), "csv")
+    queries = UsageQueries(tmp_path / "nowhere")
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 0
+    assert await queries.rows(Filters(), 10) == [] and await queries.row(Filters(), "x") is None
+    path = await queries.export(Filters(), "csv")
     assert len(path.read_text().splitlines()) == 1
     path.unlink()
-    reports.close()
+    queries.close()
 
 
-async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, reports):
+async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, queries):
     said = ["=cmd()", "+1", "-1", "@sum", "\t=1", "\n=1", "＝1", "plain", "it's =1", "'plain", "'=1", "''-1", None]
     for place, end_user in enumerate(said):
         await write(books, 1, ago=place * HOUR, end_user=end_user)
-    path = await reports.export(Filters(), "csv")
+    path = await queries.export(Filters(), "csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     path.unlink()
@@ -160,35 +160,35 @@ async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, reports)
     assert written == plain | {f"'{each}" for each in said if each and each not in plain}
     assert {re.sub(r"^'('*[-=+@＝＋－＠\t\r\n])", r"\1", each) for each in written} == {each or "" for each in said}
     assert rows[0]["cost"][0].isdigit()
-    path = await reports.export(Filters(), "parquet")
+    path = await queries.export(Filters(), "parquet")
     kept = duckdb.connect().execute(f"SELECT end_user FROM '{path}'").fetchall()
     path.unlink()
     assert {row[0] for row in kept} == set(said)
 
 
-async def test_a_download_has_a_bound(books, reports, monkeypatch):
-    from tollgate.dashboard import reports as module
+async def test_a_download_has_a_bound(books, queries, monkeypatch):
+    from tollgate.dashboard import usage_queries as module
 
     await write(books, 3)
     monkeypatch.setattr(module, "MOST_ROWS_OUT", 2)
     with pytest.raises(BadRequest, match="tollgate usage --format csv"):
-        await reports.export(Filters(), "csv")
+        await queries.export(Filters(), "csv")
 
 
-async def test_a_query_that_takes_too_long_is_stopped(books, reports, monkeypatch):
-    from tollgate.dashboard import reports as module
+async def test_a_query_that_takes_too_long_is_stopped(books, queries, monkeypatch):
+    from tollgate.dashboard import usage_queries as module
 
     await write(books, 1)
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     with pytest.raises(Unavailable, match="choose a shorter time"):
-        await reports._run(
-            lambda: reports._query(
+        await queries._run(
+            lambda: queries._query(
                 Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
             )
         )
 
 
-async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(books, reports, tmp_path, caplog):
+async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(books, queries, tmp_path, caplog):
     await write(books, 1)
     await write(books, 1, ago=timedelta(days=1))
     damaged = next((tmp_path / "usage").glob("2026-11-20/*.duckdb"))
@@ -198,48 +198,48 @@ async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(book
         f"the file usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the "
         "next start"
     )
-    assert reports.damaged == []
-    assert (await reports.report(Filters(), HOUR, 48)).all().requests == 1
-    assert len(await reports.rows(Filters(), 50)) == 1
-    assert reports.damaged == [said] == [record.getMessage() for record in caplog.records]
+    assert queries.damaged == []
+    assert (await queries.report(Filters(), HOUR, 48)).all().requests == 1
+    assert len(await queries.rows(Filters(), 50)) == 1
+    assert queries.damaged == [said] == [record.getMessage() for record in caplog.records]
     damaged.write_bytes(whole)
-    assert (await reports.report(Filters(), HOUR, 48)).all().requests == 2
-    assert reports.damaged == []
+    assert (await queries.report(Filters(), HOUR, 48)).all().requests == 2
+    assert queries.damaged == []
 
 
-async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_called_damaged(books, reports, tmp_path):
+async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_called_damaged(books, queries, tmp_path):
     await write(books, 2)
     await write(books, 1, ago=HOUR)
     with few_descriptors(1):  # enough to list a folder
         with pytest.raises(Unavailable, match="more files than may be open"):
-            await reports.report(Filters(), HOUR, 24)
-        assert damaged_files(tmp_path / "usage", Filters()) == reports.damaged == []
-    assert (await reports.report(Filters(), HOUR, 24)).all().requests == 3
+            await queries.report(Filters(), HOUR, 24)
+        assert damaged_files(tmp_path / "usage", Filters()) == queries.damaged == []
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3
 
 
-async def test_sums_without_a_file_that_could_not_be_read_for_a_moment_are_not_kept(books, reports, tmp_path):
+async def test_sums_without_a_file_that_could_not_be_read_for_a_moment_are_not_kept(books, queries, tmp_path):
     await write(books, 1)
     [path] = (tmp_path / "usage").glob("*/*.duckdb")
-    reports._damaged[path] = path.stat().st_mtime_ns, float("inf")
-    assert (await reports.report(Filters(), HOUR, 2)).all().requests == 0
-    reports._damaged.clear()
-    assert (await reports.report(Filters(), HOUR, 2)).all().requests == 1
+    queries._damaged[path] = path.stat().st_mtime_ns, float("inf")
+    assert (await queries.report(Filters(), HOUR, 2)).all().requests == 0
+    queries._damaged.clear()
+    assert (await queries.report(Filters(), HOUR, 2)).all().requests == 1
 
 
-async def test_too_many_questions_at_once_are_refused(books, reports, monkeypatch):
+async def test_too_many_questions_at_once_are_refused(books, queries, monkeypatch):
     import threading
 
     gate = threading.Event()
-    waiting = [asyncio.ensure_future(reports._run(gate.wait)) for _ in range(32)]
+    waiting = [asyncio.ensure_future(queries._run(gate.wait)) for _ in range(32)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="too many"):
-        await reports.rows(Filters(), 1)
+        await queries.rows(Filters(), 1)
     gate.set()
     await asyncio.gather(*waiting)
-    assert await reports.rows(Filters(), 1) == []
+    assert await queries.rows(Filters(), 1) == []
 
 
-async def test_the_event_loop_goes_on_while_a_query_runs(reports):
+async def test_the_event_loop_goes_on_while_a_query_runs(queries):
     beats = 0
 
     async def beat() -> None:
@@ -249,8 +249,8 @@ async def test_the_event_loop_goes_on_while_a_query_runs(reports):
             beats += 1
 
     pulse = asyncio.ensure_future(beat())
-    await reports._run(
-        lambda: reports._query(
+    await queries._run(
+        lambda: queries._query(
             Filters(), "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"
         )
     )
@@ -259,15 +259,15 @@ async def test_the_event_loop_goes_on_while_a_query_runs(reports):
 
 
 async def test_closing_stops_what_runs(tmp_path):
-    reports = Reports(tmp_path)
+    queries = UsageQueries(tmp_path)
     task = asyncio.ensure_future(
-        reports._run(
-            lambda: reports._query(
+        queries._run(
+            lambda: queries._query(
                 Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
             )
         )
     )
     await asyncio.sleep(0.3)
-    reports.close()
+    queries.close()
     with pytest.raises(Unavailable):
         await asyncio.wait_for(task, 5)
