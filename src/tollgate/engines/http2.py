@@ -22,6 +22,7 @@ from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 from hyperframe.frame import GoAwayFrame
 
 from tollgate.engines import LAST_CALL_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
+from tollgate.engines.request_head import IN_HOSTS
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
@@ -221,6 +222,11 @@ def _forget_unread(stream: Any) -> None:
 
 
 def _is_readable(event: RequestReceived) -> bool:
-    """Whether this is a request for something: a tunnel is none, and a path is ASCII (RFC 3986)."""
+    """Whether this is a request for something: a tunnel is none, a path is ASCII and a host a name (RFC 3986)."""
     headers = dict(event.headers or ())
-    return headers.get(b":method") != b"CONNECT" and headers.get(b":path", b"\xff").isascii()
+    host = headers.get(b":authority", b"")
+    return (
+        headers.get(b":method") != b"CONNECT"
+        and headers.get(b":path", b"\xff").isascii()
+        and not host.translate(None, IN_HOSTS)
+    )

@@ -21,7 +21,7 @@ STATUS_LINES = {status: f"HTTP/1.1 {status} \r\n".encode() for status in range(1
 STATUS_LINES |= {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
-_IN_HOSTS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=:[]"
+IN_HOSTS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=:[]"
 """The characters of names, addresses and ports (RFC 3986, 3.2.2 and 3.2.3)."""
 
 
@@ -40,7 +40,7 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
     host = by_name.get(b"host")
     if version not in ("1.0", "1.1") or (host is None and version == "1.1"):  # RFC 9112, 3.2
         raise Refused(400)
-    if host and host.translate(None, _IN_HOSTS):
+    if host and host.translate(None, IN_HOSTS):
         raise Refused(400)
     if len(by_name) != len(headers) and [name for name, _ in headers].count(b"host") > 1:
         raise Refused(400)
