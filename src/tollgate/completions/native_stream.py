@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from tollgate.completions.chat_chunks import are_of_others, is_empty, merged_usage, says_nothing
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.errors import AnswerLost, UpstreamError
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.sse import BLANK, Decoder, Event, encode
-from tollgate.wire import index_of
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
@@ -217,7 +217,7 @@ class ChatStream(NativeStream):
             for event in Decoder().feed(sent):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
-                    self.usage = _merged_usage(self.usage, chunk["usage"])
+                    self.usage = merged_usage(self.usage, chunk["usage"])
         return self.usage
 
     def _rest(self) -> bytes:
@@ -228,6 +228,13 @@ class ChatStream(NativeStream):
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
         return [*super().received(), *([self.finish] if self.finish is not None else ())]
+
+    def close(self) -> bytes:
+        """What may still leave. An end mark alone, with neither content nor a reason to stop, ends no answer."""
+        out = super().close()
+        if self.finish is None and self.error is None and all(map(says_nothing, self.received())):
+            self.error = AnswerLost(ENDED_EARLY)
+        return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The finishing chunk with `usage`, and `[DONE]`."""
@@ -266,7 +273,7 @@ class ChatStream(NativeStream):
             self._observe(chunk)
         usage = chunk.get("usage")
         if usage:
-            self.usage = _merged_usage(self.usage, usage)
+            self.usage = merged_usage(self.usage, usage)
         elif b'usage"' in data and "usage" not in chunk:
             self.elsewhere = chunk
         self.error = self._judge(chunk)
@@ -283,11 +290,11 @@ class ChatStream(NativeStream):
                 out.append(self._finish_raw)
             self.finish, self._finish_raw = chunk, raw
             self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
-        elif usage and _is_empty(choices):
+        elif usage and is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
             self._beside.update((name, told) for name, told in chunk.items() if type(told) is list and told)
         else:
-            if self.finish is not None and _are_of_others(choices, self.finish):
+            if self.finish is not None and are_of_others(choices, self.finish):
                 out.append(self._finish_raw)
                 self.finish = None
             out.append(raw)
@@ -372,28 +379,3 @@ def _style(block: bytes) -> bytes | None:
                 return b":"
             return b": " if after[1:2] == b" " and not after[2:3].isspace() else b""
     return None
-
-
-def _merged_usage(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
-    """Usage after one more report: members that it leaves out or sets to null keep their earlier value, and a report of
-    zeros alone after real counts changes nothing."""
-    if not isinstance(before, dict) or not isinstance(usage, dict):
-        return usage
-    if usage.get("prompt_tokens") == usage.get("completion_tokens") == 0 and before.get("prompt_tokens"):
-        return before
-    return {**before, **{name: told for name, told in usage.items() if told is not None}}
-
-
-def _is_empty(choices: list[Any]) -> bool:
-    """Whether no choice of a chunk has anything in its delta but a role."""
-    for choice in choices:
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if isinstance(delta, dict) and any(value for key, value in delta.items() if key != "role"):
-            return False
-    return True
-
-
-def _are_of_others(choices: list[Any], finish: dict[str, Any]) -> bool:
-    """Whether a chunk's `choices` belong to other choices (by `index`) than those that the `finish` chunk ended."""
-    ended = {index_of(choice) for choice in finish["choices"] if isinstance(choice, dict)}
-    return bool(choices) and not any(isinstance(choice, dict) and index_of(choice) in ended for choice in choices)

@@ -165,8 +165,8 @@ class StreamConverter:
 
     @property
     def stop(self) -> str | None:
-        """Why the upstream stopped, once it did; `end` when it only said that the stream is over."""
-        return self._run.stop or ("end" if self._marked and (self._run.begun or self._run.usage) else None)
+        """Why the upstream stopped, once it did; `end` when it only marked the end of what it had said."""
+        return self._run.stop or ("end" if self._marked and self._run.received() else None)
 
     @property
     def told_stop(self) -> bool:

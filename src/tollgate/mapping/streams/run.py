@@ -327,7 +327,7 @@ class Run(Parts):
         told."""
         if self.state != "open":
             return
-        broke = self.stop is None and not (marked and (self.begun or self.usage))
+        broke = self.stop is None and not (marked and self.received())
         if broke:
             self._close_ended()
             self.error = {"message": ENDED_EARLY, "type": "upstream_error"}

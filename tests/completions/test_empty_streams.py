@@ -1,0 +1,86 @@
+"""A stream that ends with neither content nor a reason why it stopped is no answer, as a whole answer of that kind is
+none: its end mark alone makes it no success."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conformance.upstreams import ASKS, PATHS, error_events, events, provider
+from support.inprocess import SSE, inprocess, replying
+from support.usage_files import rows
+
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(*choices: dict, **more) -> bytes:
+    frame = {"id": "empty", "object": "chat.completion.chunk", "created": 1, "model": "up-1", "choices": list(choices)}
+    return b"data: " + json.dumps(frame | more).encode() + b"\n\n"
+
+
+ROLE = chunk({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None})
+USAGE = chunk(usage={"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9})
+EMPTY = {
+    "the end mark alone": [DONE],
+    "comments": [b": busy\n\n", DONE],
+    "no choice": [chunk(prompt_filter_results=[]), DONE],
+    "a role": [ROLE, DONE],
+    "usage": [USAGE, DONE],
+    "a role and usage": [ROLE, USAGE, DONE],
+}
+
+
+@pytest.mark.parametrize("blocks", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("client", PATHS)
+async def test_another_route_answers(tmp_path, client, blocks):
+    async with inprocess(
+        tmp_path,
+        providers={
+            "first": provider("app://first/v1", "chat", name="first"),
+            "second": provider("app://second/v1", "chat", name="second", lines="priority: 1"),
+        },
+        apps={
+            "first": replying(blocks=blocks, headers=SSE),
+            "second": replying(blocks=events("chat"), headers=SSE),
+        },
+    ) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    assert (reply.status_code, reply.headers["x-tollgate-provider"]) == (200, "second")
+    assert "hello" in reply.text and "empty" not in reply.text
+    assert (row["outcome"], row["provider"], row["attempts"]) == ("ok", "second", 2)
+
+
+@pytest.mark.parametrize("blocks", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_client_of_the_only_route_is_told(tmp_path, client, blocks):
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "chat")},
+        apps={"acme": replying(blocks=blocks, headers=SSE)},
+    ) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        (row,) = await rows(here, tmp_path)
+    if reply.status_code == 200:
+        assert error_events(client, reply.text)
+    else:
+        assert reply.status_code == 500
+    assert row["outcome"] == "upstream_error" and row["output_tokens"] == 0
+
+
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_reason_to_stop_or_a_word_is_an_answer(tmp_path, client):
+    stopped = chunk({"index": 0, "delta": {}, "finish_reason": "stop"})
+    said = chunk({"index": 0, "delta": {"content": "hi"}, "finish_reason": None})
+    for number, blocks in enumerate(([ROLE, stopped, DONE], [ROLE, said, DONE], [said, USAGE, DONE])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with inprocess(
+            folder,
+            providers={"acme": provider("app://acme/v1", "chat")},
+            apps={"acme": replying(blocks=blocks, headers=SSE)},
+        ) as here:
+            reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+            (row,) = await rows(here, folder)
+        assert (reply.status_code, row["outcome"], '"error":{' in reply.text) == (200, "ok", False)
