@@ -215,16 +215,16 @@ def messages(usage: dict[str, Any]) -> Buckets:
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
     audio = sum(
-        _n(part["tokenCount"]) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO"
+        _n(part.get("tokenCount")) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO"
     )
     kept = sum(
-        _n(part["tokenCount"]) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO"
+        _n(part.get("tokenCount")) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO"
     )
     drawn = sum(
-        _n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE"
+        _n(part.get("tokenCount")) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE"
     )
     spoken = sum(
-        _n(part["tokenCount"]) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO"
+        _n(part.get("tokenCount")) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO"
     )
     return Buckets(
         _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept,
