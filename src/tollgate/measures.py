@@ -6,8 +6,8 @@ a percentile read from that is a few percent from the exact one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import ClassVar
@@ -50,6 +50,15 @@ class Measures:
         """Take another's numbers in."""
         for name in _FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def without(self, parts: Iterable[Measures]) -> Measures:
+        """What is left when these, which are in it, are taken out."""
+        rest = Measures()
+        rest.add(self)
+        for part in parts:
+            for name in _FIELDS:
+                setattr(rest, name, getattr(rest, name) - getattr(part, name))
+        return rest
 
     @property
     def tokens(self) -> int:
@@ -129,6 +138,8 @@ class Report:
 
     width: timedelta
     buckets: tuple[Bucket, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many values a dimension has of which the dearest alone are told apart."""
 
     @property
     def since(self) -> datetime:
@@ -147,8 +158,12 @@ class Report:
             whole.add(bucket.all)
         return whole
 
+    def count(self, dimension: str) -> int:
+        """How many values a dimension has."""
+        return max(self.counts.get(dimension, 0), len(self.by(dimension)))
+
     def by(self, dimension: str) -> list[tuple[str, Measures]]:
-        """The values of a dimension with their sums, dearest first."""
+        """The values of a dimension with their sums, dearest first; of very many the dearest alone."""
         found: dict[str, Measures] = {}
         for bucket in self.buckets:
             for value, measures in bucket.facts.get(dimension, {}).items():

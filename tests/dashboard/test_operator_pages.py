@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+from tollgate.dashboard import usage_queries, usage_sums
 from tollgate.ledger import Ledger
 
 from .browser import text_of
@@ -109,6 +110,22 @@ async def test_keys_of_one_name_are_told_apart(here, operator, alice, ask):
         assert " ci (alice) " in said and " first key (default) " in said
     said = text_of(await alice.get("/usage?range=24h"))
     assert f" laptop …{one} " in said and f" laptop …{other} " in said and " ci " in said and "(alice)" not in said
+
+
+async def test_of_many_keys_the_dearest_are_named_and_any_can_be_asked_for(here, operator, alice, ask, monkeypatch):
+    for name in ("one", "two", "three"):
+        await ask(await alice.make_key(name=name))
+    monkeypatch.setattr(usage_sums, "MOST", 2)
+    monkeypatch.setattr(usage_queries, "_BYTES_A_ROW", 1)
+    reply = await operator.get("/operator/usage?range=24h&by=key_id")
+    said = text_of(reply)
+    assert " 1 other " in said
+    assert re.search(r'<input id="f-key" name="key" value="" list="l-key" [^>]*placeholder="all 3; an id">', reply.text)
+    assert len(re.findall('<option value="key_', reply.text)) == 2
+    assert '<select id="f-account"' in reply.text, "there is one"
+    keys = [key.id for key in await here.services.ledger.list_keys("alice")]
+    for key in keys:
+        assert "Requests 1 " in text_of(await operator.get(f"/operator/usage?range=24h&key={key}"))
 
 
 async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, operator, alice, ask):

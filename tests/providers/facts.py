@@ -212,20 +212,17 @@ def messages(usage: dict[str, Any]) -> Buckets:
     )
 
 
+def _of_kind(details: Any, modality: str) -> int:
+    """Gemini's tokens of one kind, out of a list with the count of each."""
+    return sum(_n(part.get("tokenCount")) for part in details or () if part.get("modality") == modality)
+
+
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
-    audio = sum(
-        _n(part.get("tokenCount")) for part in usage.get("promptTokensDetails") or () if part.get("modality") == "AUDIO"
-    )
-    kept = sum(
-        _n(part.get("tokenCount")) for part in usage.get("cacheTokensDetails") or () if part.get("modality") == "AUDIO"
-    )
-    drawn = sum(
-        _n(part.get("tokenCount")) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "IMAGE"
-    )
-    spoken = sum(
-        _n(part.get("tokenCount")) for part in usage.get("candidatesTokensDetails") or () if part.get("modality") == "AUDIO"
-    )
+    audio = _of_kind(usage.get("promptTokensDetails"), "AUDIO")
+    kept = _of_kind(usage.get("cacheTokensDetails"), "AUDIO")
+    drawn = _of_kind(usage.get("candidatesTokensDetails"), "IMAGE")
+    spoken = _of_kind(usage.get("candidatesTokensDetails"), "AUDIO")
     return Buckets(
         _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept,
         0, 0, _n(usage.get("candidatesTokenCount")) - spoken - drawn, _n(usage.get("thoughtsTokenCount")), audio - kept,

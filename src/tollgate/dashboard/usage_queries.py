@@ -20,15 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from tollgate.dashboard import usage_sums
+from tollgate.dashboard.usage_sums import COUNTED, EVERY_VALUE, Leading, dimensions_of, in_groups, place
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, too_many_open, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type
-from tollgate.measures import ALL, DIMENSIONS, Bucket, Facts, Measures, Report
+from tollgate.measures import Bucket, Facts, Measures, Report
 
 log = logging.getLogger("tollgate.reports")
 
@@ -44,6 +47,8 @@ _CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
 _MEMORY = "512MB"
 _SECONDS = 30.0
 """A page that takes longer is refused with a hint to ask for less."""
+_FILES = 500
+"""One query has so many files open; each takes 0.1 MB beyond what DuckDB is allowed."""
 _MOST_WAITING = 32
 _MOST_KEPT = 40_000
 """`Measures` in the cache, about a kilobyte each."""
@@ -52,53 +57,19 @@ _BYTES_A_ROW = 80
 _MEASURED_ROWS = 1_000_000
 """Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile,
 only take longer."""
+_LED_FOR = 60
+"""The dearest keys and accounts are looked for again after so many times what it took: a minute for a second."""
+_MOST_LED = 200
+"""Reports of which the dearest are remembered."""
 MOST_ROWS_OUT = 2_000_000
 """Rows of one download; more is for `tollgate usage`, which needs no browser."""
 OPERATORS_ONLY = ("provider_cost", "earlier_attempts")
 """Columns of a row that no account is shown: what providers take of us, and how they refuse us (a 401 or 402 there is
 about our key or our balance)."""
 
-_TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
-_COUNTED = ("requests", "failed", "cost", *_TOKENS, "images", "estimated")
-
-
-def _sums(width: timedelta, dimensions: Sequence[str]) -> str:
-    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them,
-    then added up."""
-    dims = ", ".join(dimensions)
-    inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *_TOKENS, "images"))
-    outer = ", ".join(f"sum({name})" + ("" if name == "cost" else "::BIGINT") for name in _COUNTED)
-    return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {dims}, count(*) AS requests,
-    count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner}, count(*) FILTER (WHERE estimated) AS estimated
-    FROM usage GROUP BY ALL)
-SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING SETS ({_sets(dimensions, "")})"""
-
-
-def _times(width: timedelta, dimensions: Sequence[str], every: int) -> str:
-    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value,
-    from one row in `every`."""
-    dims = ", ".join(dimensions)
-    step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
-    sample = f" AND seq % {every} = 0" if every > 1 else ""
-    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {dims}, unnest([ttfb_ms, total_ms]) AS ms,
-    unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
-stepped AS (SELECT bucket, {dims}, kind, {step} AS step FROM timed WHERE ms > 0),
-counted AS (SELECT bucket, grouping_id({dims}) AS which, {dims}, kind, step, count(*) * {every} AS n FROM stepped
-    GROUP BY GROUPING SETS ({_sets(dimensions, ", kind, step")}))
-SELECT bucket, which, {dims}, kind, list(step), list(n) FROM counted GROUP BY ALL"""
-
-
-def _sets(dimensions: Sequence[str], more: str) -> str:
-    return ", ".join([f"(bucket{more})", *(f"(bucket, {name}{more})" for name in dimensions)])
-
-
-def _bucket(width: timedelta) -> str:
-    return f"time_bucket(INTERVAL '{int(width.total_seconds())} seconds', time)"
-
 
 class UsageQueries:
-    """Reads one usage directory. Methods belong to one event loop;
-    they raise `Unavailable` when too much is asked at once.
+    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` for too much at once.
 
     A damaged file is left out, and named in `damaged`, until it is changed or gone."""
 
@@ -109,6 +80,8 @@ class UsageQueries:
         self._waiting = 0
         self._kept: OrderedDict[tuple[object, ...], tuple[Signature, Facts]] = OrderedDict()
         self._size = 0
+        self._led: OrderedDict[tuple[object, ...], tuple[Leading, float]] = OrderedDict()
+        """What is told apart in a report of too many keys or accounts, with the clock time until which."""
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
         self._damaged: dict[Path, tuple[int, float]] = {}
@@ -146,8 +119,8 @@ class UsageQueries:
         return await self._run(lambda: self._row(filters, request_id, around))
 
     async def export(self, filters: Filters, form: Literal["csv", "parquet"], *, all_columns: bool = False) -> Path:
-        """A temporary file with all rows that fit, oldest first; the caller deletes it.
-        Raises `BadRequest` when there are too many."""
+        """A temporary file with all rows that fit, oldest first; the caller deletes it. Raises `BadRequest` for very
+        many."""
         return await self._run(lambda: self._export(filters, form, all_columns))
 
     # ---- on a thread
@@ -206,9 +179,8 @@ class UsageQueries:
     def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
-        connection = duckdb.connect(
-            config={"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
-        )
+        allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
+        connection = duckdb.connect(config=allowed)
         watch = threading.Timer(_SECONDS, connection.interrupt)
         watch.start()
         self._running.add(connection)
@@ -224,46 +196,89 @@ class UsageQueries:
         filters = replace(filters, since=starts[0], until=starts[-1] + width)
         states = self._states(starts, width)
         about = (replace(filters, since=None, until=None), width)
+        with self._lock:
+            told, until = self._led.get((*about, count), (EVERY_VALUE, float("inf")))
+        found, missing = self._found((*about, told.key), starts, states)
+        too_many = told is EVERY_VALUE and self._rows_of(missing, states) > _MOST_KEPT
+        groups = in_groups(missing, states, _FILES)
+        if time.monotonic() > until or (too_many and self._leading(filters, width, groups[-1], states).values):
+            told = self._lead(filters, width, starts, states)
+            found, missing = self._found((*about, told.key), starts, states)
+            groups = in_groups(missing, states, _FILES)
+        every = 1 + self._rows_of(missing, states) // _MEASURED_ROWS
+        for some in groups:
+            began = time.monotonic()
+            fresh = self._sum(replace(filters, since=some[0], until=some[-1] + width), width, told, every)
+            for start in some:
+                found[start] = fresh.get(start, {})
+                if self._incomplete_at < began:
+                    self._keep((*about, told.key, start), states[start], found[start])
+        return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts), told.counts)
+
+    def _found(
+        self, about: tuple[object, ...], starts: list[datetime], states: dict[datetime, Signature]
+    ) -> tuple[dict[datetime, Facts], list[datetime]]:
+        """What is kept of these buckets, and those that are to be summed."""
         found: dict[datetime, Facts] = {}
         with self._lock:
             for start in starts:
-                kept = self._kept.get((about, start))
+                kept = self._kept.get((*about, start))
                 if kept is not None and kept[0] == states[start]:
-                    self._kept.move_to_end((about, start))
+                    self._kept.move_to_end((*about, start))
                     found[start] = kept[1]
-        missing = [start for start in starts if start not in found and states[start]]
-        if missing:
-            began = time.monotonic()
-            rows = sum(size for start in missing for _, _, size in states[start]) // _BYTES_A_ROW
-            fresh = self._sum(
-                replace(filters, since=missing[0], until=missing[-1] + width), width, every=1 + rows // _MEASURED_ROWS
-            )
-            for start in missing:
-                found[start] = fresh.get(start, {})
-                if self._incomplete_at < began:
-                    self._keep((about, start), states[start], found[start])
-        return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts))
+        return found, [start for start in starts if start not in found and states[start]]
 
-    def _sum(self, filters: Filters, width: timedelta, every: int) -> dict[datetime, Facts]:
-        dimensions = (
-            DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
+    @staticmethod
+    def _rows_of(starts: Sequence[datetime], states: dict[datetime, Signature]) -> int:
+        """How many rows these buckets have, by the size of their files."""
+        return sum(size for start in starts for _, _, size in states[start]) // _BYTES_A_ROW
+
+    def _lead(
+        self, filters: Filters, width: timedelta, starts: list[datetime], states: dict[datetime, Signature]
+    ) -> Leading:
+        """Look for the dearest keys and accounts, and remember them if they are not all."""
+        about, began = (replace(filters, since=None, until=None), width, len(starts)), time.monotonic()
+        newer = self._leading(filters, width, starts, states)
+        with self._lock:
+            told = self._led.pop(about, (EVERY_VALUE, 0.0))[0].or_newer(newer)
+            if told.values:
+                now = time.monotonic()
+                self._led[about] = told, now + _LED_FOR * (now - began)
+                while len(self._led) > _MOST_LED:
+                    self._led.popitem(last=False)
+        return told
+
+    def _leading(
+        self, filters: Filters, width: timedelta, starts: Sequence[datetime], states: dict[datetime, Signature]
+    ) -> Leading:
+        return usage_sums.read_leading(
+            row
+            for some in in_groups(starts, states, _FILES)
+            for row in self._query(
+                replace(filters, since=some[0], until=some[-1] + width), usage_sums.leading(dimensions_of(filters))
+            )
         )
+
+    def _sum(self, filters: Filters, width: timedelta, told: Leading, every: int) -> dict[datetime, Facts]:
+        dimensions = dimensions_of(filters)
         buckets: dict[datetime, Facts] = {}
 
-        def measures(row: tuple[Any, ...]) -> Measures:
+        def measures(row: tuple[Any, ...]) -> Measures | None:
             start = row[0].replace(tzinfo=UTC)
-            name, value = _place(row[1], dimensions, row[2:])
-            return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value, Measures())
+            name, value = place(row[1], dimensions, row[2:])
+            if not told.tells(name, value):
+                return None
+            return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value or "", Measures())
 
         after = 2 + len(dimensions)
-        for row in self._query(filters, _sums(width, dimensions)):
-            measured = measures(row)
-            for name, number in zip(_COUNTED, row[after:], strict=True):
-                setattr(measured, name, number)
-        for row in self._query(filters, _times(width, dimensions, every)):
-            setattr(
-                measures(row), "total" if row[after] else "first_byte", Measures.pack(row[after + 1], row[after + 2])
-            )
+        for row in self._query(filters, usage_sums.sums(width, dimensions, told)):
+            if (measured := measures(row)) is not None:
+                for name, number in zip(COUNTED, row[after:], strict=True):
+                    setattr(measured, name, number)
+        for row in self._query(filters, usage_sums.times(width, dimensions, every, told)):
+            if (measured := measures(row)) is not None:
+                kind = "total" if row[after] else "first_byte"
+                setattr(measured, kind, Measures.pack(row[after + 1], row[after + 2]))
         return buckets
 
     def _states(self, starts: list[datetime], width: timedelta) -> dict[datetime, Signature]:
@@ -320,13 +335,13 @@ class UsageQueries:
         while hours:
             newest, oldest = hours[0], hours[min(take, len(hours)) - 1]
             yield max(oldest, since) if since is not None else oldest, min(newest + timedelta(hours=1), until)
-            hours, take = hours[take:], take * 4
+            hours, take = hours[take:], min(take * 4, _FILES)
 
     def _row(self, filters: Filters, request_id: str, around: datetime | None) -> dict[str, Any] | None:
-        tries = [replace(filters, since=None, until=None)]
-        if around is not None:
-            tries.insert(0, replace(filters, since=around - timedelta(minutes=1), until=around + timedelta(minutes=1)))
-        for each in tries:
+        minute = timedelta(minutes=1)
+        spans = [] if around is None else [(around - minute, around + minute)]
+        for since, until in chain(spans, self._spans(None, datetime.max.replace(tzinfo=UTC))):
+            each = replace(filters, since=since, until=until)
             rows = self._query(each, "SELECT * FROM usage WHERE request_id = ? LIMIT 1", [request_id])
             if rows:
                 return _named(rows[0])
@@ -373,15 +388,6 @@ def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datet
     newest = origin + (now - origin) // width * width
     for back in range(count - 1, -1, -1):
         yield newest - back * width
-
-
-def _place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str]:
-    """The dimension and value that a row of the grouping sets is about, by the bits of its `grouping_id` (0: grouped by
-    it)."""
-    for position, name in enumerate(dimensions):
-        if not which >> (len(dimensions) - 1 - position) & 1:
-            return name, values[position] or ""
-    return ALL, ""
 
 
 def _named(row: tuple[Any, ...]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlencode
@@ -142,19 +142,22 @@ class Visit:
     def _proxies(self) -> Proxies:
         return self.runtime.gateway.server.trusted_proxies
 
-    async def key_names(self, account: str | None) -> dict[str, str]:
-        """Key id -> its name, or the end of its secret; of all accounts where `account` is None."""
-        return {key.id: _name(key) for key in await self.ledger.list_keys(account)}
+    def key_names(self, ids: Iterable[str]) -> dict[str, str]:
+        """Id -> the key's name, or the end of its secret, of those of these keys that there are."""
+        return {key.id: _name(key) for key in self.ledger.known_keys(ids)}
 
-    async def key_labels(self, account: str | None) -> dict[str, str]:
-        """Key id -> its name, told apart from the others: with its account where `account` is None, and with the end of
-        its secret where another one has the same name."""
-        keys = await self.ledger.list_keys(account)
-        labels = {key.id: _name(key) if account is not None else f"{_name(key)} ({key.account_id})" for key in keys}
-        many = Counter(labels.values())
+    def key_labels(self, ids: Iterable[str], account: str | None) -> dict[str, str]:
+        """Id -> the key's name, told apart from the others: with its account where `account` is None, and with the end
+        of its secret where another one of its account has the same name."""
+        shown = self.ledger.known_keys(ids)
+        many = {
+            owner: Counter(map(_name, self.ledger.keys_of(owner))) for owner in {key.account_id for key in shown}
+        }
         return {
-            key.id: labels[key.id] if many[labels[key.id]] == 1 else f"{labels[key.id]} …{key.last_four}"
-            for key in keys
+            key.id: _name(key)
+            + ("" if account is not None else f" ({key.account_id})")
+            + (f" …{key.last_four}" if many[key.account_id][_name(key)] > 1 else "")
+            for key in shown
         }
 
     async def active_keys(self) -> list[KeyView]:

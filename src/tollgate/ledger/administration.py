@@ -7,7 +7,7 @@ The same methods are offered to other processes by `admin_socket.py`; people's n
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from decimal import Decimal
@@ -131,6 +131,14 @@ class Administration:
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
         """Keys of one account or of all, oldest first, with `last_used`."""
         return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys_of(account_id)]
+
+    def known_keys(self, ids: Iterable[str]) -> list[KeyRecord]:
+        """Those of these keys that there are, from memory: for pages that name a few of very many."""
+        return [key for id in ids if (key := self._memory.keys.get(id)) is not None]
+
+    def keys_of(self, account_id: str) -> list[KeyRecord]:
+        """The keys of one account from memory, oldest first, without `last_used`."""
+        return self._memory.keys_of(account_id)
 
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
         """What each key of one account, or of all, spent in its running window (ever, where it has none), by id."""

@@ -64,7 +64,7 @@ async def one(visit: Visit) -> Response:
     except TollgateError:
         job = await jobs.tracked.stored(visit.me.id, visit.argument("job"))
     asked = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
-    names = await visit.key_names(visit.me.id)
+    names = visit.key_names([job.key_id])
     return visit.render("image.html", job=job, asked=asked, key=names.get(job.key_id, job.key_id))
 
 

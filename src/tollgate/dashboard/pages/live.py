@@ -18,6 +18,7 @@ async def show(visit: Visit) -> Response:
     jobs = await visit.ledger.pending()
     return visit.render(
         "live.html", running=running[:_MOST], count=len(running),
-        jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]], keys=await visit.key_names(None),
+        jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]],
+        keys=visit.key_names(each.inbound.key.id for each in running[:_MOST]),
         renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now,
     )

@@ -30,7 +30,7 @@ async def show(visit: Visit) -> Response:
     return visit.render(
         "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all,
         yesterday=today.buckets[0].all, chart=chart, models=report.by("model")[:5], rows=newest,
-        names=await visit.key_names(name), active=await visit.active_keys(),
+        names=visit.key_names(row["key_id"] for row in newest), active=await visit.active_keys(),
         example=visit.runtime.catalog.example(),
         minimum=visit.runtime.gateway.credits.minimum,
     )

@@ -27,11 +27,12 @@ async def show(visit: Visit, scope: Scope) -> Response:
     filters = selection.filters(scope, since=selection.since())
     rows = await visit.state.queries.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
     whole = await visit.state.queries.report(Filters(account=scope.account), width, count)
-    names = await visit.key_names(scope.account)
+    names = visit.key_names(row["key_id"] for row in rows)
+    labels = visit.key_labels((key for key, _ in whole.by("key_id")), scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render(
         "requests.html", scope=scope.prefix, selection=selection, ranges=RANGES, rows=rows[:_PAGE], more=more,
-        choices=choices(whole, await visit.key_labels(scope.account)), names=names, outcomes=ENDED, endpoints=ENDPOINTS,
+        choices=choices(whole, labels), counts=whole.counts, names=names, outcomes=ENDED, endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )
 
@@ -43,7 +44,7 @@ async def one(visit: Visit, scope: Scope) -> Response:
     row = await visit.state.queries.row(Filters(account=scope.account), request_id, around[0] if around else None)
     if row is None:
         raise NotFound("there is no such request; a new one appears here some seconds after it ended")
-    names = await visit.key_names(scope.account)
+    names = visit.key_names([row["key_id"]])
     hidden = () if visit.is_operator else OPERATORS_ONLY
     lost = [part.strip() for part in (row["lost"] or "").split(";") if part.strip()]
     return visit.render(

@@ -18,6 +18,7 @@ from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
 from tollgate.dashboard.usage_queries import bucket_starts
+from tollgate.dashboard.usage_sums import TOLD
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
@@ -34,7 +35,6 @@ RANGES: dict[str, tuple[str, timedelta, int]] = {
 DEFAULT_RANGE = "7d"
 GROUPS = {"model": "Model", "key_id": "Key", "provider": "Provider", "endpoint": "Endpoint", "account_id": "Account"}
 _SHOWN_SERIES = 6
-_SHOWN_VALUES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
     )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
-    names = await visit.key_labels(scope.account)
+    names = visit.key_labels((key for each in (report, whole) for key, _ in each.by("key_id")), scope.account)
     starts = [bucket.start for bucket in report]
     drawn = (
         charts.bars(
@@ -143,15 +143,12 @@ async def show(visit: Visit, scope: Scope) -> Response:
             "latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value)), time_axis
         ),
     )
-    tables = [
-        (title, name, [(value, _named(name, value, names), measures) for value, measures in report.by(name)])
-        for name, title in groups.items()
-    ]
+    tables = [(title, name, *_table(report, name, names)) for name, title in groups.items()]
     return visit.render(
         "usage.html", scope=scope.prefix, selection=selection, ranges=RANGES, by=by, groups=groups, sums=report.all(),
         charts=drawn,
-        tables=[(title, name, rows[:_SHOWN_VALUES], _rest(rows[_SHOWN_VALUES:])) for title, name, rows in tables],
-        choices=choices(whole, names), outcomes=ENDED, report=report, kinds=_kinds(report.all()),
+        tables=tables, choices=choices(whole, names), counts=whole.counts, outcomes=ENDED, report=report,
+        kinds=_kinds(report.all()),
     )
 
 
@@ -180,7 +177,7 @@ class Download(FileResponse):
 
 
 def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """What can be chosen in the filter form: values that occur, with their names."""
+    """What can be chosen in the filter form: values that occur, with their names; of very many the dearest."""
     return {
         name: sorted(
             ((value, _named(name, value, names)) for value, _ in report.by(name) if value),
@@ -198,12 +195,12 @@ def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
         Series(_named(by, value, names), f"s{place}", [float(bucket.of(by, value).cost) for bucket in report])
         for place, value in enumerate(shown)
     ]
-    if len(values) > len(shown):
+    others = report.count(by) - len(shown)
+    if others > 0:
         rest = [
             float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0)))
             for bucket in report
         ]
-        others = len(values) - len(shown)
         series.append(Series(f"{others} others" if others > 1 else "1 other", OTHERS, rest))
     return series
 
@@ -229,13 +226,13 @@ def _latency(report: Report) -> Sequence[Series]:
     ]
 
 
-def _rest(rows: Sequence[tuple[str, str, Measures]]) -> tuple[int, Measures] | None:
-    if not rows:
-        return None
-    rest = Measures()
-    for _, _, measures in rows:
-        rest.add(measures)
-    return len(rows), rest
+def _table(
+    report: Report, name: str, names: Mapping[str, str]
+) -> tuple[list[tuple[str, str, Measures]], tuple[int, Measures] | None]:
+    """The dearest values of a dimension, and how many others there are with what they came to."""
+    rows = [(value, _named(name, value, names), measures) for value, measures in report.by(name)[:TOLD]]
+    others = report.count(name) - len(rows)
+    return rows, (others, report.all().without(measures for _, _, measures in rows)) if others > 0 else None
 
 
 def _named(dimension: str, value: str, names: Mapping[str, str]) -> str:

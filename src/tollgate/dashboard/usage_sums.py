@@ -1,0 +1,162 @@
+"""The SQL of a report over usage rows: sums and latencies by time bucket, whole and by every dimension.
+
+Keys and accounts may be tens of thousands, more than a page tells or memory holds for every bucket. Where there are so
+many, `Leading` names the dearest, which are told apart; the others are what the whole has besides them, to the last
+digit, whichever are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from tollgate.ledger.reports import Filters
+from tollgate.measures import ALL, DIMENSIONS, Measures
+
+TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+COUNTED = ("requests", "failed", "cost", *TOKENS, "images", "estimated")
+TOLD = 12
+"""As many values of a dimension a page tells apart."""
+MOST = 100
+"""So many keys, or accounts, are told apart in a report. More than a page tells, so that they stay the same ones while
+the dearest change places, and so that many can be chosen among."""
+MANY = ("key_id", "account_id")
+"""The dimensions that may have any number of values; what the others have stands in configuration files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """The values that are told apart, by dimension, where there are too many for all of them."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many there are, of the dimensions in `values`."""
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], ...]:
+        """What sums by them are kept under."""
+        return tuple(self.values.get(name, ()) for name in MANY)
+
+    def tells(self, name: str, value: str | None) -> bool:
+        """Whether a row of the sums is about a value that is told apart, or about the others."""
+        return value is not None or name not in self.values
+
+    def or_newer(self, newer: Leading) -> Leading:
+        """The newer ones; these with the new counts where they still have all that a page tells, so that what was
+        summed stays good."""
+        enough = self.values.keys() == newer.values.keys() and all(
+            set(values[:TOLD]) <= set(self.values[name]) for name, values in newer.values.items()
+        )
+        if not newer.values:
+            return EVERY_VALUE
+        return Leading(self.values, newer.counts) if enough else newer
+
+
+EVERY_VALUE = Leading()
+
+
+def dimensions_of(filters: Filters) -> tuple[str, ...]:
+    """What a report with these filters is broken down by."""
+    return DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
+
+
+def in_groups(starts: Iterable[datetime], files: Mapping[datetime, Sized], most: int) -> list[list[datetime]]:
+    """Consecutive buckets together, as long as they have at most so many files."""
+    groups: list[list[datetime]] = []
+    room = 0
+    for start in starts:
+        if not groups or len(files[start]) > room:
+            groups.append([])
+            room = most
+        groups[-1].append(start)
+        room -= len(files[start])
+    return groups
+
+
+def leading(dimensions: Sequence[str]) -> str:
+    """Cost and requests of every value of `MANY`."""
+    names = [name for name in MANY if name in dimensions]
+    each = " UNION ALL ".join(
+        f"SELECT '{name}', {name}, sum(cost), sum(requests)::BIGINT FROM each GROUP BY {name}" for name in names
+    )
+    return f""", each AS MATERIALIZED (SELECT {", ".join(names)}, sum(cost) AS cost, count(*) AS requests
+    FROM usage GROUP BY ALL)
+{each}"""
+
+
+def read_leading(rows: Iterable[tuple[str, str, Decimal, int]]) -> Leading:
+    """What the rows of `leading`, of one stretch of time or several, say: which are the dearest, as a report has
+    them."""
+    found: dict[str, dict[str, tuple[Decimal, int]]] = {}
+    for name, value, cost, requests in rows:
+        values = found.setdefault(name, {})
+        before = values.get(value, (0, 0))
+        values[value] = before[0] + cost, before[1] + requests
+    many = {name: values for name, values in found.items() if len(values) > MOST}
+    return Leading(
+        {
+            name: tuple(sorted(values, key=lambda value: (-values[value][0], -values[value][1], value))[:MOST])
+            for name, values in many.items()
+        },
+        {name: len(values) for name, values in many.items()},
+    )
+
+
+def sums(width: timedelta, dimensions: Sequence[str], told: Leading = EVERY_VALUE) -> str:
+    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them,
+    then added up."""
+    dims = ", ".join(dimensions)
+    inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *TOKENS, "images"))
+    outer = ", ".join(f"sum({name})" + ("" if name == "cost" else "::BIGINT") for name in COUNTED)
+    return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, told)},
+    count(*) AS requests, count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner},
+    count(*) FILTER (WHERE estimated) AS estimated FROM usage GROUP BY ALL)
+SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING SETS ({_sets(dimensions, "")})"""
+
+
+def times(width: timedelta, dimensions: Sequence[str], every: int, told: Leading = EVERY_VALUE) -> str:
+    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value,
+    from one row in `every`."""
+    dims = ", ".join(dimensions)
+    step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
+    sample = f" AND seq % {every} = 0" if every > 1 else ""
+    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, told)},
+    unnest([ttfb_ms, total_ms]) AS ms, unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
+stepped AS (SELECT bucket, {dims}, kind, {step} AS step FROM timed WHERE ms > 0),
+counted AS (SELECT bucket, grouping_id({dims}) AS which, {dims}, kind, step, count(*) * {every} AS n FROM stepped
+    GROUP BY GROUPING SETS ({_sets(dimensions, ", kind, step")}))
+SELECT bucket, which, {dims}, kind, list(step), list(n) FROM counted GROUP BY ALL"""
+
+
+def place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str | None]:
+    """The dimension and value that a row of the grouping sets is about, by the bits of its `grouping_id` (0: grouped by
+    it)."""
+    for position, name in enumerate(dimensions):
+        if not which >> (len(dimensions) - 1 - position) & 1:
+            return name, values[position]
+    return ALL, ""
+
+
+def _columns(dimensions: Sequence[str], told: Leading) -> str:
+    """The dimensions; NULL for a value that is not told apart."""
+    return ", ".join(
+        f"CASE WHEN {name} IN ({', '.join(map(_text, told.values[name]))}) THEN {name} END AS {name}"
+        if name in told.values
+        else name
+        for name in dimensions
+    )
+
+
+def _sets(dimensions: Sequence[str], more: str) -> str:
+    return ", ".join([f"(bucket{more})", *(f"(bucket, {name}{more})" for name in dimensions)])
+
+
+def _bucket(width: timedelta) -> str:
+    return f"time_bucket(INTERVAL '{int(width.total_seconds())} seconds', time)"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
