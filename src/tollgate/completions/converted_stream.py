@@ -111,11 +111,6 @@ class ConvertedStream:
         """Whether the usage told is the whole answer's: it comes with the end, in every format."""
         return self._converter.stop is not None
 
-    @property
-    def told_stop(self) -> bool:
-        """Not so at `[DONE]` alone, whatever `counted` says."""
-        return self._converter.told_stop
-
     def tier(self) -> str | None:
         """The service tier the upstream named at the start."""
         tier = self._converter.response_field("service_tier")

@@ -124,10 +124,6 @@ class NativeChat(_Native):
     def counted(self) -> bool:
         return self._inner.finished
 
-    @property
-    def told_stop(self) -> bool:
-        return self._inner.finish is not None
-
     def usage(self) -> dict[str, Any] | None:
         if self._rule is not None:
             return self._rule.usage or None
@@ -205,10 +201,6 @@ class NativePlain(_Native):
     @property
     def counted(self) -> bool:
         return self._tap.stop is not None or self.ended
-
-    @property
-    def told_stop(self) -> bool:
-        return self.counted
 
     def usage(self) -> dict[str, Any] | None:
         rule = self._watch.rule

@@ -17,7 +17,7 @@ from tollgate.completions.estimate import completed, missing_sides, plausible_us
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.minters import remember_minter
 from tollgate.completions.native_stage import native_stage
-from tollgate.errors import AnswerLost, TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.sse import BOM
@@ -60,10 +60,6 @@ class Stage(Protocol):
     @property
     def counted(self) -> bool:
         """Whether the usage told by now is that of the whole answer."""
-
-    @property
-    def told_stop(self) -> bool:
-        """Whether the upstream has told why its answer stopped."""
 
     def tier(self) -> str | None:
         """The service tier the upstream says it used."""
@@ -113,8 +109,6 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             failed = stage.error
             if failed is None and exchange.has_other_route():
                 failed = stage.reported_error()
-                if failed is None and stage.ended and not stage.told_stop:
-                    failed = AnswerLost("the stream ended without an answer", provider=offer.provider)
             if failed is not None:
                 raise AttemptFailed(failed)
     except UpstreamError as error:

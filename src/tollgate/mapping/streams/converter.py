@@ -169,11 +169,6 @@ class StreamConverter:
         return self._run.stop or ("end" if self._marked and self._run.received() else None)
 
     @property
-    def told_stop(self) -> bool:
-        """Whether the upstream said why it stopped, and not only that the stream is over."""
-        return self._run.stop is not None
-
-    @property
     def error(self) -> dict[str, Any] | None:
         """What the upstream (or the gateway) said went wrong."""
         return self._run.error
