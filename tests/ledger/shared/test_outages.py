@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -319,7 +320,7 @@ async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> 
 
 async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "VERSIONS", ())
-    with pytest.raises(TollgateError, match="schema version 3, this program knows up to 0"):
+    with pytest.raises(TollgateError, match="schema version 4, this program knows up to 0"):
         await gateway("b")
 
 
@@ -361,6 +362,34 @@ async def test_tables_of_a_version_before_are_brought_up_to_date(
         changed = await ledger.update_key("00", endpoints=("chat",), max_concurrent=2)
         assert (changed.endpoints, changed.max_concurrent, changed.restricted) == (("chat",), 2, True)
     assert await eye.fetchrow("SELECT published, rows_from FROM tollgate.instances") == (1, None)
+
+
+_FIRST_FUNCTIONS = (
+    "CREATE FUNCTION tollgate.hold(p_instance text, p_ask jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT p_ask $$",
+    "CREATE FUNCTION tollgate.release_gone(p_instance text) RETURNS SETOF text LANGUAGE sql AS $$ SELECT p_instance $$",
+)
+"""As the first stores have them: they took and gave something else."""
+
+
+async def test_a_store_that_is_there_gets_the_functions_of_a_newer_program(
+    store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(tables, "VERSIONS", tables.VERSIONS[:3])
+        await tables.migrate(eye)
+        for each in _FIRST_FUNCTIONS:
+            await eye.execute(each)
+    async with ledger_of(store("a"), Credits()) as ledger:
+        alice = await with_alice(ledger)
+        await ledger.record(row("req_1", cost="0.5"), await ledger.hold(alice.key, Decimal(1)))
+        assert (await ledger.sums("alice")).balance == Decimal("9.5")
+
+
+def test_changed_functions_have_a_version_of_their_own() -> None:
+    """Change both at once: the version that functions.sql belongs to, and what it is since."""
+    text = Path(tables.__file__).with_name("functions.sql").read_bytes()
+    version = [number for number, names in enumerate(tables.VERSIONS, start=1) if "functions.sql" in names]
+    assert (version, hashlib.sha256(text).hexdigest()[:16]) == ([4], "d17b9a69dda94869")
 
 
 async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
