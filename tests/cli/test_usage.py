@@ -100,6 +100,21 @@ def test_every_report_runs_in_every_format(used: Tollgate, report: str) -> None:
         assert done.raw
 
 
+def test_times_in_json_have_their_zone_but_those_of_a_query_of_somebody_s_own(used: Tollgate, tmp_path: Path) -> None:
+    rows = json.loads(used("usage", "requests", "--json").out)
+    times = [datetime.fromisoformat(row["time"]) for row in rows]
+    assert all(row["time"].endswith("Z") for row in rows) and max(times) == NOW
+    hours = json.loads(used("usage", "by-hour", "--json").out)
+    assert datetime.fromisoformat(hours[-1]["hour"]) == NOW.replace(minute=0, second=0, microsecond=0)
+    query = "SELECT max(time) AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Tokyo' AS there, max(time)::DATE AS day FROM usage"
+    [row] = json.loads(used("usage", "--sql", query, "--json").out)
+    assert datetime.fromisoformat(row["there"]) == NOW.replace(tzinfo=None) + timedelta(hours=9)
+    assert row["day"] == str(NOW.date())
+    used("usage", "requests", "--json", "--output", str(tmp_path / "rows.json"))
+    read = duckdb.sql(f"SELECT typeof(time) FROM read_json('{tmp_path / 'rows.json'}')").fetchall()
+    assert set(read) == {("TIMESTAMP WITH TIME ZONE",)}
+
+
 def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
     rows = json.loads(used("usage", "by-model", "--format", "json").out)
     assert [(row["model"], row["requests"], row["failed"], row["cost"]) for row in rows] == [

@@ -96,7 +96,7 @@ def command(
     descriptors.allow_many()  # a query has all its files open, and 1,024, with which shells begin, are six weeks
     try:
         connection = _columns() if columns else open_usage(folder, filters)
-        _write(connection, _answering(connection, query), form, output)
+        _write(connection, _answering(connection, query), form, output, utc=sql is None)
     except duckdb.Error as error:
         if too_many_open(error):
             fail("the query has all its files open, more than may be: name less with --since, or raise ulimit -n")
@@ -159,7 +159,10 @@ def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return query.decode()
 
 
-def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None) -> None:
+def _write(
+    connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool
+) -> None:
+    """`utc`: times without a zone are known to be UTC. Of a query of somebody's own they may be any."""
     if form in ("csv", "parquet"):
         with tempfile.TemporaryDirectory() as folder:
             target = output or Path(folder) / "usage"
@@ -180,6 +183,8 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
         result = connection.execute(f"FROM (\n{query}\n)")
     columns = [each[0] for each in result.description or ()]
     rows = result.fetchall()
+    if utc and form == "json":  # without a zone JavaScript takes them for local ones, and DuckDB for texts
+        rows = [tuple(each.replace(tzinfo=UTC) if isinstance(each, datetime) else each for each in row) for row in rows]
     if output is None:
         _say(columns, rows, form)
         return
