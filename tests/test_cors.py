@@ -47,6 +47,15 @@ async def test_pages_of_other_origins_and_requests_of_no_page_are_answered_as_ev
         assert reply.status_code == 405 and "access-control-allow-origin" not in reply.headers
 
 
+@pytest.mark.parametrize(
+    "origin", [{}, {"origin": "https://other.example"}, {"origin": PAGE}], ids=["none", "other", "page"]
+)
+async def test_what_a_browser_keeps_says_that_it_differs_by_origin(here, origin):
+    reply = await here.http.get("/v1/models", headers=origin)
+    assert "max-age" in reply.headers["cache-control"]
+    assert "origin" in [each.strip() for each in reply.headers["vary"].split(",")]
+
+
 async def test_tools_are_there_for_these_pages_too(here):
     reply = await here.post(
         "/v1/images/mcp",

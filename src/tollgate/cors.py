@@ -16,6 +16,7 @@ _ANY = "*"
 _METHODS = (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE")
 _AGE = (b"access-control-max-age", b"7200")
 """Seconds a browser may remember the answer; the longest that all of them accept."""
+_VARY = (b"vary", b"origin")
 _EXPOSED = (b"access-control-expose-headers", b"*")
 """Request ids, limits and what was dropped are for the page to read."""
 
@@ -32,12 +33,9 @@ async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send 
     asked = dict(scope["headers"])
     origin = asked.get(b"origin")
     if origin is None or not admits(origins, origin.decode("latin-1")):
-        return send
-    shared = (
-        [(b"access-control-allow-origin", b"*")]
-        if _ANY in origins
-        else [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-    )
+        # a browser keeps some of these answers, and must not take them for those that its pages may read
+        return _with_headers(send, [_VARY]) if scope["method"] in ("GET", "HEAD") else send
+    shared = [(b"access-control-allow-origin", b"*" if _ANY in origins else origin), _VARY]
     if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
         # `*` would not stand for authorization
         headers = asked.get(b"access-control-request-headers", b"authorization, content-type")
@@ -49,9 +47,13 @@ async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send 
         await send({"type": "http.response.body", "body": b""})
         return None
 
-    async def sharing(message: MutableMapping[str, Any]) -> None:
+    return _with_headers(send, [*shared, _EXPOSED])
+
+
+def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *shared, _EXPOSED]}
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
         await send(message)
 
-    return sharing
+    return sending
