@@ -46,17 +46,36 @@ def said(text: str, finish: str | None = None) -> dict:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
+def named(events: list[dict]) -> list[bytes]:
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+def streaming(blocks: list[bytes]):
+    return replying(blocks=blocks, headers=SSE)
+
+
+def reporting(usage: object, stream: bool):
+    """A provider that speaks chat, says four words and tells `usage`."""
+    if stream:
+        return streaming(chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}))
+    return replying(body=chat(usage))
+
+
+async def answered(tmp_path, client: str, app, *, spoken: str = "chat", more: str = "", stream: bool = False):
+    """The reply to a client of the format `client` where the provider `app` speaks `spoken`, and the row of usage."""
+    providers = {"acme": provider("app://acme/v1", spoken, more=more)}
+    async with inprocess(tmp_path, providers=providers, apps={"acme": app}) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
+        (row,) = await rows(here, tmp_path)
+    return reply, row
+
+
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
-    app = (
-        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": ZERO}), headers=SSE)
-        if stream
-        else replying(body=chat(ZERO))
-    )
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
-        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
-        (row,) = await rows(here, tmp_path)
+    app = reporting(ZERO, stream)
+    reply, row = await answered(tmp_path, client, app, stream=stream)
+    assert reply.status_code == 200
     assert row["estimated"] and row["input_tokens"] > 0 and row["output_tokens"] == 4 and row["cost"] > 0
 
 
@@ -82,13 +101,9 @@ async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_
         "usage": {"input_tokens": 0, "output_tokens": 0},
     }
     events = [{"type": "message_start", "message": answer}, {"type": "message_stop"}]
-    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
-    app = replying(blocks=blocks, headers=SSE) if stream else replying(body=json.dumps(answer).encode())
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": app}
-    ) as here:
-        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
-        (row,) = await rows(here, tmp_path)
+    app = streaming(named(events)) if stream else replying(body=json.dumps(answer).encode())
+    reply, row = await answered(tmp_path, client, app, spoken="messages", stream=stream)
+    assert reply.status_code == 200
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
 
 
@@ -113,13 +128,9 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
         {"type": "response.output_item.done", "output_index": 0, "item": call},
         {"type": "response.completed", "response": answer},
     ]
-    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
-    app = replying(blocks=blocks, headers=SSE) if stream else replying(body=json.dumps(answer).encode())
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "responses")}, apps={"acme": app}
-    ) as here:
-        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
-        (row,) = await rows(here, tmp_path)
+    app = streaming(named(events)) if stream else replying(body=json.dumps(answer).encode())
+    reply, row = await answered(tmp_path, client, app, spoken="responses", stream=stream)
+    assert reply.status_code == 200
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
 
 
@@ -139,14 +150,9 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
 )
 async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_here(tmp_path, client, stream, absurd):
     usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **absurd}
-    app = (
-        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}), headers=SSE)
-        if stream
-        else replying(body=chat(usage))
-    )
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
-        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
-        (row,) = await rows(here, tmp_path)
+    app = reporting(usage, stream)
+    reply, row = await answered(tmp_path, client, app, stream=stream)
+    assert reply.status_code == 200
     assert (
         row["estimated"]
         and 0 < row["input_tokens"] < 100
@@ -174,11 +180,8 @@ async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_he
 )
 @pytest.mark.parametrize("client", ["messages", "responses"])
 async def test_clients_of_other_formats_are_told_what_is_billed(tmp_path, client, usage):
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}
-    ) as here:
-        told = (await here.post(PATHS[client], ASKS[client])).json()["usage"]
-        (row,) = await rows(here, tmp_path)
+    reply, row = await answered(tmp_path, client, replying(body=chat(usage)))
+    told = reply.json()["usage"]
     prompt = [row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]]
     answer = row["output_tokens"] + row["reasoning_tokens"]
     if client == "messages":
@@ -204,10 +207,8 @@ async def test_usage_told_beside_an_error_is_billed(tmp_path, client):
         "choices": [],
         "usage": {"prompt_tokens": 43, "completion_tokens": 10, "total_tokens": 53},
     }
-    app = replying(blocks=chunks(said("hi"), error), headers=SSE)
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
-        await here.post(PATHS[client], {**ASKS[client], "stream": True})
-        (row,) = await rows(here, tmp_path)
+    app = streaming(chunks(said("hi"), error))
+    _, row = await answered(tmp_path, client, app, stream=True)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "upstream_error",
         False,
@@ -247,14 +248,8 @@ async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
         },
         failed,
     ]
-    app = replying(
-        blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE
-    )
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "responses", more=FAILS)}, apps={"acme": app}
-    ) as here:
-        await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
-        (row,) = await rows(here, tmp_path)
+    app = streaming(named(events))
+    _, row = await answered(tmp_path, "responses", app, spoken="responses", more=FAILS, stream=True)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "upstream_error",
         False,
@@ -265,11 +260,7 @@ async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
 
 async def test_counts_written_as_floats_are_counts(tmp_path):
     usage = {"prompt_tokens": 12.0, "completion_tokens": 3.0, "total_tokens": 15.0}
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(usage))}
-    ) as here:
-        await here.post(PATHS["chat"], ASKS["chat"])
-        (row,) = await rows(here, tmp_path)
+    _, row = await answered(tmp_path, "chat", replying(body=chat(usage)))
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 12, 3)
 
 
@@ -281,14 +272,9 @@ async def test_counts_written_as_floats_are_counts(tmp_path):
 )
 async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, client, stream, half, expected):
     """Nobody's answer is free because its provider told the prompt alone (DESIGN section 5: never recorded as 0)."""
-    app = (
-        replying(blocks=chunks(said("four words of text", "stop"), {"choices": [], "usage": half}), headers=SSE)
-        if stream
-        else replying(body=chat(half))
-    )
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
-        assert (await here.post(PATHS[client], {**ASKS[client], "stream": stream})).status_code == 200
-        (row,) = await rows(here, tmp_path)
+    app = reporting(half, stream)
+    reply, row = await answered(tmp_path, client, app, stream=stream)
+    assert reply.status_code == 200
     assert (
         row["estimated"]
         and row["input_tokens"] > 0
@@ -301,11 +287,7 @@ async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, cl
 )
 async def test_a_zero_beside_a_count_is_meant(tmp_path, half):
     """As recorded: a provider that told no prompt tokens charged none, and said so in its own cost."""
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": replying(body=chat(half))}
-    ) as here:
-        await here.post(PATHS["chat"], ASKS["chat"])
-        (row,) = await rows(here, tmp_path)
+    _, row = await answered(tmp_path, "chat", replying(body=chat(half)))
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         False,
         half["prompt_tokens"],
@@ -316,13 +298,7 @@ async def test_a_zero_beside_a_count_is_meant(tmp_path, half):
 async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
     empty = json.loads(chat({"prompt_tokens": 10}))
     empty["choices"][0] |= {"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
-    async with inprocess(
-        tmp_path,
-        providers={"acme": provider("app://acme/v1", "chat")},
-        apps={"acme": replying(body=json.dumps(empty).encode())},
-    ) as here:
-        await here.post(PATHS["chat"], ASKS["chat"])
-        (row,) = await rows(here, tmp_path)
+    _, row = await answered(tmp_path, "chat", replying(body=json.dumps(empty).encode()))
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 0)
 
 
@@ -332,13 +308,7 @@ async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(t
         {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}},
         {"choices": [], "usage": {"completion_tokens": 5}},
     )
-    async with inprocess(
-        tmp_path,
-        providers={"acme": provider("app://acme/v1", "chat")},
-        apps={"acme": replying(blocks=pieces, headers=SSE)},
-    ) as here:
-        await here.post(PATHS[client], {**ASKS[client], "stream": True})
-        (row,) = await rows(here, tmp_path)
+    _, row = await answered(tmp_path, client, streaming(pieces), stream=True)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
 
 
@@ -348,13 +318,7 @@ async def test_zeros_after_counts_tell_nothing(tmp_path, client):
         {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
         {"choices": [], "usage": ZERO},
     )
-    async with inprocess(
-        tmp_path,
-        providers={"acme": provider("app://acme/v1", "chat")},
-        apps={"acme": replying(blocks=events, headers=SSE)},
-    ) as here:
-        await here.post(PATHS[client], {**ASKS[client], "stream": True})
-        (row,) = await rows(here, tmp_path)
+    _, row = await answered(tmp_path, client, streaming(events), stream=True)
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
 
 
@@ -370,13 +334,7 @@ async def test_chunks_without_choices_pass_to_chat_clients_and_are_no_trouble_to
         {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
         found,
     )
-    async with inprocess(
-        tmp_path,
-        providers={"acme": provider("app://acme/v1", "chat")},
-        apps={"acme": replying(blocks=events, headers=SSE)},
-    ) as here:
-        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
-        (row,) = await rows(here, tmp_path)
+    reply, row = await answered(tmp_path, client, streaming(events), stream=True)
     assert reply.text.count("prompt_filter_results") == (3 if client == "chat" else 0)
     assert "hi " in reply.text and "there" in reply.text and "error" not in reply.text.replace('"error":null', "")
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("ok", False, 10, 5)
