@@ -77,10 +77,18 @@ async def assistant(here, mode="auto", **headers):
             yield client
 
 
+on_one_server = pytest.mark.asyncio(loop_scope="module")
+"""Marks tests that use `untouched`."""
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def untouched(tmp_path_factory):
     """One server for all calls that change nothing."""
-    async with server(tmp_path_factory.mktemp("untouched")) as here:
+    settings = (
+        "server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', "
+        "legacy_base_urls: ['https://old.example/api/v1']}\n"
+    )
+    async with server(tmp_path_factory.mktemp("untouched"), settings=settings) as here:
         yield here
 
 
@@ -124,7 +132,7 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.asyncio(loop_scope="module")
+@on_one_server
 async def test_hosts_are_told_which_tools_only_look_and_that_none_destroys(untouched, mode):
     async with assistant(untouched, mode) as client:
         told = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
@@ -169,7 +177,7 @@ async def test_hosts_are_told_which_tools_only_look_and_that_none_destroys(untou
         ("paint", {}, "unknown tool: paint"),
     ],
 )
-@pytest.mark.asyncio(loop_scope="module")
+@on_one_server
 async def test_failures_are_results_with_their_exact_words(untouched, mode, tool, arguments, message):
     async with assistant(untouched, mode) as client:
         result = await client.call_tool(tool, arguments)
@@ -255,77 +263,91 @@ async def test_progress_is_told_to_who_asks(tmp_path, mode, monkeypatch):
 REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
-async def test_the_http_layer(tmp_path):
-    async with server(
-        tmp_path,
-        settings="server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', legacy_base_urls: "
-                 "['https://old.example/api/v1']}\n",
-    ) as here:
-        async with httpx.AsyncClient(timeout=10) as http:
-            async def post(body=REQUEST, **headers):
-                sent = {"authorization": f"Bearer {here.key}", "accept": "application/json, text/event-stream"} | {
-                    name.replace("_", "-"): value for name, value in headers.items()
-                }
-                return await http.post(
-                    here.mcp,
-                    headers={name: value for name, value in sent.items() if value},
-                    content=body if isinstance(body, bytes) else json.dumps(body),
-                )
+async def post(here, body=REQUEST, *, key=None, path="", **headers):
+    """Send a message as any HTTP client does; a header that is None is left out."""
+    sent = {"authorization": f"Bearer {key or here.key}", "content-type": "application/json"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    async with httpx.AsyncClient(timeout=10) as http:
+        return await http.post(
+            here.base + path if path else here.mcp,
+            headers={name: value for name, value in sent.items() if value is not None},
+            content=body if isinstance(body, (bytes, str)) else json.dumps(body),
+        )
 
-            plain = await post(content_type="application/json", accept="application/json")
-            assert plain.status_code == 200
-            assert plain.headers["content-type"] == "application/json"
-            assert len(plain.json()["result"]["tools"]) == 4
-            assert plain.headers["x-request-id"].startswith("req_")
-            curl = await post(content_type="application/json", accept="*/*")
-            assert curl.status_code == 200
-            missing = await post(content_type="application/json", authorization="")
-            assert (missing.status_code, missing.json()["success"]) == (401, False)
-            assert "www-authenticate" not in missing.headers
-            wrong = await post(content_type="application/json", authorization="Bearer sk-tg-nope")
-            assert wrong.status_code == 401
-            by_name = await post(content_type="application/json", authorization="", x_api_key=here.key)
-            assert by_name.status_code == 200
-            for host, status in (
-                ("gw.example", 200),
-                ("old.example:8443", 200),
-                ("localhost:9", 200),
-                ("evil.example", 421),
-            ):
-                assert (await post(content_type="application/json", host=host)).status_code == status, host
-            for origin, status in (
-                ("https://gw.example", 200),
-                ("http://localhost:3000", 200),
-                ("https://evil.example", 403),
-                ("null", 403),
-            ):
-                assert (await post(content_type="application/json", origin=origin)).status_code == status, origin
-            assert (await post(b"{", content_type="application/json")).json()["error"]["code"] == -32700
-            assert (await post({**REQUEST, "method": "nope"}, content_type="application/json")).json()["error"][
-                "code"
-            ] == -32601
-            assert (
-                await post({"jsonrpc": "2.0", "method": "notifications/initialized"}, content_type="application/json")
-            ).status_code == 202
-            assert (await post(b" " * 100_001, content_type="application/json")).status_code == 413
-            deleted = await http.delete(here.mcp, headers={"authorization": f"Bearer {here.key}"})
-            assert deleted.status_code == 405
-            about = await http.get(here.mcp, headers={"authorization": f"Bearer {here.key}"})
-            assert about.json() == {
-                "name": "service-images",
-                "version": "1.0.0",
-                "transport": "streamable-http",
-                "stateless": True,
-            }
-            async with http.stream(
-                "GET", here.mcp, headers={"authorization": f"Bearer {here.key}", "accept": "text/event-stream"}
-            ) as listening:
-                assert (listening.status_code, listening.headers["content-type"]) == (
-                    200,
-                    "text/event-stream; charset=utf-8",
-                )
-                assert await anext(listening.aiter_text()) == ": listening\n\n"
-            assert (await http.get(here.mcp)).status_code == 401
+
+@on_one_server
+@pytest.mark.parametrize("accept", ["application/json", "*/*", "application/json, text/event-stream"])
+async def test_a_message_is_answered_in_json_with_an_id(untouched, accept):
+    reply = await post(untouched, accept=accept)
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "application/json")
+    assert len(reply.json()["result"]["tools"]) == 4
+    assert reply.headers["x-request-id"].startswith("req_")
+
+
+@on_one_server
+@pytest.mark.parametrize("key", [None, "Bearer sk-tg-nope"])
+async def test_a_missing_or_wrong_key_is_refused_without_an_offer_to_sign_in(untouched, key):
+    reply = await post(untouched, authorization=key)
+    assert (reply.status_code, reply.json()["success"]) == (401, False)
+    assert "www-authenticate" not in reply.headers
+
+
+@on_one_server
+async def test_a_key_may_stand_in_a_header_of_its_own(untouched):
+    assert (await post(untouched, authorization=None, x_api_key=untouched.key)).status_code == 200
+
+
+@on_one_server
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("gw.example", 200), ("old.example:8443", 200), ("localhost:9", 200), ("evil.example", 421)],
+)
+async def test_only_the_gateways_own_hosts_are_served(untouched, host, status):
+    assert (await post(untouched, host=host)).status_code == status
+
+
+@on_one_server
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("https://gw.example", 200), ("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)],
+)
+async def test_only_pages_of_the_gateways_own_origins_are_served(untouched, origin, status):
+    assert (await post(untouched, origin=origin)).status_code == status
+
+
+@on_one_server
+@pytest.mark.parametrize(("body", "code"), [(b"{", -32700), ({**REQUEST, "method": "nope"}, -32601)])
+async def test_what_is_no_call_is_refused_in_json_rpc(untouched, body, code):
+    assert (await post(untouched, body)).json()["error"]["code"] == code
+
+
+@on_one_server
+async def test_a_notification_is_taken_without_an_answer(untouched):
+    assert (await post(untouched, {"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
+
+
+@on_one_server
+async def test_a_body_over_the_limit_is_refused(untouched):
+    assert (await post(untouched, b" " * 100_001)).status_code == 413
+
+
+@on_one_server
+async def test_a_get_tells_who_is_there_or_listens(untouched):
+    headers = {"authorization": f"Bearer {untouched.key}"}
+    async with httpx.AsyncClient(timeout=10) as http:
+        assert (await http.get(untouched.mcp, headers=headers)).json() == {
+            "name": "service-images",
+            "version": "1.0.0",
+            "transport": "streamable-http",
+            "stateless": True,
+        }
+        async with http.stream("GET", untouched.mcp, headers=headers | {"accept": "text/event-stream"}) as listening:
+            told = listening.status_code, listening.headers["content-type"]
+            assert told == (200, "text/event-stream; charset=utf-8")
+            assert await anext(listening.aiter_text()) == ": listening\n\n"
+        assert (await http.get(untouched.mcp)).status_code == 401
+        assert (await http.delete(untouched.mcp, headers=headers)).status_code == 405
 
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
@@ -341,50 +363,39 @@ ENVELOPE = {
 
 @pytest.mark.parametrize("spelled", [b'"tools/call"', b'"tools\\/call"', b'"tools\\u002fcall"', b'"\\u0074ools/call"'])
 async def test_every_spelling_of_a_tool_call_is_counted(tmp_path, spelled):
-    async with server(tmp_path) as here, httpx.AsyncClient() as http:
+    async with server(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", rpm=2)
-
-        async def post(body):
-            return await http.post(
-                here.mcp, headers={"authorization": f"Bearer {key}", "content-type": "application/json"}, content=body
-            )
-
         body = json.dumps(CALL).encode().replace(b'"tools/call"', spelled)
         drawing = {"model_id": "sandbox/draw", "input": {"prompt": "a [[duration=0s]]"}}
         drawn = json.dumps(CALL | {"params": CALL["params"] | {"name": "generate_image", "arguments": drawing}})
-        replies = [await post(each) for each in (drawn, body, body)]  # an image is counted once, by its call
+        # an image is counted once, by its call
+        replies = [await post(here, each, key=key) for each in (drawn, body, body)]
         assert [reply.status_code for reply in replies] == [200, 200, 429]
         assert [reply.json()["result"]["isError"] for reply in replies[:2]] == [False, False]
         # no call: not counted
-        assert (await post(json.dumps(REQUEST | {"params": {"_meta": {"note": "tools/call"}}}))).status_code == 200
+        noted = REQUEST | {"params": {"_meta": {"note": "tools/call"}}}
+        assert (await post(here, noted, key=key)).status_code == 200
 
 
 async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_path):
     nan = json.dumps({**CALL, "params": {**CALL["params"], "arguments": {"x": float("nan")}}}).encode()
     wide = json.dumps({**CALL, "params": {**CALL["params"], **ENVELOPE}}).encode("utf-16")
     for body, headers in ((nan, {}), (wide, MODERN)):
-        async with server(tmp_path) as here, httpx.AsyncClient() as http:
+        async with server(tmp_path) as here:
             _, key = await here.services.ledger.create_key("default", rpm=2)
-            replies = [
-                await http.post(
-                    here.mcp,
-                    headers={"authorization": f"Bearer {key}", "content-type": "application/json", **headers},
-                    content=body,
-                )
-                for _ in range(3)
-            ]
+            replies = [await post(here, body, key=key, **headers) for _ in range(3)]
             assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
             assert "Rate limit reached" in replies[2].json()["result"]["content"][0]["text"]
             record, key = await here.services.ledger.create_key("default", max_concurrent=1)
-            asked = {"authorization": f"Bearer {key}", "content-type": "application/json", **headers}
             with here.services.ledger.occupy(record) or pytest.fail("no slot"):
-                refused = await http.post(here.mcp, headers=asked, content=body)
+                refused = await post(here, body, key=key, **headers)
             assert "concurrent requests" in refused.json()["result"]["content"][0]["text"]
-            admitted = await http.post(here.mcp, headers=asked, content=body)
+            admitted = await post(here, body, key=key, **headers)
             assert admitted.json()["result"]["isError"] is False and not here.services.ledger.concurrency._running
 
 
-async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):
+@on_one_server
+async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(untouched):
     """The other era's parser stops at 200 levels by itself."""
     called = {
         **CALL,
@@ -395,49 +406,31 @@ async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(tmp_path):
         },
     }
     body = json.dumps(called).encode().replace(b'"deep"', b"[" * 260 + b"]" * 260)
-    async with server(tmp_path) as here, httpx.AsyncClient() as http:
-        reply = await http.post(
-            here.mcp,
-            headers={
-                "authorization": f"Bearer {here.key}",
-                "content-type": "application/json",
-                **MODERN,
-                "mcp-name": "generate_image",
-            },
-            content=body,
-        )
-        result = reply.json()["result"]
-        assert (result["isError"], result["content"][0]["text"]) == (
-            True,
-            "input validation failed: input is nested more than 199 levels deep",
-        )
+    reply = await post(untouched, body, **MODERN | {"mcp-name": "generate_image"})
+    result = reply.json()["result"]
+    assert (result["isError"], result["content"][0]["text"]) == (
+        True,
+        "input validation failed: input is nested more than 199 levels deep",
+    )
 
 
-async def test_a_message_of_too_many_values_is_refused_before_it_is_read(tmp_path):
-    async with server(tmp_path) as here, httpx.AsyncClient() as http:
-        body = json.dumps({**REQUEST, "params": {"x": [[]] * 20_000}})
-        reply = await http.post(
-            here.mcp, headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"}, content=body
-        )
-        assert (reply.status_code, reply.json()["message"]) == (
-            400,
-            "input validation failed: the message holds more than 20000 values",
-        )
+@on_one_server
+async def test_a_message_of_too_many_values_is_refused_before_it_is_read(untouched):
+    reply = await post(untouched, {**REQUEST, "params": {"x": [[]] * 20_000}})
+    assert (reply.status_code, reply.json()["message"]) == (
+        400,
+        "input validation failed: the message holds more than 20000 values",
+    )
 
 
 async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
     async with server(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.995"))
-        async with httpx.AsyncClient() as http:
-            reply = await http.post(
-                here.mcp,
-                headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"},
-                content=json.dumps(REQUEST),
-            )
-            assert (reply.status_code, reply.json()) == (
-                403,
-                {"success": False, "code": 403, "message": "insufficient quota"},
-            )
+        reply = await post(here)
+        assert (reply.status_code, reply.json()) == (
+            403,
+            {"success": False, "code": 403, "message": "insufficient quota"},
+        )
 
 
 async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tmp_path):
@@ -451,47 +444,35 @@ async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tm
             assert (refused.is_error, refused.content[0].text) == (True, "insufficient quota")
 
 
-async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(tmp_path):
-    async with server(tmp_path, settings="server: {legacy_base_urls: ['https://old.example/api/v1']}\n") as here:
-        async with httpx.AsyncClient() as http:
-            for path in ("/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"):
-                reply = await http.post(
-                    here.base + path,
-                    headers={"authorization": f"Bearer {here.key}", "content-type": "application/json"},
-                    content=json.dumps(REQUEST),
-                )
-                assert reply.status_code == 200, path
+@on_one_server
+@pytest.mark.parametrize("path", ["/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"])
+async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(untouched, path):
+    assert (await post(untouched, path=path)).status_code == 200
 
 
 async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a_500_with_an_id(tmp_path, monkeypatch):
     async with server(tmp_path) as here:
-        sent = {
-            "headers": {"authorization": f"Bearer {here.key}", "content-type": "application/json"},
-            "content": json.dumps(REQUEST),
-        }
-        async with httpx.AsyncClient() as http:
-            with monkeypatch.context() as patch:
-                patch.setattr(here.services.ledger, "_state", "shutting down")
-                reply = await http.post(here.mcp, **sent)
-                assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
-            with monkeypatch.context() as patch:
-                patch.setattr(type(here.services.ledger), "find_key", lambda *_: 1 / 0)
-                reply = await http.post(here.mcp, **sent)
-                assert (reply.status_code, reply.json()) == (
-                    500,
-                    {"success": False, "code": 500, "message": "internal server error"},
-                )
-                assert reply.headers["x-request-id"].startswith("req_")
-            assert (await http.post(here.mcp, **sent)).status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(here.services.ledger, "_state", "shutting down")
+            reply = await post(here)
+            assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
+        with monkeypatch.context() as patch:
+            patch.setattr(type(here.services.ledger), "find_key", lambda *_: 1 / 0)
+            reply = await post(here)
+            assert (reply.status_code, reply.json()) == (
+                500,
+                {"success": False, "code": 500, "message": "internal server error"},
+            )
+            assert reply.headers["x-request-id"].startswith("req_")
+        assert (await post(here)).status_code == 200
 
 
 def test_a_tool_call_leaves_no_line_in_the_log(tmp_path):
     write_config(tmp_path)
     with gateway(tmp_path) as started:
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
         answer = httpx.post(
             started.url + "/images/mcp",
-            json=call,
+            json=CALL,
             headers={"Authorization": f"Bearer {started.key}", "accept": "application/json, text/event-stream"},
             timeout=30,
         )
