@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.files import write_file
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root
 from tollgate.config.model import Model
@@ -44,9 +45,7 @@ class Files:
         self.provider("two", 1, "2")
 
     def write(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_file(self.folder / name, text)
 
     def provider(self, name: str, priority: int, price: str, more: str = "") -> None:
         self.write(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from support.files import write_file
 from tollgate.cli import main
 from tollgate.ledger import Ledger
 
@@ -37,9 +38,7 @@ class Tollgate:
 
     def write(self, name: str, text: str) -> None:
         """Put a file into the folder."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_file(self.folder / name, text)
 
     def __call__(self, *words: str, stdin: str = "") -> Done:
         """Run `tollgate WORDS`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support.files import write_file
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 
@@ -29,8 +30,7 @@ def parts(text: str) -> dict[str, str]:
 def said(files: dict[str, str], folder: Path) -> str:
     """Write the files into `folder` (the working directory), load them, and give everything that is said."""
     for name, content in {"gateway.yaml": "", **files}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content, "utf-8")
+        write_file(folder / name, content)
     try:
         loaded = load_gateway(folder / "gateway.yaml", environ={})
     except ConfigErrors as errors:

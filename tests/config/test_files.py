@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.files import write_file
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root, matches, unique
 from tollgate.errors import ConfigErrors
@@ -18,10 +19,8 @@ PROVIDER = "provider: NAME\nurl: https://a.example\nspeaks: {chat: /c}\nmodels: 
 def write(folder: Path, *names: str) -> None:
     for name in names:
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            PROVIDER.replace("NAME", path.stem) if "providers" in name or "more" in name else f"mapping: {path.stem}\n"
-        )
+        provider = PROVIDER.replace("NAME", path.stem)
+        write_file(path, provider if "providers" in name or "more" in name else f"mapping: {path.stem}\n")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.files import write_file
 from tollgate.config import file_reader, load
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
@@ -30,8 +31,7 @@ class Folder:
             self.models(name, "1")
 
     def write(self, name, text):
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.path / name).write_text(text)
+        write_file(self.path / name, text)
 
     def provider(self, name, alias=""):
         self.write(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.files import write_file
 from tollgate.config.build import load_gateway
 from tollgate.config.included import over_shared
 from tollgate.config.load import plain, read_text
@@ -48,8 +49,7 @@ class Folder:
         self.write("shared/acme.yaml", SHARED)
 
     def write(self, name: str, text: str) -> None:
-        (self.path / "providers" / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.path / "providers" / name).write_text(text)
+        write_file(self.path / "providers" / name, text)
 
     def load(self, previous=None, key="k", **more):
         loaded = load_gateway(self.path, environ={"ACME_KEY": key} if key else {}, previous=previous, **more)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.files import write_file
 from support.inprocess import inprocess
 from tollgate.process import memory
 
@@ -14,9 +15,7 @@ MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 def groups(folder: Path, own: str, limits: dict[str, str]) -> int:
     """What is allowed where control groups have these limits and the process is in `own`."""
     for name, limit in limits.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(limit + "\n")
+        write_file(folder / name, limit + "\n")
     (folder / "own").write_text(own)
     return memory.allowed(folder, folder / "own")
 
