@@ -479,6 +479,8 @@ async def test_a_try_streams(here, alice):
         and reply.headers["x-tollgate-provider"] == "sandbox"
     )
     assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
+    await here.services.ledger.settle()
+    assert reply.headers["x-request-id"] in (await alice.get("/requests")).text
     assert here.services.ledger.spent("alice") > 0
 
 

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tollgate.dashboard.application import PLACES
+from tollgate.dashboard.templating import Statics
 from tollgate.ledger import UsageRow
 
 from .browser import text_of
@@ -139,6 +140,14 @@ async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser)
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy and "frame-ancestors 'none'" in policy
         assert reply.headers["x-frame-options"] == "DENY" and reply.headers["x-content-type-options"] == "nosniff"
         assert reply.headers["referrer-policy"] == "same-origin" and reply.headers["cache-control"] == "no-store"
+
+
+async def test_every_answer_has_an_id_of_its_own(operator, browser):
+    name = next(iter(Statics().tags))
+    replies = [await operator.get(), await operator.get("/nowhere"), await browser().get("/keys"),
+               await operator.get(f"/static/{name}"), await operator.get("/usage/download.csv")]  # fmt: skip
+    ids = [reply.headers["x-request-id"] for reply in replies]
+    assert ids == [reply.headers["request-id"] for reply in replies] and len(set(ids)) == len(ids)
 
 
 async def test_no_page_has_scripts_or_styles_of_its_own(here, operator):

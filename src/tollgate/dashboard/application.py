@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from tollgate.dashboard import pages, signin
 from tollgate.dashboard.sessions import Files, Session, Sessions
@@ -26,7 +26,7 @@ from tollgate.dashboard.visit import Form, State, Visit
 from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError
 from tollgate.ledger import Account
 from tollgate.reload import Reloader
-from tollgate.services import Services
+from tollgate.services import Services, new_request_id
 
 log = logging.getLogger("tollgate.dashboard")
 
@@ -99,8 +99,17 @@ class Pages:
         self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        await self._router(scope, receive, send)
+        """Serve one request; the answer has an id of its own, as all of the gateway's have (CLIENTS 3c)."""
+        request_id = new_request_id()
+        tag = request_id.encode()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                ids = ((b"x-request-id", tag), (b"request-id", tag))
+                message = {**message, "headers": [*message["headers"], *ids]}
+            await send(message)
+
+        await self._router({**scope, "request_id": request_id}, receive, answer)
 
     def _endpoint(self, place: Place) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -125,7 +134,7 @@ class Pages:
         except ClientDisconnect:
             response = PlainTextResponse("", 400)
         except Exception:
-            log.exception("page %s failed", request.url.path)
+            log.exception("request %s failed: page %s", request.scope["request_id"], request.url.path)
             response = visit.render(
                 "error.html",
                 status=500,

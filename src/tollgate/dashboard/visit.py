@@ -129,6 +129,11 @@ class Visit:
         return self.account is not None and self.account.role == "operator"
 
     @property
+    def request_id(self) -> str:
+        """The id in the answer's headers, and in the usage row of what is tried on a page."""
+        return str(self.request.scope["request_id"])
+
+    @property
     def query(self) -> Form:
         """The query string's fields."""
         return Form(self.request.query_params)

@@ -24,7 +24,6 @@ from tollgate.images.order import Order
 from tollgate.images.service import jobs_of
 from tollgate.ledger import Generation
 from tollgate.public_errors import public_message
-from tollgate.services import new_request_id
 
 _SHOWN = 30
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif", "image/avif", "image/bmp"})
@@ -47,7 +46,7 @@ async def create(visit: Visit) -> Response:
         visit.ledger.require_credits(key)
         with visit.ledger.occupy(key) or nullcontext():
             job = await jobs_of(visit.services).create(
-                Order(key, new_request_id(), form["model"], _input(form["input"], form["prompt"]))
+                Order(key, visit.request_id, form["model"], _input(form["input"], form["prompt"]))
             )
     except TollgateError as error:
         return await _page(visit, public_message(error), error.status)

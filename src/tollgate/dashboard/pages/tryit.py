@@ -18,7 +18,7 @@ from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
 from tollgate.public_errors import public_message
-from tollgate.services import Inbound, Reply, Services, new_request_id
+from tollgate.services import Inbound, Reply, Services
 
 _MOST_TOKENS = 32_000
 
@@ -99,7 +99,7 @@ class Streamed(Response):
             for name, value in self.raw_headers
             if name not in (b"content-length", b"content-type", b"cache-control")
         ]
-        responder = Responder(receive, send, [*extra, (b"x-request-id", self._inbound.request_id.encode())])
+        responder = Responder(receive, send, extra)
         responder.watch_client(scope)
         try:
             try:
@@ -135,7 +135,7 @@ async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
         body["temperature"] = _number(form["temperature"], "temperature", float, 2)
     if form["max_tokens"].strip():
         body["max_tokens"] = _number(form["max_tokens"], "most tokens", int, _MOST_TOKENS)
-    return Inbound("chat", key, orjson.dumps(body), {"content-type": "application/json"}, new_request_id())
+    return Inbound("chat", key, orjson.dumps(body), {"content-type": "application/json"}, visit.request_id)
 
 
 def _number(said: str, what: str, kind: type, most: int) -> Any:
