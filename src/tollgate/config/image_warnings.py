@@ -51,6 +51,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
     """All warnings about the image part of a provider's file."""
     root = document.root
     yield from _steps(document, lookup(root, "images"), "images")
+    yield from _pictureless(document, root)
     yield from _inputs(document, root)
     for name, model in entries_of(lookup(root, "models")).items():
         yield from _steps(document, model, f"models.{name}")
@@ -86,6 +87,20 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
 def _may_make(word: str) -> bool:
     """Whether a key is a directive that may make members itself: not so one beside which they stand."""
     return word.startswith("$") and word not in ("$each", "$let", "$when")
+
+
+def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
+    """Jobs of which no step's result tells a picture: none of them can succeed."""
+    holders = [lookup(root, "images"), *entries_of(lookup(root, "models")).values()]
+    found = [lookup(holder, name, "result") for holder in holders for name in ("submit", "poll", "fetch")]
+    told = [result for result in found if result is not None]
+    # a template that is no plain object, or a near miss that is warned of, may tell them
+    if told and all(
+        isinstance(each, Map) and not any(_may_make(word) or nearest_word(word, ("images",)) for word in each.entries)
+        for each in told
+    ):
+        hint = "images: [{url: $.url}], in the result of the last step, or in that of a `poll` or `fetch` behind it"
+        yield document.warning(told[-1], "found no `images` in the result of any step", path="images", hint=hint)
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:
