@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, find, lookup
@@ -31,27 +31,20 @@ def check_across(gateway: Gateway, providers: Sequence[Provider], document: Docu
     return problems
 
 
-def _name(provider: Provider, seen: dict[str, Provider]) -> list[Problem]:
+def _name(provider: Provider, seen: dict[str, Provider]) -> Iterator[Problem]:
     """A name is one provider's. Its file should have it too, for whoever looks for it."""
     document, stem = provider.document, Path(provider.document.file).stem
     first = seen.setdefault(provider.name, provider) if provider.name else provider
     if first is not provider:
+        at, says = find(document.root, ["provider"]), f'provider "{provider.name}" is also in {first.document.file}'
+        yield document.problem(at, says, path="provider")
+    elif provider.name not in ("", stem):
         at = find(document.root, ["provider"])
-        return [document.problem(at, f'provider "{provider.name}" is also in {first.document.file}', path="provider")]
-    if provider.name in ("", stem):
-        return []
-    return [
-        document.warning(
-            find(document.root, ["provider"]),
-            f'found "{provider.name}", which is not the file\'s own name "{stem}"',
-            path="provider",
-            hint=f"or name the file {provider.name}.yaml",
-        )
-    ]
+        says = f'found "{provider.name}", which is not the file\'s own name "{stem}"'
+        yield document.warning(at, says, path="provider", hint=f"or name the file {provider.name}.yaml")
 
 
-def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
-    problems = []
+def _protocols(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
     document = provider.document
     known = sorted({*gateway.mappings, *CLIENT_FORMATS})
     for endpoint in provider.endpoints.values():
@@ -61,57 +54,48 @@ def _protocols(gateway: Gateway, provider: Provider) -> list[Problem]:
             path = f"speaks.{endpoint.protocol}.mapping" if own else "speaks"
             at = find(document.root, ["speaks", endpoint.protocol, "mapping"]) if own else (
                 speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
-            problems.append(document.problem(
-                at, f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}', path=path,
-                hint=nearest(endpoint.mapping, known)))
+            says = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
+            yield document.problem(at, says, path=path, hint=nearest(endpoint.mapping, known))
     for index, policy in enumerate(provider.policies):
         # those of a shared file are for the endpoints of others too
         shared = find(document.root, ["policies", index]).mark.file != document.file
         for name in policy.protocols:
             if name not in provider.endpoints and not (shared and name in known):
-                problems.append(_not_spoken(provider, ["policies", index, "protocols"], name))
-    return problems
+                yield _not_spoken(provider, ["policies", index, "protocols"], name)
 
 
-def _reachable(provider: Provider, model: Model) -> list[Problem]:
-    problems = [
-        _not_spoken(provider, ["models", model.id, "protocols"], name)
-        for name in model.protocols
-        if name not in provider.endpoints and name not in _written(provider)
-    ]
-    document = provider.document
+def _reachable(provider: Provider, model: Model) -> Iterator[Problem]:
+    unknown = [name for name in model.protocols if name not in provider.endpoints and name not in _written(provider)]
+    for name in unknown:
+        yield _not_spoken(provider, ["models", model.id, "protocols"], name)
+    document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
         if not provider.images:
-            problems.append(
-                document.problem(
-                    model.mark, "found an image model, but this provider has no `images`", path=f"models.{model.id}"
-                )
-            )
-        return problems
+            says = "found an image model, but this provider has no `images`"
+            yield document.problem(model.mark, says, path=path)
+        return
     fitting = any(
         serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
         for name in (model.protocols or provider.endpoints)
     )
-    if fitting or problems:
-        return problems
+    if fitting or unknown:
+        return
     speaks = lookup(document.root, "speaks")
     if speaks is None and nearest("speaks", entries_of(document.root)):
-        return []  # it is misspelt, which is said
+        return  # it is misspelt, which is said
     if isinstance(speaks, Scalar) and not provider.endpoints:
-        return []  # the address of the one protocol is missing, which is said
+        return  # the address of the one protocol is missing, which is said
     if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
-        return []  # an endpoint that has a mistake of its own is missing here: it may be the one
+        return  # an endpoint that has a mistake of its own is missing here: it may be the one
     spoken = ", ".join(provider.endpoints) or "nothing"
-    return [
-        document.problem(
-            model.mark,
-            f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})",
-            path=f"models.{model.id}",
-            hint="add one to `speaks`, or set `type`"
-            if model.type != "embedding"
-            else "embedding models are served by the endpoint `embeddings`, or one whose name ends in `-embeddings`",
-        )
-    ]
+    yield document.problem(
+        model.mark,
+        f"found a model of type {model.type}, but no endpoint serves it (this provider speaks {spoken})",
+        path=path,
+        hint="add one to `speaks`, or set `type`"
+        if model.type != "embedding"
+        else "embedding models are served by the endpoint `embeddings`, or one whose name ends in `-embeddings`",
+    )
 
 
 def _written(provider: Provider) -> Iterable[str]:
@@ -130,8 +114,7 @@ def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem
     )
 
 
-def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
-    problems = []
+def _currencies(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
     for model in provider.models:
         if model.image is None and (model.price is None or model.price.currency in gateway.credits.rates):
             continue
@@ -143,20 +126,16 @@ def _currencies(gateway: Gateway, provider: Provider) -> list[Problem]:
         node = lookup(price, "currency")
         currency = str(node.value) if isinstance(node, Scalar) else ""
         if node is not None and currency not in gateway.credits.rates and is_currency(currency):
-            problems.append(
-                provider.document.problem(
-                    node,
-                    f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',
-                    path=f"models.{model.id}.price.currency",
-                    hint=f"credits.rates.{currency} in gateway.yaml",
-                )
+            yield provider.document.problem(
+                node,
+                f'found "{currency}", wanted a currency with a rate: {", ".join(sorted(gateway.credits.rates))}',
+                path=f"models.{model.id}.price.currency",
+                hint=f"credits.rates.{currency} in gateway.yaml",
             )
-    return problems
 
 
-def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
+def _model_aliases(providers: Sequence[Provider]) -> Iterator[Problem]:
     """An alias means one canonical id, whoever gives it; a canonical id is nobody's alias."""
-    problems = []
     canonical = {model.id: provider for provider in providers for model in provider.models}
     meaning: dict[str, tuple[str, Provider]] = {}
     given = [
@@ -175,20 +154,16 @@ def _model_aliases(providers: Sequence[Provider]) -> list[Problem]:
         else:
             meaning.setdefault(alias, (model.id, provider))
             continue
-        problems.append(
-            provider.document.problem(
-                find(provider.document.root, ["models", model.id, "aliases", index]),
-                f'found "{alias}", which {what}, wanted a name of its own',
-                path=f"models.{model.id}.aliases[{index}]",
-            )
+        yield provider.document.problem(
+            find(provider.document.root, ["models", model.id, "aliases", index]),
+            f'found "{alias}", which {what}, wanted a name of its own',
+            path=f"models.{model.id}.aliases[{index}]",
         )
-    return problems
 
 
 def _gateway_aliases(
     gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, sound: bool
-) -> list[Problem]:
-    problems = []
+) -> Iterator[Problem]:
     canonical = {model.id for provider in providers for model in provider.models}
     meaning = {alias: model.id for provider in providers for model in provider.models for alias in model.aliases}
     discovers = any(provider.discover for provider in providers)
@@ -197,9 +172,7 @@ def _gateway_aliases(
         node = find(root, ["aliases", name])
         path = f"aliases.{name}"
         if name in canonical:
-            problems.append(
-                document.problem(node, f'found "{name}", which is a canonical id, wanted another name', path=path)
-            )
+            yield document.problem(node, f'found "{name}", which is a canonical id, wanted another name', path=path)
             continue
         chain = [name]
         while target in gateway.aliases and target not in chain:
@@ -207,23 +180,15 @@ def _gateway_aliases(
             target = gateway.aliases[target]
         if target in chain:
             if target == name and name == min(chain):  # a circle is said once, at one of its names
-                problems.append(
-                    document.problem(
-                        node,
-                        f"found a circle: {' -> '.join([*chain, target])}, wanted a canonical id at its end",
-                        path=path,
-                    )
-                )
+                circle = " -> ".join([*chain, target])
+                yield document.problem(node, f"found a circle: {circle}, wanted a canonical id at its end", path=path)
             continue
         end = meaning.get(target, target)
         if end not in canonical and sound:
             level = "warning" if discovers else "error"
-            problems.append(document.problem(node, f'found "{target}", wanted a model or another alias', path=path,
-                                             hint=nearest(target, known - {name}), level=level))
+            hint = nearest(target, known - {name})
+            says = f'found "{target}", wanted a model or another alias'
+            yield document.problem(node, says, path=path, hint=hint, level=level)
         elif name in meaning and meaning[name] != end:
-            problems.append(
-                document.problem(
-                    node, f'found "{name}", which already means {meaning[name]}, wanted another name', path=path
-                )
-            )
-    return problems
+            says = f'found "{name}", which already means {meaning[name]}, wanted another name'
+            yield document.problem(node, says, path=path)
