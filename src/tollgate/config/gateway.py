@@ -216,12 +216,12 @@ def _credits(reading: Reading, at: Fields) -> Credits:
     amounts: dict[str, Decimal] = {}
     for name in ("minimum", "hold_cap"):
         node = at.get(name)
-        value = read_decimal(reading.document, node, f"credits.{name}", reading.problems) if node is not None else None
+        value = read_decimal(reading, node, f"credits.{name}") if node is not None else None
         amounts[name] = getattr(credits, name) if value is None else value
     rates: dict[str, Decimal] = dict(credits.rates)
     for currency, node in at.nodes("rates").items():
         path = f"credits.rates.{currency}"
-        value = read_decimal(reading.document, node, path, reading.problems)
+        value = read_decimal(reading, node, path)
         if value is None:
             continue
         if value == 0:

@@ -13,8 +13,9 @@ from decimal import Decimal
 from types import MappingProxyType
 
 from tollgate.config.fields import Fields, default_of, read_only
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, plain
+from tollgate.config.load import List, Map, Node, Scalar, plain
 from tollgate.config.pricing import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
+from tollgate.config.reading import Reading
 from tollgate.money import decimal_of, decimal_text
 
 _MAX_WHOLE = 12
@@ -23,9 +24,7 @@ _MAX_PLACES = 20
 _PLAIN = re.compile(r"\d+(\.\d+)?\Z")
 
 
-def read_decimal(
-    document: Document, node: Node, path: str, problems: list[Problem], *, empty: bool = False
-) -> Decimal | None:
+def read_decimal(reading: Reading, node: Node, path: str, *, empty: bool = False) -> Decimal | None:
     """The exact decimal at `node`; None, with a problem said, when it is none. `empty`: "" stands for no price."""
     if not isinstance(node, Scalar):
         return None
@@ -37,37 +36,31 @@ def read_decimal(
     try:
         value = decimal_of(text)
     except ValueError:
-        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=_cure(text)))
+        reading.say(node, f"found {shown}, {wanted}", path, hint=_cure(text))
         return None
     if value < 0:
-        problems.append(document.problem(node, f"found {shown}, wanted zero or more", path=path))
+        reading.say(node, f"found {shown}, wanted zero or more", path)
     elif not _PLAIN.match(text):
-        hint = f'write "{decimal_text(value)}"'
-        problems.append(document.problem(node, f"found {shown}, {wanted}", path=path, hint=hint))
+        reading.say(node, f"found {shown}, {wanted}", path, hint=f'write "{decimal_text(value)}"')
     elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
-        problems.append(
-            document.problem(
-                node,
-                f"found {shown}, wanted at most {_MAX_WHOLE} digits before and {_MAX_PLACES} after the point",
-                path=path,
-            )
-        )
+        most = f"{_MAX_WHOLE} digits before and {_MAX_PLACES} after the point"
+        reading.say(node, f"found {shown}, wanted at most {most}", path)
     else:
         return value
     return None
 
 
-def read_pricing(document: Document, node: Map, path: str, problems: list[Problem]) -> Pricing:
-    """The whole block; problems are added to the list."""
+def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
+    """The whole block."""
     block = Fields(node)
-    prices, written = _prices(document, node, path, problems)
-    volumes = tuple(_volume(document, row, f"{path}.volumes[{i}]", problems) for i, row in _rows(block.list("volumes")))
+    prices, written = _prices(reading, node, path)
+    volumes = tuple(_volume(reading, row, f"{path}.volumes[{i}]") for i, row in _rows(block.list("volumes")))
     tiers: dict[str, Mapping[str, Decimal]] = {
-        name: MappingProxyType(_prices(document, row, f"{path}.service_tiers.{name}", problems)[0])
+        name: MappingProxyType(_prices(reading, row, f"{path}.service_tiers.{name}")[0])
         for name, row in block.nodes("service_tiers").items() if isinstance(row, Map)}
     windows = tuple(
         PriceWindow(
-            MappingProxyType(_prices(document, prices_node, f"{path}.windows[{i}].prices", problems)[0]),
+            MappingProxyType(_prices(reading, prices_node, f"{path}.windows[{i}].prices")[0]),
             Fields(row).text("start"),
             Fields(row).text("end"),
             Fields(row).integers("days", default_of(PriceWindow, "days")),
@@ -76,7 +69,7 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
         if (prices_node := Fields(row).map("prices")) and Fields(row).text("start") and Fields(row).text("end")
     )
     multipliers = {name: value for name, factor in block.nodes("multipliers").items()
-                   if (value := read_decimal(document, factor, f"{path}.multipliers.{name}", problems)) is not None}
+                   if (value := read_decimal(reading, factor, f"{path}.multipliers.{name}")) is not None}
     return Pricing(
         prices=MappingProxyType(prices),
         written=MappingProxyType(written),
@@ -91,9 +84,8 @@ def read_pricing(document: Document, node: Map, path: str, problems: list[Proble
     )
 
 
-def _prices(
-    document: Document, node: Map, path: str, problems: list[Problem]
-) -> tuple[dict[str, Decimal], dict[str, str]]:
+def _prices(reading: Reading, node: Map, path: str) -> tuple[dict[str, Decimal], dict[str, str]]:
+    """The prices of a row by name, and their digits as written, also of those that are none."""
     prices: dict[str, Decimal] = {}
     written: dict[str, str] = {}
     for name in PRICES:
@@ -101,36 +93,30 @@ def _prices(
         if not isinstance(field, Scalar) or field.value is None:
             continue
         written[name] = field.text.strip()
-        value = read_decimal(document, field, f"{path}.{name}", problems, empty=True)
+        value = read_decimal(reading, field, f"{path}.{name}", empty=True)
         if value is not None:
             prices[name] = value
     return prices, written
 
 
-def _volume(document: Document, node: Map, path: str, problems: list[Problem]) -> Volume:
+def _volume(reading: Reading, node: Map, path: str) -> Volume:
     row = Fields(node)
-    prices, written = _prices(document, node, path, problems)
+    prices, written = _prices(reading, node, path)
     bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in VOLUME_BOUNDS}
     if not written and not node.torn:
-        problems.append(document.problem(node, "found a tier without a price, wanted at least one", path=path))
+        reading.say(node, "found a tier without a price, wanted at least one", path)
     for side in ("prompt", "completion"):
         low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
         least = "more than" if side == "prompt" else "at least"  # as `tariff.py` reads them: exclusive, inclusive
         if low is not None and high is not None and (low >= high if side == "prompt" else low > high):
-            problems.append(
-                document.problem(
-                    node.entries[f"max_{side}_tokens"],
-                    f"found {high}, wanted {least} min_{side}_tokens ({low})",
-                    path=f"{path}.max_{side}_tokens",
-                )
-            )
+            bound = f"max_{side}_tokens"
+            says = f"found {high}, wanted {least} min_{side}_tokens ({low})"
+            reading.say(node.entries[bound], says, f"{path}.{bound}")
     thinking = row.get("thinking")
     switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
     word = row.text("word") or None
     if switch is None and word is None and all(bound is None for bound in bounds.values()) and not node.torn:
-        problems.append(
-            document.problem(node, "found a tier without a bound, wanted min_prompt_tokens or another", path=path)
-        )
+        reading.say(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
     return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, word=word, **bounds)
 
 

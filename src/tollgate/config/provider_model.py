@@ -123,7 +123,7 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
                 f"{path}.price.{key}",
                 hint="it is for image models: type: image",
             )
-    return read_pricing(reading.document, node, f"{path}.price", reading.problems)
+    return read_pricing(reading, node, f"{path}.price")
 
 
 def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
@@ -133,7 +133,7 @@ def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
     for name in ("price", *PRICES):
         value = Fields(node).get(name)
         if value is not None:
-            read_decimal(reading.document, value, f"{path}.price.{name}", reading.problems, empty=name in PRICES)
+            read_decimal(reading, value, f"{path}.price.{name}", empty=name in PRICES)
 
 
 def _image(at: Fields, mark: Mark) -> Map:
