@@ -24,6 +24,7 @@ WHOLE = {
         "metadata None",
         "tool_choice web_search",  # named as lost by its type
         "response_format xml",
+        "response_format.value object",  # a schema, carried as it is
         "web_search_options None",  # named as lost with all it holds
         "messages[].content[] reference",  # named as lost by its type
         "messages[].content[] None",  # no known part: told as JSON text
