@@ -295,3 +295,23 @@ def test_what_is_seen_at_a_glance_is_what_a_walk_finds(name: str, monkeypatch: p
             walked = [glancing.lost(document) for document in documents]
         for document, (first, again), found in zip(documents, seen, walked, strict=True):
             assert first == again == found, document
+
+
+@pytest.mark.parametrize("upstream", ["responses", "messages"])
+def test_the_signature_of_anothers_call_is_named_once_in_the_words_of_the_client(upstream: str) -> None:
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+        "extra_content": {"google": {"thought_signature": "SIG"}},
+    }
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        ],
+    }
+    named = convert_request(mapping("chat"), mapping(upstream), body, context()).lost
+    assert named == ["messages[].tool_calls[].extra_content.google.thought_signature"]
