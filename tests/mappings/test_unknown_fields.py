@@ -53,6 +53,9 @@ WHOLE = {
     "messages": {
         "tools[] web_search_20250305",
         "messages[].content[] server_tool_use",
+        "messages[].content[] tool_addition",  # named as lost by its type
+        "messages[].content[].tool tool_definition",
+        "messages[].content[].tool.definition None",
         "messages[].content[].citations[] char_location",
         "messages[].content[] container_upload",
         "messages[].content[] fallback",
