@@ -394,6 +394,27 @@ async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_
             assert admitted.json()["result"]["isError"] is False and not here.services.ledger.concurrency._running
 
 
+async def test_27_a_client_that_leaves_a_call_may_make_another(tmp_path):
+    """Waiting for a picture takes half a minute; whoever gives up and asks again is not refused meanwhile."""
+    drawing = {"model_id": "slow/draw", "input": {"prompt": "a"}}
+    drawn = CALL | {"params": CALL["params"] | {"name": "generate_image", "arguments": drawing}}
+    async with (
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here,
+        httpx.AsyncClient() as http,
+    ):
+        _, key = await here.services.ledger.create_key("default", max_concurrent=1)
+        headers = {"authorization": f"Bearer {key}"}
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post(here.mcp, json=drawn, headers=headers, timeout=1)
+        running = here.services.ledger.concurrency._running
+        for _ in range(200):
+            if not running:
+                break
+            await asyncio.sleep(0.01)
+        reply = await http.post(here.mcp, json=CALL, headers=headers)
+        assert (reply.status_code, running) == (200, {})
+
+
 @on_one_server
 async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(untouched):
     """The other era's parser stops at 200 levels by itself."""

@@ -116,18 +116,24 @@ class ToolsApp:
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json
+        gone = asyncio.ensure_future(_left(receive))
+        gone.add_done_callback(lambda _: answer.end())  # the picture is still waited for, but for nobody
         replayed = False
 
         async def replay() -> Any:
             nonlocal replayed
             if replayed:
-                return await receive()
+                await asyncio.shield(gone)
+                return {"type": "http.disconnect"}
             replayed = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await manager.handle_request(
-            {**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer
-        )
+        try:
+            await manager.handle_request(
+                {**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer
+            )
+        finally:
+            gone.cancel()
 
     async def _listen(self, headers: Mapping[str, str], receive: Receive, answer: _Answer) -> None:
         """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
