@@ -84,3 +84,24 @@ async def test_a_reason_to_stop_or_a_word_is_an_answer(tmp_path, client):
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
             (row,) = await rows(here, folder)
         assert (reply.status_code, row["outcome"], '"error":{' in reply.text) == (200, "ok", False)
+
+
+BEGUN, ENDED = events("messages")[0].replace(b'"msg_', b'"empty_'), events("messages")[-1]
+
+
+@pytest.mark.parametrize("blocks", [[ENDED], [BEGUN, ENDED]], ids=["the end alone", "a beginning and an end"])
+async def test_a_messages_stream_that_only_ends_is_no_answer_either(tmp_path, blocks):
+    async with inprocess(
+        tmp_path,
+        providers={
+            "first": provider("app://first/v1", "messages", name="first"),
+            "second": provider("app://second/v1", "messages", name="second", lines="priority: 1"),
+        },
+        apps={
+            "first": replying(blocks=blocks, headers=SSE),
+            "second": replying(blocks=events("messages"), headers=SSE),
+        },
+    ) as here:
+        reply = await here.post(PATHS["messages"], {**ASKS["messages"], "stream": True})
+        assert (reply.status_code, reply.headers["x-tollgate-provider"]) == (200, "second")
+        assert "hello" in reply.text and "empty" not in reply.text

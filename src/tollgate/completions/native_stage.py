@@ -18,8 +18,9 @@ from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.completions.usage_rule import UsageRule
 from tollgate.completions.whole import reported_tier
-from tollgate.errors import TollgateError, UpstreamError
+from tollgate.errors import AnswerLost, TollgateError, UpstreamError
 from tollgate.mapping import Tap, tap_usage
+from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.sse import BLANK, encode
@@ -201,6 +202,14 @@ class NativePlain(_Native):
     @property
     def counted(self) -> bool:
         return self._tap.stop is not None or self.ended
+
+    def close(self) -> bytes:
+        """An end alone, with neither content nor a reason to stop, ends no answer."""
+        out = super().close()
+        told = self.error or self._tap.error or self._tap.stop
+        if told is None and not texts_of_events(self._exchange, self._inner.received()):
+            self.error = AnswerLost(ENDED_EARLY)
+        return out
 
     def usage(self) -> dict[str, Any] | None:
         rule = self._watch.rule
