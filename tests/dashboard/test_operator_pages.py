@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from tollgate.dashboard import usage_queries, usage_sums
+from tollgate.dashboard.pages import operator as operator_pages
 from tollgate.ledger import Ledger
 
 from .browser import text_of
@@ -110,6 +111,21 @@ async def test_keys_of_one_name_are_told_apart(here, operator, alice, ask):
         assert " ci (alice) " in said and " first key (default) " in said
     said = text_of(await alice.get("/usage?range=24h"))
     assert f" laptop …{one} " in said and f" laptop …{other} " in said and " ci " in said and "(alice)" not in said
+
+
+async def test_of_many_accounts_the_first_are_listed_and_any_is_found(here, operator, alice, monkeypatch):
+    monkeypatch.setattr(operator_pages, "_MOST", 2)
+    await here.services.ledger.create_account("carol", "Caroline & Co")
+    await alice.make_key(name="one")
+    reply = await operator.get("/operator/accounts")
+    assert " 2 of 3 accounts " in text_of(reply) and "/operator/accounts/carol" not in reply.text
+    said = text_of(await operator.get("/operator/accounts?q=LINE+%26"))
+    assert " carol Caroline & Co user 0 $0" in said and " 1 of 3 accounts " in said and " alice " not in said
+    said = text_of(await operator.get("/operator/accounts?q=alice"))
+    assert re.search(r" alice .{0,20}user 1 \$10", said), said[100:400]
+    assert " 0 of 3 accounts " in text_of(await operator.get("/operator/accounts?q=nobody"))
+    monkeypatch.setattr(operator_pages, "_MOST", 3)
+    assert 'role="search"' not in (await operator.get("/operator/accounts")).text
 
 
 async def test_of_many_keys_the_dearest_are_named_and_any_can_be_asked_for(here, operator, alice, ask, monkeypatch):

@@ -61,6 +61,7 @@ async def test_an_end_that_is_not_durable_yet_is_not_told(tmp_path: Path, monkey
         with pytest.raises(Unwritten, match="disk full"):
             await ledger.get_generation("alice", made.id)
         assert await ledger.get_generation("bob", made.id) is None
+        assert await ledger.list_succeeded("alice") == []
 
 
 async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anywhere: Alice) -> None:
