@@ -13,9 +13,9 @@ import pytest
 
 from tollgate.config.model import Credits
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
-from tollgate.ledger import Ledger
+from tollgate.ledger import KeyRecord, Ledger
 from tollgate.ledger import keys as secrets_of_keys
-from tollgate.ledger.memory import cap_days
+from tollgate.ledger.memory import Memory, cap_days
 from tollgate.ledger.store import BATCH
 
 from .conftest import Alice, new_ledger, row
@@ -158,6 +158,15 @@ async def test_an_expired_key_is_refused(anywhere: Alice) -> None:
     with pytest.raises(Unauthorized) as refused:
         anywhere.ledger.find_key(anywhere.secret)
     assert refused.value.reason == "expired"
+
+
+def test_a_key_ends_at_its_moment_and_not_after_it() -> None:
+    now, memory = datetime.now(UTC), Memory(Credits())
+    secret = secrets_of_keys.mint()
+    memory.put_key(KeyRecord("key_1", "alice", expires_at=now), secrets_of_keys.digest(secret))
+    assert memory.find_key(secret, now - timedelta(microseconds=1)).id == "key_1"
+    with pytest.raises(Unauthorized):
+        memory.find_key(secret, now)
 
 
 async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(tmp_path: Path) -> None:

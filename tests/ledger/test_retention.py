@@ -290,6 +290,23 @@ async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(
         assert published(tmp_path) == ["req_2"]
         assert path.with_suffix(".damaged").read_bytes() == b"not what it was"
         assert "it had rows that the store no longer has" in caplog.text
+        path.write_bytes(b"damaged once more")
+        await ledger.record(row("req_3", time=days_ago(40)))
+        await ledger.settle()
+        assert published(tmp_path) == ["req_2", "req_3"]
+        assert path.with_suffix(".damaged").read_bytes() == b"not what it was", "what was kept first has most rows"
+
+
+async def test_a_damaged_file_whose_rows_the_store_has_is_not_kept(tmp_path: Path) -> None:
+    async with Ledger(settings(tmp_path), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1", time=days_ago(1)))
+        await ledger.settle()
+        [path] = tmp_path.glob("usage/*/*.duckdb")
+        path.write_bytes(b"not what it was")
+        await ledger.record(row("req_2", time=days_ago(1)))
+        await ledger.settle()
+        assert published(tmp_path) == ["req_1", "req_2"] and not path.with_suffix(".damaged").exists()
 
 
 async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
