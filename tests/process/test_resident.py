@@ -79,8 +79,12 @@ def test_a_store_that_lets_go_of_its_pages_gives_freed_memory_back_too(tmp_path)
 
 
 DROPPED = """
-import duckdb
+import os
+import _duckdb, duckdb
 from tollgate.process import resident
+
+with open(_duckdb.__file__, "rb") as library:
+    os.fsync(library.fileno())  # just installed, it is not on the disk yet, which looks like code that was written to
 
 def code():
     lines = iter(open("/proc/self/smaps"))
