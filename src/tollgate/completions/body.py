@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Check = Callable[[Any], bool]
 
-
 _SHORT = 2048
 """A body below this is its own outline: searching it costs less than making one."""
+_TEXT_OR_PARTS = "text or a list of parts"
 
 
 def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
@@ -173,9 +173,6 @@ def _check_parts(where: str, parts: list[Any]) -> None:
                 _check_parts(f"{where}[{at}].content", part["content"])
         elif type(part) is not str:
             raise _unfit(f"{where}[{at}]", _kind(part), "an object")
-
-
-_TEXT_OR_PARTS = "text or a list of parts"
 
 
 def _unfit(where: str, found: str, wanted: str) -> BadRequest:
