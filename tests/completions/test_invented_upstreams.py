@@ -2,6 +2,7 @@
 knows."""
 
 import json
+from base64 import b64encode
 from decimal import Decimal
 
 import pytest
@@ -726,19 +727,28 @@ async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_wha
     assert "does not fit its mapping: " in caplog.text and "acme.yaml:5: cannot subtract" in caplog.text
 
 
+@pytest.mark.parametrize("hidden", [False, True], ids=["plain", "in base64"])
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("format_", ["bits", "chat"])
-async def test_error_rules_read_an_event_as_it_came_whatever_the_edits_make_of_it(tmp_path, caplog, format_, begun):
+async def test_error_rules_read_an_event_as_it_came_whatever_the_edits_make_of_it(
+    tmp_path, caplog, format_, begun, hidden
+):
     """As of whole answers: the edits are for what is an answer. They took the code out, and the failure was an event
     without a word."""
     write_mapping(tmp_path, "bits", OWN + STREAM)
     bit = {"code": 0, "choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}
     told = [bit, {"code": 10001, "message": "engine lost"}] if begun else [{"code": 10001, "message": "engine lost"}]
+    if hidden:
+        told = [{"bytes": b64encode(json.dumps(event).encode()).decode()} for event in told]
+    when = "$.code == 10001" if hidden else "$.code is present and $.code != 0"  # the first names what bytes must hold
     blocks = [b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in told)]
-    more = """
-errors: {message: $.message, rules: [{status: 200, when: $.code is present and $.code != 0, verdict: next}]}
-stream: [{drop: [code, message]}, {default: {object: chat.completion.chunk}}]"""
-    async with inprocess(tmp_path, providers={"acme": provider("acme", format_, more=more)},
+    more = f"""
+errors: {{message: $.message, rules: [{{status: 200, when: {when}, verdict: next}}]}}
+stream: [{{drop: [code, message]}}, {{default: {{object: chat.completion.chunk}}}}]"""
+    described = provider("acme", format_, more=more)
+    if hidden:
+        described = described.replace("framing: sse", "framing: sse, unwrap: $.bytes | from_base64 | parse_json")
+    async with inprocess(tmp_path, providers={"acme": described},
                          apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.status_code == (200 if begun else 500)

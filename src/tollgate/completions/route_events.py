@@ -87,7 +87,6 @@ class RouteEvents:
 
     def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:
         """Parsed events; `calm` when it is known that none of them tells an error."""
-        as_sent, may_match = self._as_sent, self._offer.errors.may_match
         self.written = pairs
         found: list[Received] = []
         for name, data in pairs:
@@ -106,9 +105,9 @@ class RouteEvents:
                     continue
             if calm:
                 found.append((name, event, False))
-            elif as_sent:
-                found.append((name, event, may_match(data)))
-            elif not self._add_edited(found, name, event, suspect=may_match(data)):
+            elif self._as_sent:
+                found.append((name, event, self._offer.errors.may_match(data)))
+            elif not self._add_edited(found, name, event):
                 break
         return found
 
@@ -121,7 +120,7 @@ class RouteEvents:
                 break
         return found
 
-    def _add_edited(self, found: list[Received], name: str | None, event: Any, *, suspect: bool = False) -> bool:
+    def _add_edited(self, found: list[Received], name: str | None, event: Any) -> bool:
         """Add an event, unwrapped and edited, to those found; False where it does not fit the file. One that a rule of
         the file calls an error stays as it came: edits are for what is an answer."""
         if self.unfit is not None:
@@ -132,7 +131,7 @@ class RouteEvents:
             if (
                 self._offer.stream_edits is not None
                 and isinstance(event, dict)
-                and not (suspect and self._offer.errors.judge(200, {}, event, chunk=True, inside=False))
+                and not self._offer.errors.judge(200, {}, event, chunk=True, inside=False)
             ):
                 event = self._offer.stream_edits(event, self._context)
         except MappingFailure as failure:
