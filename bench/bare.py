@@ -36,14 +36,14 @@ class Front(asyncio.Protocol):
             return
         head = self.held[:end]
         at = head.lower().find(b"content-length:")
-        size = int(head[at + 15:].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
         if len(self.held) < end + 4 + size:
             return
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"authorization:")]
         request = (
             b"\r\n".join([*lines, b"authorization: Bearer upstream", b"", b""]) + self.held[end + 4 : end + 4 + size]
         )
-        self.held = self.held[end + 4 + size:]
+        self.held = self.held[end + 4 + size :]
         while self.pool:
             back = self.pool.pop()
             if not back.transport.is_closing():
@@ -80,8 +80,8 @@ class Back(asyncio.Protocol):
             if end < 0:
                 return
             at = self.head[:end].lower().find(b"content-length:")
-            self.left = -2 if at < 0 else int(self.head[at + 15:].split(b"\r\n", 1)[0])
-            data = self.head[end + 4:]
+            self.left = -2 if at < 0 else int(self.head[at + 15 :].split(b"\r\n", 1)[0])
+            data = self.head[end + 4 :]
         if self.left == -2:
             self.tail = (self.tail + data)[-7:]
             done = self.tail == b"\r\n0\r\n\r\n"

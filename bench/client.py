@@ -40,8 +40,11 @@ _JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req
     len(_ANSWER),
     _ANSWER,
 )
-_STREAM = (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-           + b"".join(b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT) for _ in range(EVENTS)) + b"0\r\n\r\n")
+_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    + b"".join(b"%x\r\n%b\r\n" % (len(_EVENT), _EVENT) for _ in range(EVENTS))
+    + b"0\r\n\r\n"
+)
 
 
 class _Upstream(asyncio.Protocol):

@@ -80,10 +80,10 @@ class _Connection(asyncio.Protocol):
             at = self.head.find(b"\r\n\r\n")
             if at < 0:
                 return
-            data = self.head[at + 4:]
+            data = self.head[at + 4 :]
             self.head = self.head[:at].lower()
             size = self.head.find(b"content-length:")
-            self.left = -2 if size < 0 else int(self.head[size + 15:].split(b"\r\n", 1)[0])
+            self.left = -2 if size < 0 else int(self.head[size + 15 :].split(b"\r\n", 1)[0])
         if not self.first and data:
             self.first = time.perf_counter()
         if self.left == -2:

@@ -449,7 +449,8 @@ def hand_answer(body: Any) -> dict[str, Any]:
         message["reasoning"] = "".join(thoughts)
     calls = [
         {"id": part["id"], "type": "function", "function": {"name": part["name"], "arguments": part["args"]}}
-        for part in hub["parts"] if part["kind"] == "tool_call"
+        for part in hub["parts"]
+        if part["kind"] == "tool_call"
     ]
     if calls:
         message["tool_calls"] = calls

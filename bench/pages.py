@@ -29,8 +29,17 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 from support.running import gateway
 
-OWN = ("/usage?range=24h", "/usage?range=7d", "/usage?range=30d", "/usage?range=30d&model=acme/large",
-       "/requests", "/requests?range=30d&text=nothing-like-it", "", "/keys", "/models")
+OWN = (
+    "/usage?range=24h",
+    "/usage?range=7d",
+    "/usage?range=30d",
+    "/usage?range=30d&model=acme/large",
+    "/requests",
+    "/requests?range=30d&text=nothing-like-it",
+    "",
+    "/keys",
+    "/models",
+)
 ALL = (
     "/operator/usage?range=24h",
     "/operator/usage?range=7d",

@@ -161,8 +161,13 @@ def note(cell: Cell, found: Result) -> None:
 def report(table: Table, running: list[Target], memory: dict[str, int], starts: list[float]) -> str:
     """The tables as Markdown."""
     names = [t.name for t in running]
-    lines = ["", "CPU µs per request (or event), median of rounds; in brackets the ratio to the first column", "",
-             "| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    lines = [
+        "",
+        "CPU µs per request (or event), median of rounds; in brackets the ratio to the first column",
+        "",
+        "| | " + " | ".join(names) + " |",
+        "|---|" + "---|" * len(names),
+    ]
     for scenario, cells in table.items():
         row, first = [], None
         for name in names:

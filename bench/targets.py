@@ -87,7 +87,8 @@ def gateway(
     )
     (folder / "providers" / "catalog.yaml").write_text(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\n"
-        f"headers: {{Authorization: \"Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}\"}}\nmodels:\n{rows}")
+        f'headers: {{Authorization: "Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}"}}\nmodels:\n{rows}'
+    )
     started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets, python)
     name = f"tollgate {engine}" + ("" if python == sys.executable else f" ({version_of(python)})")
     return Target(name, started, port, key, converts=True, start_seconds=seconds)
@@ -145,8 +146,11 @@ def _serve(
     while time.perf_counter() - began < 60 and started.popen.poll() is None:
         found = re.search(r"sk-tg-\S+", log.read_text())
         if found:
-            asked = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body,
-                                           {"authorization": f"Bearer {found[0]}", "content-type": "application/json"})
+            asked = urllib.request.Request(
+                f"http://127.0.0.1:{port}/v1/chat/completions",
+                body,
+                {"authorization": f"Bearer {found[0]}", "content-type": "application/json"},
+            )
             try:
                 with urllib.request.urlopen(asked, timeout=5) as reply:
                     reply.read()
@@ -207,9 +211,13 @@ def litellm(folder: Path, upstream: int, command: str | None) -> Target | None:
     if command is None and importlib.util.find_spec("litellm") is None:
         return None
     base = f"http://127.0.0.1:{upstream}"
-    rows = [("bench/chat", "openai/bench", f"{base}/v1"), ("bench/paced", "openai/paced", f"{base}/v1"),
-            ("bench/paced-slowly", "openai/paced-slowly", f"{base}/v1"), ("bench/embed", "openai/embed", f"{base}/v1"),
-            ("bench/messages", "anthropic/bench", base)]
+    rows = [
+        ("bench/chat", "openai/bench", f"{base}/v1"),
+        ("bench/paced", "openai/paced", f"{base}/v1"),
+        ("bench/paced-slowly", "openai/paced-slowly", f"{base}/v1"),
+        ("bench/embed", "openai/embed", f"{base}/v1"),
+        ("bench/messages", "anthropic/bench", base),
+    ]
     listed = [
         {"model_name": name, "litellm_params": {"model": model, "api_base": where, "api_key": "upstream"}}
         for name, model, where in rows
@@ -257,7 +265,10 @@ def portkey(folder: Path, upstream: int, command: str | None) -> Target | None:
         "upstream",
         headers=headers,
         models={
-            "bench/chat": "bench", "bench/paced": "paced", "bench/paced-slowly": "paced-slowly", "bench/embed": "embed",
+            "bench/chat": "bench",
+            "bench/paced": "paced",
+            "bench/paced-slowly": "paced-slowly",
+            "bench/embed": "embed",
         },
     )
 

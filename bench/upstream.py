@@ -18,8 +18,13 @@ from listen import run
 EVENTS = 100
 """Text events in a stream; the frame around them (start, finish, usage, end) comes on top."""
 
-_USAGE = {"prompt_tokens": 20, "completion_tokens": EVENTS, "total_tokens": 20 + EVENTS,
-          "prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}}
+_USAGE = {
+    "prompt_tokens": 20,
+    "completion_tokens": EVENTS,
+    "total_tokens": 20 + EVENTS,
+    "prompt_tokens_details": {"cached_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}
 _WORDS = "The quick brown fox jumps over the lazy dog. "
 
 
@@ -154,8 +159,10 @@ def _whole(body: bytes) -> bytes:
     )
 
 
-_STREAM_HEAD = (b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: req_bench\r\n"
-                b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n")
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: req_bench\r\n"
+    b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 _LAST = b"0\r\n\r\n"
 
 
@@ -169,8 +176,10 @@ WHOLE = {
     b"/v1/messages": _whole(_messages_whole()),
     b"/v1/embeddings": _whole(_embeddings()),
 }
-BURST = {path: _STREAM_HEAD + b"".join(map(_chunk, events)) + _LAST
-         for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))}
+BURST = {
+    path: _STREAM_HEAD + b"".join(map(_chunk, events)) + _LAST
+    for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))
+}
 PACED = {
     path: [*map(_chunk, events)]
     for path, events in ((b"/v1/chat/completions", CHAT_EVENTS), (b"/v1/messages", MESSAGES_EVENTS))
@@ -197,11 +206,11 @@ class Upstream(asyncio.Protocol):
         while (end := self.held.find(b"\r\n\r\n")) >= 0:
             head = self.held[:end]
             at = head.lower().find(b"content-length:")
-            size = int(head[at + 15:].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             if len(self.held) < end + 4 + size:
                 return
-            body = self.held[end + 4:end + 4 + size]
-            self.held = self.held[end + 4 + size:]
+            body = self.held[end + 4 : end + 4 + size]
+            self.held = self.held[end + 4 + size :]
             self.answer(head.split(b" ", 2)[1].split(b"?")[0], body)
 
     def answer(self, path: bytes, body: bytes) -> None:

@@ -38,9 +38,14 @@ async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(
 @pytest.mark.parametrize(
     ("text", "moment"),
     [
-        ("", None), ("never", None), ("30d", NOW + timedelta(days=30)), ("12H", NOW + timedelta(hours=12)),
-        ("1y", NOW + timedelta(days=365)), ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)),
-        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)), ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
+        ("", None),
+        ("never", None),
+        ("30d", NOW + timedelta(days=30)),
+        ("12H", NOW + timedelta(hours=12)),
+        ("1y", NOW + timedelta(days=365)),
+        ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)),
+        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
+        ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
         ("2027-01-31T10:00+02:00", datetime(2027, 1, 31, 8, tzinfo=UTC)),
     ],
 )
@@ -65,7 +70,11 @@ def test_a_wrong_expiry_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "models"),
     [
-        ("", None), ("all", None), ("*", None), ("none", ()), ("acme/*", ("acme/*",)),
+        ("", None),
+        ("all", None),
+        ("*", None),
+        ("none", ()),
+        ("acme/*", ("acme/*",)),
         (" acme/*, other/large\nthird", ("acme/*", "other/large", "third")),
         ("acme/*,!acme/old", ("acme/*", "!acme/old")),
     ],
@@ -77,7 +86,11 @@ def test_models_are_globs_all_or_none(text: str, models: tuple[str, ...] | None)
 @pytest.mark.parametrize(
     ("text", "amount"),
     [
-        ("10", "10"), ("$2.50", "2.50"), ("-3", "-3"), ("1_000", "1000"), ("0.000000000001", "0.000000000001"),
+        ("10", "10"),
+        ("$2.50", "2.50"),
+        ("-3", "-3"),
+        ("1_000", "1000"),
+        ("0.000000000001", "0.000000000001"),
         ("2.50000000000000", "2.5"),
     ],
 )
@@ -116,9 +129,13 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        ("", None), ("all", None), (" * ", None),
-        ("192.0.2.1", ("192.0.2.1",)), ("192.0.2.1/32, 2001:DB8::1/128", ("192.0.2.1", "2001:db8::1")),
-        ("10.0.0.0/8 10.0.0.0/255.0.0.0", ("10.0.0.0/8",)), ("2001:db8::/32,", ("2001:db8::/32",)),
+        ("", None),
+        ("all", None),
+        (" * ", None),
+        ("192.0.2.1", ("192.0.2.1",)),
+        ("192.0.2.1/32, 2001:DB8::1/128", ("192.0.2.1", "2001:db8::1")),
+        ("10.0.0.0/8 10.0.0.0/255.0.0.0", ("10.0.0.0/8",)),
+        ("2001:db8::/32,", ("2001:db8::/32",)),
         ("::ffff:192.0.2.1 ::ffff:10.0.0.0/104", ("192.0.2.1", "10.0.0.0/8")),
         ("::/0, 0.0.0.0/0", ("::/0", "0.0.0.0/0")),
     ],
@@ -138,13 +155,17 @@ def test_endpoints_are_kept_in_one_order(text: str, kept: tuple[str, ...] | None
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        (KeyForm(cap="x"), "cap: "), (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
+        (KeyForm(cap="x"), "cap: "),
+        (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
         (KeyForm(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
         (KeyForm(window="year"), 'window is "year"'),
         (KeyForm(models="acme/*, ! acme/old"), "wanted what is left out right after its !"),
         (KeyForm(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
-        (KeyForm(models="a" * 201), "of at most 200 characters"), (KeyForm(rpm="0"), 'rpm is "0"'),
-        (KeyForm(tpm="1.5"), 'tpm is "1.5"'), (KeyForm(rpm="²"), "rpm"), (KeyForm(name="x" * 101), "101 characters"),
+        (KeyForm(models="a" * 201), "of at most 200 characters"),
+        (KeyForm(rpm="0"), 'rpm is "0"'),
+        (KeyForm(tpm="1.5"), 'tpm is "1.5"'),
+        (KeyForm(rpm="²"), "rpm"),
+        (KeyForm(name="x" * 101), "101 characters"),
         (KeyForm(concurrent="0"), 'concurrent is "0", wanted a whole number from 1'),
         (KeyForm(endpoints="chat, completions"), 'endpoints has "completions", wanted all, or some of chat, responses'),
         (KeyForm(endpoints=" , "), 'endpoints is ",", wanted a list, or all'),
@@ -165,7 +186,14 @@ async def test_a_key_has_what_was_wished(books: Ledger) -> None:
     key, secret = await accounts.create_key(books, "alice", wished)
     assert books.find_key(secret) == key
     assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
-        "lap top", ("acme/*",), Decimal(5), "month", 60, 1000, True)
+        "lap top",
+        ("acme/*",),
+        Decimal(5),
+        "month",
+        60,
+        1000,
+        True,
+    )
     assert (key.max_concurrent, key.endpoints, key.allowed_addresses) == (3, ("chat", "mcp"), ("10.0.0.0/8",))
     only = await accounts.change_key(books, key.id, KeyForm(addresses="192.0.2.1"), only=["addresses"])
     assert (only.max_concurrent, only.allowed_addresses) == (3, ("192.0.2.1",))
@@ -222,7 +250,12 @@ async def test_views_show_states_and_sums(books: Ledger) -> None:
     hold = await books.hold(key, Decimal(2))
     [view] = await accounts.account_views(books)
     assert (view.sums.balance, view.sums.spent, view.sums.granted, view.sums.held, view.active_keys) == (
-        Decimal("8.5"), Decimal("1.5"), 10, 2, 1)
+        Decimal("8.5"),
+        Decimal("1.5"),
+        10,
+        2,
+        1,
+    )
     hold.release()
     states = {each.key.name: (each.state, each.spent) for each in await accounts.key_views(books, "alice")}
     assert states == {"laptop": ("active", Decimal("1.5")), "old": ("revoked", 0), "late": ("expired", 0)}

@@ -21,23 +21,48 @@ def listed(catalog, access=EVERYTHING):
 def test_a_full_entry_has_every_field_of_the_specification():
     entry = model_entry(
         model(
-            name="Acme Large", description="Text", created=1700000000, hugging_face_id="acme/large", context=131072,
-            input_modalities=("text", "image"), tokenizer="GPT", parameters=("temperature", "tools"),
+            name="Acme Large",
+            description="Text",
+            created=1700000000,
+            hugging_face_id="acme/large",
+            context=131072,
+            input_modalities=("text", "image"),
+            tokenizer="GPT",
+            parameters=("temperature", "tools"),
             price=price(prompt="0.30", completion="0.450", input_cache_read="0.03", unit=1_000_000, currency="CNY"),
         )
     )
     assert entry == {
-        "id": "acme/large", "object": "model", "canonical_slug": "acme/large", "hugging_face_id": "acme/large",
-        "name": "Acme Large", "display_name": "Acme Large", "type": "chat",
-        "created": 1700000000, "created_at": "2023-11-14T22:13:20Z", "description": "Text", "context_length": 131072,
+        "id": "acme/large",
+        "object": "model",
+        "canonical_slug": "acme/large",
+        "hugging_face_id": "acme/large",
+        "name": "Acme Large",
+        "display_name": "Acme Large",
+        "type": "chat",
+        "created": 1700000000,
+        "created_at": "2023-11-14T22:13:20Z",
+        "description": "Text",
+        "context_length": 131072,
         "architecture": {
-            "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
-            "tokenizer": "GPT", "instruct_type": None,
+            "modality": "text+image->text",
+            "input_modalities": ["text", "image"],
+            "output_modalities": ["text"],
+            "tokenizer": "GPT",
+            "instruct_type": None,
         },
         "pricing": {
-            "prompt": "0.30", "completion": "0.450", "input_cache_read": "0.03", "input_cache_write": "",
-            "request": "0", "image": "0", "web_search": "0", "internal_reasoning": "", "unit": 1000000,
-            "currency": "CNY", "volumes": [],
+            "prompt": "0.30",
+            "completion": "0.450",
+            "input_cache_read": "0.03",
+            "input_cache_write": "",
+            "request": "0",
+            "image": "0",
+            "web_search": "0",
+            "internal_reasoning": "",
+            "unit": 1000000,
+            "currency": "CNY",
+            "volumes": [],
         },
         "supported_parameters": ["temperature", "tools"],
         "model_provider": "acme",
@@ -55,9 +80,7 @@ def test_a_bare_entry_has_the_same_fields():
     assert "max_dimension" not in bare
 
 
-@pytest.mark.parametrize(
-    ("created", "told"), [(0, "1970-01-01T00:00:00Z"), (1700000000000000, "9999-12-31T23:59:59Z")]
-)
+@pytest.mark.parametrize(("created", "told"), [(0, "1970-01-01T00:00:00Z"), (1700000000000000, "9999-12-31T23:59:59Z")])
 def test_a_publication_time_can_always_be_written(created: int, told: str) -> None:
     entry = model_entry(model(created=created))
     assert (entry["created"], entry["created_at"]) == (created, told)
@@ -119,10 +142,12 @@ def test_aliases_of_models_and_of_the_gateway_lead_to_the_canonical_model():
 
 
 def test_an_id_wins_over_an_alias_and_the_smaller_id_over_the_larger():
-    catalog = make_catalog([
-        route("a", id="v/one", aliases=("v/two", "both")),
-        route("b", id="v/two", aliases=("both",)),
-    ])
+    catalog = make_catalog(
+        [
+            route("a", id="v/one", aliases=("v/two", "both")),
+            route("b", id="v/two", aliases=("both",)),
+        ]
+    )
     assert catalog.resolve("v/two").id == "v/two"
     assert catalog.resolve("both").id == "v/one"
 
@@ -148,8 +173,12 @@ def test_a_key_sees_what_its_globs_match(allowed, expected):
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [
-        (("a/*", "!a/one"), ["a/two"]), (("!a/one", "a/*"), ["a/two"]), (("!a/*",), ["b/one"]),
-        (("!*/one", "!b/*"), ["a/two"]), (("*", "!*"), []), (("b/one", "!a/one"), ["b/one"]),
+        (("a/*", "!a/one"), ["a/two"]),
+        (("!a/one", "a/*"), ["a/two"]),
+        (("!a/*",), ["b/one"]),
+        (("!*/one", "!b/*"), ["a/two"]),
+        (("*", "!*"), []),
+        (("b/one", "!a/one"), ["b/one"]),
         (("!",), ["a/one", "a/two", "b/one"]),
     ],
     ids=str,
@@ -179,9 +208,9 @@ globs = st.one_of(
 
 @given(globs, st.booleans())
 def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
-    catalog = make_catalog([
-        route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")
-    ])
+    catalog = make_catalog(
+        [route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")]
+    )
     access = Access(None if allowed is None else tuple(allowed), anonymous)
     callable_ids = [name for name in catalog.models if catalog.find(name, access) is not None]
     assert listed(catalog, access) == callable_ids

@@ -106,8 +106,10 @@ def test_tiers_windows_and_factors():
     assert price["volumes"] == [{"min_prompt_tokens": 200000, "prompt": "2.00"}]
     assert price["service_tiers"] == {"flex": {"prompt": "0.50"}}
     assert price["multipliers"] == {"us": "1.1"}
-    assert price["windows"] == [{"start": "00:00", "end": "01:00", "days": [1, 5], "prices": {"prompt": "0.50"}},
-                                {"start": "10:00", "end": "00:00", "days": [1, 5], "prices": {"prompt": "0.50"}}]
+    assert price["windows"] == [
+        {"start": "00:00", "end": "01:00", "days": [1, 5], "prices": {"prompt": "0.50"}},
+        {"start": "10:00", "end": "00:00", "days": [1, 5], "prices": {"prompt": "0.50"}},
+    ]
 
 
 def test_fees_by_a_word_of_the_request_are_rows():
@@ -115,7 +117,8 @@ def test_fees_by_a_word_of_the_request_are_rows():
     pricing = {"prompt": "0.000001", "request": "0.005", "unit": 1, "request_by_search_context": fees}
     price = entry(pricing=pricing)["price"]
     assert (price["request"], price["volumes"]) == (
-        "0.005", [{"word": "medium", "request": "0.008"}, {"word": "high", "request": "0.012"}],
+        "0.005",
+        [{"word": "medium", "request": "0.008"}, {"word": "high", "request": "0.012"}],
     )
 
 
@@ -303,6 +306,7 @@ def test_digits_never_have_an_exponent():
 
 
 # -- the command
+
 
 def run(*words, answer=""):
     return CliRunner().invoke(command, ["import", *map(str, words)], input=answer)

@@ -183,7 +183,7 @@ async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
 
     assert await told() == []
     scene.lists.models += [{"id": "two words", "cost": "1"}, {"name": "x", "cost": "1"}]
-    said, = await told()
+    (said,) = await told()
     assert said.startswith("entries in the list of models of acme were left out (2):\n")
     assert "found no id for an entry with the fields name, cost, wanted a text" in said and "two words" in said
     assert "providers/acme.yaml" in said
@@ -191,7 +191,7 @@ async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
     scene.lists.models.reverse()
     assert await told() == [], "another order is no other problem"
     scene.lists.models += [{"id": f"{number} words"} for number in range(10)]
-    said, = await told()
+    (said,) = await told()
     assert said.endswith("\nand 7 more")
     scene.lists.models = [{"id": "one", "max_model_len": 1000, "cost": "0.5"}]
     assert await told() == ["every entry in the list of models of acme is used again"]
@@ -214,10 +214,10 @@ async def test_models_found_without_a_price_are_logged_once_per_list(scene, capl
     scene.lists.models = [{"id": "paid", "cost": "1"}, {"id": "free", "cost": "0"}]
     assert await told() == []
     scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
-    said, = await told()
+    (said,) = await told()
     assert said == (
         '5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that '
-        'they are free): '
+        "they are free): "
         "acme/m0, acme/m1, acme/m2 and 2 more"
     )
     assert await told() == []
@@ -308,7 +308,7 @@ async def pages(method: str, path: str, headers, body: bytes):
     ("onward", "found"),
     [
         ('"app://acme/v1/models?page={{ $.after }}"', ["acme/m1", "acme/m2", "acme/m3"]),
-        ('"{{ \'app://acme\' ~ $.same }}"', ["acme/m1"]),
+        ("\"{{ 'app://acme' ~ $.same }}\"", ["acme/m1"]),
         ("$.none", ["acme/m1"]),
     ],
     ids=["to the end", "in a circle", "one page"],

@@ -177,7 +177,8 @@ def test_every_header_of_ours_is_in_the_readme():
 
 
 NOT_IN_THE_HEADER = (
-    "address_taken", "config_invalid",  # end a start
+    "address_taken",
+    "config_invalid",  # end a start
     "context_length_exceeded",  # stands in bodies, a word of the APIs
     "form_refused",  # is a page
     "upstream_error",  # is told as one of its kinds
@@ -227,15 +228,17 @@ def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_pa
         tmp_path,
         providers={
             name: f"provider: {name}\nspeaks: chat\nurl: https://{name}.example/v1\nheaders: {{a: "
-                  f"$secret.UNSET_{name}}}\n"
+            f"$secret.UNSET_{name}}}\n"
             for name in ("one", "two")
         },
     )
     with caplog.at_level("INFO", "tollgate"):
         server.load(path, {})
     assert [record.message for record in caplog.records if "off" in record.message] == [
-        (f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set "
-        "(`tollgate check` names it): one, two")
+        (
+            f"2 of {len(list((tmp_path / 'providers').glob('*.yaml')))} providers are off, because a secret is not set "
+            "(`tollgate check` names it): one, two"
+        )
     ]
     caplog.clear()
     with caplog.at_level("INFO", "tollgate"):
@@ -342,8 +345,11 @@ def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
     ]
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "zorp.yaml").write_text(mapping)
-    runtime = _loaded(tmp_path, 'provider: acme\nurl: https://x.example\nspeaks: {chat: {path: /talk, mapping: zorp}}\n'
-                                'models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000}}}\n')
+    runtime = _loaded(
+        tmp_path,
+        "provider: acme\nurl: https://x.example\nspeaks: {chat: {path: /talk, mapping: zorp}}\n"
+        'models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000}}}\n',
+    )
     zorp = runtime.mappings["zorp"]
     assert (
         not zorp.warnings
@@ -368,7 +374,8 @@ def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     [offer] = runtime.providers["queue"].offers["queue/talker"]
     assert (
         offer.polling is not None
-        and offer.polling.again.address(Told({"id": "a/b"}, {}), {}, {}) == "https://api.queue.example/v1/predictions/a%2Fb"
+        and offer.polling.again.address(Told({"id": "a/b"}, {}), {}, {})
+        == "https://api.queue.example/v1/predictions/a%2Fb"
     )
 
 

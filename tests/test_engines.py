@@ -178,8 +178,10 @@ async def test_http2_is_spoken_with_who_begins_so(served):
 
 
 async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
-    served.writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
-                        b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+    served.writer.write(
+        b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+        b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
     async with asyncio.timeout(5):
         assert (await served.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         assert await served.reader.readexactly(2) == b"ok"
@@ -190,8 +192,7 @@ async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
 async def test_what_follows_a_wish_is_read_whatever_protocol_it_is_for(served, wish):
     served.writer.write(
         b"POST / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\n%b\r\ncontent-length: 3\r\n\r\nabcGET / "
-        b"HTTP/1.1\r\nhost: a\r\n\r\n"
-        % wish
+        b"HTTP/1.1\r\nhost: a\r\n\r\n" % wish
     )
     async with asyncio.timeout(5):
         for _ in range(2):

@@ -7,13 +7,17 @@ from tollgate import json_bounds
 from tollgate.json_bounds import too_many
 
 
-@pytest.mark.parametrize(("raw", "values"), [
-    (b"1", 1),
-    (b"[1,2,3]", 4),
-    (b'{"a": [1, {"b": "c"}]}', 5),
-    (b'["a,b", "[{", "\\",\\\\", "\\\\"]', 5),
-    (b'{"[,{": "\\\\\\"", ",": 2}', 3),
-], ids=["one", "a list", "nested", "marks in texts", "marks in names"])
+@pytest.mark.parametrize(
+    ("raw", "values"),
+    [
+        (b"1", 1),
+        (b"[1,2,3]", 4),
+        (b'{"a": [1, {"b": "c"}]}', 5),
+        (b'["a,b", "[{", "\\",\\\\", "\\\\"]', 5),
+        (b'{"[,{": "\\\\\\"", ",": 2}', 3),
+    ],
+    ids=["one", "a list", "nested", "marks in texts", "marks in names"],
+)
 def test_values_are_counted_outside_of_texts_however_the_text_is_cut(monkeypatch, raw, values):
     orjson.loads(raw)
     for size in (1, 2, 3, 5, 1000):

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
     0: "addresses content_encoding errors forms json_bounds wire sse money measures media_types passwords process room "
-       "wording",
+    "wording",
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
@@ -110,7 +110,8 @@ def words_of(path: Path):
 def test_no_vendor_is_named_in_the_code():
     known = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, vendors()))})(?![a-z])", re.IGNORECASE)
     files = [  # most name none in their comments either
-        path for path in FILES
+        path
+        for path in FILES
         if known.search(text := path.read_text("utf-8")) or known.search(FORMAT_NAMES.sub("", text))
     ]
     found = [

@@ -5,9 +5,16 @@ import pytest
 from tollgate.media_types import type_by_bytes
 
 BEGINNINGS = {
-    b"\x89PNG\r\n\x1a\n\0": "image/png", b"GIF89a": "image/gif", b"GIF8": None, b"%PDF-1.7": "application/pdf",
-    b"II*\0": "image/tiff", b"RIFF\0\0\0\0WEBPVP8": "image/webp", b"RIFF\0\0\0\0WAVE": "audio/wav",
-    b"RIFF\0\0\0\0AVI ": None, b"<svg": None, b"": None,
+    b"\x89PNG\r\n\x1a\n\0": "image/png",
+    b"GIF89a": "image/gif",
+    b"GIF8": None,
+    b"%PDF-1.7": "application/pdf",
+    b"II*\0": "image/tiff",
+    b"RIFF\0\0\0\0WEBPVP8": "image/webp",
+    b"RIFF\0\0\0\0WAVE": "audio/wav",
+    b"RIFF\0\0\0\0AVI ": None,
+    b"<svg": None,
+    b"": None,
 }
 
 

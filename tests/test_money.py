@@ -28,8 +28,25 @@ def test_a_decimal_keeps_its_digits(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        0.3, float("nan"), True, None, "", "free", "1,000", "0x10", "NaN", "Infinity", "1_000", "1e999", "1e-40",
-        Decimal("NaN"), Decimal("1E+30"), "1." + "0" * 200, 10**40, "--1", "1.2.3",
+        0.3,
+        float("nan"),
+        True,
+        None,
+        "",
+        "free",
+        "1,000",
+        "0x10",
+        "NaN",
+        "Infinity",
+        "1_000",
+        "1e999",
+        "1e-40",
+        Decimal("NaN"),
+        Decimal("1E+30"),
+        "1." + "0" * 200,
+        10**40,
+        "--1",
+        "1.2.3",
     ],
     ids=lambda v: repr(v)[:20],
 )
@@ -56,7 +73,12 @@ def test_cost_is_rounded_half_even_at_twelve_places(amount, rounded):
 @pytest.mark.parametrize(
     ("amount", "shown"),
     [
-        ("1E-7", "0.0000001"), ("2.50", "2.5"), ("1E+3", "1000"), ("0E-12", "0"), ("-0", "0"), ("100", "100"),
+        ("1E-7", "0.0000001"),
+        ("2.50", "2.5"),
+        ("1E+3", "1000"),
+        ("0E-12", "0"),
+        ("-0", "0"),
+        ("100", "100"),
         ("-1.10", "-1.1"),
     ],
 )

@@ -192,8 +192,9 @@ async def test_a_reload_that_watches_other_folders_is_done_once(tmp_path, monkey
 async def test_half_a_file_is_given_longer_to_become_whole(monkeypatch, before, now, pause):
     """Who writes a file over in place makes it shorter first, and what is there so far may well be valid."""
     paused, reloads = [], []
-    stamps = [frozenset((file, 1 if sizes is before else 2, size) for file, size in sizes.items())
-              for sizes in (before, now)]
+    stamps = [
+        frozenset((file, 1 if sizes is before else 2, size) for file, size in sizes.items()) for sizes in (before, now)
+    ]
 
     async def sleep(seconds):
         paused.append(seconds)
@@ -277,13 +278,15 @@ async def test_files_are_looked_at_beside_the_event_loop(monkeypatch):
 async def test_a_look_at_the_files_that_fails_is_not_the_last(monkeypatch):
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
     reloader, reloaded, written = Reloader(LONG_AGO, None), asyncio.Event(), frozenset({("a.yaml", 1, 9)})
-    looks = iter([
-        OSError(errno.EMFILE, "Too many open files"),
-        frozenset(),
-        OSError(errno.EMFILE, "Too many open files"),
-        written,
-        OSError(errno.EMFILE, "Too many open files"),
-    ])
+    looks = iter(
+        [
+            OSError(errno.EMFILE, "Too many open files"),
+            frozenset(),
+            OSError(errno.EMFILE, "Too many open files"),
+            written,
+            OSError(errno.EMFILE, "Too many open files"),
+        ]
+    )
 
     def look():
         seen = next(looks, written)
@@ -318,8 +321,7 @@ async def test_a_running_stream_keeps_its_configuration(tmp_path):
 
 
 KEYED = (
-    ACME
-    .replace("speaks", "headers: {authorization: $secret.ACME_KEY}\nspeaks")
+    ACME.replace("speaks", "headers: {authorization: $secret.ACME_KEY}\nspeaks")
     .replace("acme", "keyed")
     .replace("ACME_KEY", "KEYED_KEY")
 )
@@ -343,7 +345,9 @@ async def test_a_reload_names_the_providers_it_turned_off_and_on(tmp_path, caplo
         (tmp_path / "providers" / "acme.yaml").unlink()
         assert (await here.opened.reloader.reload()).ok
         assert [line for line in caplog.messages if line.startswith("providers that")][1:] == [
-            "providers that are gone with their files: acme", "providers that came on: keyed"]
+            "providers that are gone with their files: acme",
+            "providers that came on: keyed",
+        ]
     assert "canary" not in caplog.text
 
 
@@ -358,8 +362,10 @@ async def test_a_reload_warns_of_models_that_go_and_only_of_what_is_new(tmp_path
         here.services.runtime.current = replace(here.services.runtime.current, loaded=replace(loaded, read_at=0.0))
         assert (await here.opened.reloader.reload()).ok
     warned = [line.partition("which has passed: ")[2] for line in caplog.messages if "2026-01-01" in line]
-    assert warned == [f"{name} withdraws this model (move its callers, then take it out; or write the new date)"
-                      for name in ("other", "acme", "other")]
+    assert warned == [
+        f"{name} withdraws this model (move its callers, then take it out; or write the new date)"
+        for name in ("other", "acme", "other")
+    ]
 
 
 async def test_a_reload_takes_the_minimum_of_credits_and_names_what_only_a_start_takes(tmp_path, caplog):
@@ -398,11 +404,14 @@ response: {to_hub: {parts: [{kind: text, text: $.said}], stop: end}}
 examples:
   - {name: an answer, of: response.to_hub, given: {said: hi}, expect: {parts: [{kind: text, text: hi}], stop: end}}
 """
-SPEAKS_OWN = ACME.replace("speaks: chat", "speaks: own") + """
+SPEAKS_OWN = (
+    ACME.replace("speaks: chat", "speaks: own")
+    + """
 request: [{rename: {prompt: text}}]
 examples:
   - {name: its word, of: request, given: {prompt: hi}, expect: {text: hi}}
 """
+)
 
 
 async def test_a_file_whose_examples_fail_is_not_taken(tmp_path):

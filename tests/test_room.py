@@ -270,8 +270,11 @@ async def test_every_end_of_a_request_gives_its_room_back(tmp_path):
         about = {"authorization": f"Bearer {here.key}", "content-type": "application/json"}
         await here.http.post(path, content=in_pieces(), headers=about)
         assert held.pop() == len(sent), "a length nobody told"
-        tool = await here.post("/v1/images/mcp", {"jsonrpc": "2.0", "id": 1, "method": "x", "pad": "x" * 100_000},
-                               accept="application/json, text/event-stream")
+        tool = await here.post(
+            "/v1/images/mcp",
+            {"jsonrpc": "2.0", "id": 1, "method": "x", "pad": "x" * 100_000},
+            accept="application/json, text/event-stream",
+        )
         assert tool.status_code < 500
         assert (room.held, room.waiting) == (0, 0)
 
@@ -334,8 +337,12 @@ def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine
 
         def ask(_: int) -> int:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            connection.request("POST", PATHS["chat"], body, {
-                "authorization": f"Bearer {running.key}", "content-type": "application/json"})
+            connection.request(
+                "POST",
+                PATHS["chat"],
+                body,
+                {"authorization": f"Bearer {running.key}", "content-type": "application/json"},
+            )
             reply = connection.getresponse()
             reply.read()
             connection.close()
@@ -357,7 +364,8 @@ def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine
             with socket.create_connection(("127.0.0.1", port)) as leaving:
                 leaving.sendall(
                     f"POST {PATHS['chat']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {running.key}\r\n"
-                    f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + sent
+                    f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+                    + sent
                 )
                 while measures()["tollgate_request_body_bytes"] != len(body):
                     pass

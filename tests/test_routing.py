@@ -37,7 +37,9 @@ def tried(model, protocol="chat", *args, **kwargs):
 
 def test_lower_priority_numbers_come_first():
     assert tried(of(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == [
-        "b:chat", "a:chat", "c:chat",
+        "b:chat",
+        "a:chat",
+        "c:chat",
     ]
 
 

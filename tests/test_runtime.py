@@ -226,7 +226,7 @@ def test_plugins_become_filters(files, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_filters]\n")
-    files.provider("one", 0, "1", "request: [{set: {a: \"{{ $.b | shout }}\", c: \"{{ $.d | broken }}\"}}]\n")
+    files.provider("one", 0, "1", 'request: [{set: {a: "{{ $.b | shout }}", c: "{{ $.d | broken }}"}}]\n')
     edits = files.build().providers["one"].offers["acme/large"][0].request_edits
     from tollgate.errors import BadRequest
     from tollgate.mapping import Context
@@ -274,7 +274,10 @@ def test_a_plugin_that_hangs_as_it_is_imported_is_named_and_given_up(files, tmp_
     monkeypatch.setattr(plugins, "_TOLD_SECONDS", 0.05)
     monkeypatch.setattr(plugins, "_IMPORT_SECONDS", 0.2)
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_waiter]\n")
-    with pytest.raises(ConfigErrors, match=r"gateway\.yaml:4:11: plugins: plugin `acme_waiter` is still being imported "
-                                           r"after 0\.2 s \(a module may not wait for anything as it is imported\)"):
+    with pytest.raises(
+        ConfigErrors,
+        match=r"gateway\.yaml:4:11: plugins: plugin `acme_waiter` is still being imported "
+        r"after 0\.2 s \(a module may not wait for anything as it is imported\)",
+    ):
         files.build()
     assert "plugin `acme_waiter` is being imported for 0.05 s now" in caplog.text

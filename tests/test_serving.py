@@ -158,6 +158,7 @@ def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
     write_config(tmp_path)
     port = free_port()
     with served(tmp_path, port=port, extra=("--bind", "127.0.0.2:0")) as running:
+
         def told():
             return re.search(rf"listening on 127\.0\.0\.1:{port}, 127\.0\.0\.2:([1-9]\d*)\n", running.log.read_text())
 

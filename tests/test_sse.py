@@ -68,8 +68,26 @@ def test_a_stream_is_read_as_the_standard_says(stream: bytes, wanted: list[tuple
 
 _PIECES = st.sampled_from(
     [
-        b"data: ", b"data:", b"event: ", b"event: x", b": c", b"id: 1", b"\n", b"\n\n", b"\r\n", b"\r\n\r\n", b"\r",
-        b"\r\r", b"{}", b"[DONE]", b"\xef\xbb\xbf", "é".encode(), b"data: {}\n\n", b"event: a\ndata: b\n\n", b" ", b":",
+        b"data: ",
+        b"data:",
+        b"event: ",
+        b"event: x",
+        b": c",
+        b"id: 1",
+        b"\n",
+        b"\n\n",
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\r",
+        b"\r\r",
+        b"{}",
+        b"[DONE]",
+        b"\xef\xbb\xbf",
+        "é".encode(),
+        b"data: {}\n\n",
+        b"event: a\ndata: b\n\n",
+        b" ",
+        b":",
     ],
 )
 
@@ -112,8 +130,17 @@ def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[
         (b"xdata: a\n\ndata: b\n\n", [(None, b""), (None, b"b")]),
         (b"data:a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
     ],
-    ids=["data alone", "all named", "some named", "one numbered", "an empty name",
-         "two lines of data", "a comment above", "another field", "no blank"],
+    ids=[
+        "data alone",
+        "all named",
+        "some named",
+        "one numbered",
+        "an empty name",
+        "two lines of data",
+        "a comment above",
+        "another field",
+        "no blank",
+    ],
 )
 def test_names_and_data_however_they_are_written(stream: bytes, pairs: list) -> None:
     assert Decoder().feed_pairs(stream) == pairs

@@ -107,12 +107,15 @@ def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkey
     assert not cache.write(_load(cache.reusable))
 
 
-MANY = TEXT + """
+MANY = (
+    TEXT
+    + """
   from_hub:
     type: {$match: $.code, x: one, y: two, z: three, else: none}
     known: "{{ 'a' in $..deep }}"
 define: {unused($a): $a}
 """
+)
 
 
 @pytest.mark.parametrize("text", [TEXT, MANY], ids=["filter", "table, search, warning"])
@@ -158,9 +161,15 @@ def test_a_comment_that_changed_is_no_reason_to_compile_twice(store, loaded):
     assert not cache.code.changed
 
 
-@pytest.mark.parametrize(("text", "name"), [
-    (TEXT.replace("upper", "lower"), "acme.yaml"), ("\n" + TEXT, "acme.yaml"), (TEXT, "other.yaml"),
-], ids=["other text", "other lines", "other file"])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (TEXT.replace("upper", "lower"), "acme.yaml"),
+        ("\n" + TEXT, "acme.yaml"),
+        (TEXT, "other.yaml"),
+    ],
+    ids=["other text", "other lines", "other file"],
+)
 def test_what_changed_is_compiled(store, loaded, text, name):
     cache = StartCache(store)
     _build(cache.code, text, name)
@@ -219,8 +228,11 @@ def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:],
-        lambda raw: raw[:-3] + b"xyz", lambda raw: b"\0" * len(raw),
+        lambda raw: b"",
+        lambda raw: raw[:-5],
+        lambda raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:],
+        lambda raw: raw[:-3] + b"xyz",
+        lambda raw: b"\0" * len(raw),
     ],
     ids=["empty", "short", "stamp", "content", "zeros"],
 )

@@ -130,8 +130,11 @@ def test_a_tier_starts_above_its_mark_and_holds_for_the_whole_request(prompt, ex
 
 
 def test_cached_tokens_count_towards_the_tier():
-    assert cost(Usage(input=1, cache_read=200_000), {"prompt": "1", "input_cache_read": "0"},
-                volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)) == Decimal(2)
+    assert cost(
+        Usage(input=1, cache_read=200_000),
+        {"prompt": "1", "input_cache_read": "0"},
+        volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),),
+    ) == Decimal(2)
 
 
 def test_rows_apply_in_order_and_keep_what_they_do_not_name():
@@ -205,9 +208,9 @@ def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
 )
 def test_a_window_holds_from_its_start_to_before_its_end(at, start, end, expected):
     friday_and_sunday = (PriceWindow({"prompt": Decimal(1)}, start, end, (5, 7)),)
-    assert cost(
-        Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at), windows=friday_and_sunday
-    ) == Decimal(expected)
+    assert cost(Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at), windows=friday_and_sunday) == Decimal(
+        expected
+    )
 
 
 def test_a_window_is_in_utc_and_may_last_all_day():
@@ -290,10 +293,18 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
     assert upper_bound(0, 0, beside, RATES, at=TUESDAY_NOON, searches=4, images=2) == Decimal(8)
 
 
-@pytest.mark.parametrize("name", [
-    "input_cache_read", "input_cache_write", "audio", "input_audio_cache",
-    "internal_reasoning", "audio_output", "image_output_token",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "input_cache_read",
+        "input_cache_write",
+        "audio",
+        "input_audio_cache",
+        "internal_reasoning",
+        "audio_output",
+        "image_output_token",
+    ],
+)
 def test_an_upper_bound_covers_tokens_of_every_kind(name):
     """Each may be the dearest: whether a prompt is cached, or holds audio, shows in the answer."""
     dear = tariff({"prompt": "1", "completion": "1", name: "9"})
@@ -354,7 +365,11 @@ tokens = st.integers(0, 10**6)
     prices=st.fixed_dictionaries(
         {"prompt": price, "completion": price}, optional={"input_cache_read": price, "internal_reasoning": price}
     ),
-    unit=st.sampled_from([1, 1000, 10**6]), fresh=tokens, read=tokens, text=tokens, thought=tokens,
+    unit=st.sampled_from([1, 1000, 10**6]),
+    fresh=tokens,
+    read=tokens,
+    text=tokens,
+    thought=tokens,
 )
 def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(prices, unit, fresh, read, text, thought):
     usage = Usage(input=fresh, cache_read=read, output=text, reasoning=thought)

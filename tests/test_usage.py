@@ -17,8 +17,18 @@ from tollgate.usage import MAX_TOKENS, Usage, beyond_belief, from_hub, with_whol
 
 TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
 BUCKETS = (
-    "input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "searches", "images", "audio_input",
-    "audio_cache_read", "audio_output", "image_output",
+    "input",
+    "cache_read",
+    "cache_write",
+    "cache_write_1h",
+    "output",
+    "reasoning",
+    "searches",
+    "images",
+    "audio_input",
+    "audio_cache_read",
+    "audio_output",
+    "image_output",
 )
 
 
@@ -118,19 +128,39 @@ def buckets(usage):
         pytest.param({"input": Decimal(5), "output": Decimal("7.0")}, (), {"input": 5, "output": 7}, id="decimals"),
         pytest.param({"output": 5}, (), {"output": 5}, id="an answer alone"),
         pytest.param({"input": 5}, (), {"input": 5}, id="a prompt alone"),
-        pytest.param({"searches": 10_000, "input": MAX_TOKENS}, (), {"searches": 10_000, "input": MAX_TOKENS},
-                     id="the most that is believed"),
+        pytest.param(
+            {"searches": 10_000, "input": MAX_TOKENS},
+            (),
+            {"searches": 10_000, "input": MAX_TOKENS},
+            id="the most that is believed",
+        ),
         pytest.param({"cache_read": 7, "output": 5}, (), {"cache_read": 7, "output": 5}, id="parts of a prompt alone"),
-        pytest.param({"input": 9, "output": None, "reasoning": 3, "audio_output": 2}, (),
-                     {"input": 9, "reasoning": 3, "audio_output": 2}, id="parts of an answer alone"),
-        pytest.param({"cache_read": 7, "cache_write": 2, "output": 5}, ("cache_read",),
-                     {"cache_read": 7, "cache_write": 2, "output": 5}, id="parts beside and inside what is not told"),
+        pytest.param(
+            {"input": 9, "output": None, "reasoning": 3, "audio_output": 2},
+            (),
+            {"input": 9, "reasoning": 3, "audio_output": 2},
+            id="parts of an answer alone",
+        ),
+        pytest.param(
+            {"cache_read": 7, "cache_write": 2, "output": 5},
+            ("cache_read",),
+            {"cache_read": 7, "cache_write": 2, "output": 5},
+            id="parts beside and inside what is not told",
+        ),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
         pytest.param({"input": 9, "output": 1, "cache_read": None}, (), {"input": 9, "output": 1}, id="a null beside"),
-        pytest.param({"input": 10, "output": 0, "total": 15}, ("reasoning",), {"input": 10, "reasoning": 5},
-                     id="reasoning named only by the total, and nothing else"),
-        pytest.param({"input": 10, "output": 5, "reasoning": 3, "total": 20}, ("reasoning",),
-                     {"input": 10, "output": 5, "reasoning": 3}, id="a total with room for more than the reasoning"),
+        pytest.param(
+            {"input": 10, "output": 0, "total": 15},
+            ("reasoning",),
+            {"input": 10, "reasoning": 5},
+            id="reasoning named only by the total, and nothing else",
+        ),
+        pytest.param(
+            {"input": 10, "output": 5, "reasoning": 3, "total": 20},
+            ("reasoning",),
+            {"input": 10, "output": 5, "reasoning": 3},
+            id="a total with room for more than the reasoning",
+        ),
         pytest.param(None, (), {}, id="no usage"),
         pytest.param({}, (), {}, id="empty usage"),
     ],
@@ -185,8 +215,16 @@ def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
 
 def test_totals_hold_every_bucket_once():
     usage = Usage(
-        input=1, cache_read=2, cache_write=4, cache_write_1h=8, audio_input=16, audio_cache_read=32,
-        output=64, reasoning=128, audio_output=256, image_output=512,
+        input=1,
+        cache_read=2,
+        cache_write=4,
+        cache_write_1h=8,
+        audio_input=16,
+        audio_cache_read=32,
+        output=64,
+        reasoning=128,
+        audio_output=256,
+        image_output=512,
     )
     assert (usage.prompt_tokens, usage.completion_tokens) == (63, 960)
 
@@ -200,13 +238,24 @@ def test_a_part_is_taken_out_of_each_count_and_leaves_no_less_than_nothing():
 
 def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
     usage = Usage(
-        input=1, cache_read=2, cache_write=4, cache_write_1h=8, audio_input=16, audio_cache_read=32, output=64,
+        input=1,
+        cache_read=2,
+        cache_write=4,
+        cache_write_1h=8,
+        audio_input=16,
+        audio_cache_read=32,
+        output=64,
         reasoning=128,
     )
     counts = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
     told = {**dict.fromkeys(counts, 7), "tier": "x"}
     assert usage.in_hub(told) == {
-        "input": 63, "output": 192, "cache_read": 34, "cache_write": 12, "cache_write_1h": 8, "reasoning": 128,
+        "input": 63,
+        "output": 192,
+        "cache_read": 34,
+        "cache_write": 12,
+        "cache_write_1h": 8,
+        "reasoning": 128,
         "tier": "x",
     }
     assert usage.in_hub({"output": 7}) == {"output": 192}
@@ -274,15 +323,19 @@ def test_any_report_becomes_sane_buckets(hub, excludes):
     st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)
 )
 def test_buckets_sum_to_the_totals(fresh, read, write, text, thought):
-    inside = from_hub({
-        "input": fresh + read + write,
-        "cache_read": read,
-        "cache_write": write,
-        "output": text + thought,
-        "reasoning": thought,
-    })
-    beside = from_hub({"input": fresh, "cache_read": read, "cache_write": write, "output": text, "reasoning": thought},
-                      excludes=("cache_read", "cache_write", "reasoning"))
+    inside = from_hub(
+        {
+            "input": fresh + read + write,
+            "cache_read": read,
+            "cache_write": write,
+            "output": text + thought,
+            "reasoning": thought,
+        }
+    )
+    beside = from_hub(
+        {"input": fresh, "cache_read": read, "cache_write": write, "output": text, "reasoning": thought},
+        excludes=("cache_read", "cache_write", "reasoning"),
+    )
     assert inside == beside == Usage(input=fresh, cache_read=read, cache_write=write, output=text, reasoning=thought)
     assert (inside.prompt_tokens, inside.completion_tokens) == (fresh + read + write, text + thought)
     assert not inside.flags
@@ -344,7 +397,10 @@ def messages_bill(u):
         hub,
         (),
         {
-            "prompt": fresh, "input_cache_read": read, "input_cache_write": made - hour, "input_cache_write_1h": hour,
+            "prompt": fresh,
+            "input_cache_read": read,
+            "input_cache_write": made - hour,
+            "input_cache_write_1h": hour,
             "completion": out,
         },
     )

@@ -60,8 +60,12 @@ class KeyForm:
 
 
 _FIELDS = {
-    "models": "allowed_models", "expires": "expires_at", "cap": "spend_cap", "window": "cap_window",
-    "concurrent": "max_concurrent", "addresses": "allowed_addresses",
+    "models": "allowed_models",
+    "expires": "expires_at",
+    "cap": "spend_cap",
+    "window": "cap_window",
+    "concurrent": "max_concurrent",
+    "addresses": "allowed_addresses",
 }
 """Fields of a `KeyForm` that have another name in the key."""
 
@@ -115,7 +119,7 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
             f'expiry is "{text}", wanted a span such as 30d, a date such as 2027-01-31, or never', "expires"
         ) from None
     if moment <= now:
-        raise BadRequest(f"expiry is \"{text}\", which is over already", "expires")
+        raise BadRequest(f'expiry is "{text}", which is over already', "expires")
     return moment
 
 
@@ -220,7 +224,7 @@ def read_rate(text: str, what: str) -> int | None:
     if not entered:
         return None
     if not entered.isascii() or not entered.isdigit() or not 0 < int(entered) <= _MOST_PER_MINUTE:
-        raise BadRequest(f"{what} is \"{text}\", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}", what)
+        raise BadRequest(f'{what} is "{text}", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}', what)
     return int(entered)
 
 
@@ -256,7 +260,7 @@ async def change_account(
     if role is not None:
         _check_role(role)
     if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
-        raise BadRequest(f"account \"{account_id}\" is the only operator; make another account one first", "role")
+        raise BadRequest(f'account "{account_id}" is the only operator; make another account one first', "role")
     changes = {"name": _named(name) if name is not None else None, "role": role}
     return await books.update_account(
         account_id, **{field: value for field, value in changes.items() if value is not None}
@@ -344,7 +348,7 @@ async def grant(books: Administration, account_id: str, amount: str, note: str =
 
 def _key_fields(form: KeyForm) -> dict[str, Any]:
     if form.window not in CAP_WINDOWS:
-        raise BadRequest(f"window is \"{form.window}\", wanted one of {', '.join(CAP_WINDOWS)}", "window")
+        raise BadRequest(f'window is "{form.window}", wanted one of {", ".join(CAP_WINDOWS)}', "window")
     cap = kept_amount(read_amount(form.cap, "cap"), "cap") if form.cap.strip() else None
     if cap is not None and cap < 0:
         raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
@@ -364,7 +368,7 @@ def _key_fields(form: KeyForm) -> dict[str, Any]:
 
 def _check_role(role: str) -> None:
     if role not in ("user", "operator"):
-        raise BadRequest(f"role is \"{role}\", wanted user or operator", "role")
+        raise BadRequest(f'role is "{role}", wanted user or operator', "role")
 
 
 def _named(name: str) -> str:

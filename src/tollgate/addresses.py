@@ -13,8 +13,13 @@ def with_query(address: str, query: str | Mapping[str, Any]) -> str:
 
     with_query("https://x/?a=1", {"b": "c d", "e": None}) -> "https://x/?a=1&b=c%20d"
     """
-    pairs = query if isinstance(query, str) else "&".join(
-        f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in query.items() if value is not None)
+    pairs = (
+        query
+        if isinstance(query, str)
+        else "&".join(
+            f"{quote(name, safe='')}={quote(str(value), safe='')}" for name, value in query.items() if value is not None
+        )
+    )
     if not pairs:
         return address
     return f"{address}{'&' if '?' in address else '?'}{pairs}"

@@ -275,8 +275,16 @@ def pricing_entry(price: Pricing | None) -> dict[str, Any]:
     written = price.written if price is not None else {}
     entry: dict[str, Any] = {
         name: written.get(name, default)
-        for name, default in (("prompt", "0"), ("completion", "0"), ("input_cache_read", ""), ("input_cache_write", ""),
-                              ("request", "0"), ("image", "0"), ("web_search", "0"), ("internal_reasoning", ""))
+        for name, default in (
+            ("prompt", "0"),
+            ("completion", "0"),
+            ("input_cache_read", ""),
+            ("input_cache_write", ""),
+            ("request", "0"),
+            ("image", "0"),
+            ("web_search", "0"),
+            ("internal_reasoning", ""),
+        )
     }
     entry["unit"] = price.unit if price is not None else 1
     entry["currency"] = price.currency if price is not None else "USD"

@@ -39,11 +39,13 @@ async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send 
     if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
         # `*` would not stand for authorization
         headers = asked.get(b"access-control-request-headers", b"authorization, content-type")
-        await send({
-            "type": "http.response.start",
-            "status": 204,
-            "headers": [*shared, _METHODS, (b"access-control-allow-headers", headers), _AGE],
-        })
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 204,
+                "headers": [*shared, _METHODS, (b"access-control-allow-headers", headers), _AGE],
+            }
+        )
         await send({"type": "http.response.body", "body": b""})
         return None
 

@@ -110,8 +110,11 @@ class Discoverer:
         return (first.priority, -first.weight, first.provider) < (model.priority, -model.weight, provider)
 
     def _lists(self) -> dict[str, Discovery]:
-        return {name: provider.discovery for name, provider in self._holder.current.providers.items()
-                if provider.discovery is not None and provider.discovery.url and not provider.config.off}
+        return {
+            name: provider.discovery
+            for name, provider in self._holder.current.providers.items()
+            if provider.discovery is not None and provider.discovery.url and not provider.config.off
+        }
 
     def _is_due(self, name: str, discovery: Discovery, now: float) -> bool:
         state = self.states.get(name)
@@ -130,8 +133,12 @@ class Discoverer:
         except (TollgateError, _Unusable) as error:
             reason = str(error) or type(error).__name__
             if reason != state.problem:
-                log.warning("the list of models of %s was not read, %s: %s", name,
-                            f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet", reason)
+                log.warning(
+                    "the list of models of %s was not read, %s: %s",
+                    name,
+                    f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet",
+                    reason,
+                )
             state.problem, state.failures = reason, state.failures + 1
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
             return False
@@ -142,7 +149,7 @@ class Discoverer:
         if unpriced and set(unpriced) != set(state.unpriced):
             log.warning(
                 '%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says '
-                'that they are free): %s',
+                "that they are free): %s",
                 len(unpriced),
                 name,
                 first_names(unpriced),
@@ -169,8 +176,16 @@ class Discoverer:
     async def _body(self, name: str, discovery: Discovery, url: str) -> object:
         provider = discovery.provider
         call = Call(
-            "GET", url, {"accept": "application/json", **discovery.headers()}, b"", _BUDGETS, name,
-            auth=discovery.auth, proxy=provider.proxy, verify=provider.verify_tls, ca_file=provider.ca_file,
+            "GET",
+            url,
+            {"accept": "application/json", **discovery.headers()},
+            b"",
+            _BUDGETS,
+            name,
+            auth=discovery.auth,
+            proxy=provider.proxy,
+            verify=provider.verify_tls,
+            ca_file=provider.ca_file,
         )
         async with await self._client.open(call) as answer:
             raw = await answer.read(MAX_BYTES)

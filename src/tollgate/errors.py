@@ -207,8 +207,17 @@ class UpstreamRejected(UpstreamError):
     status = 400
     code = "upstream_rejected"
 
-    def __init__(self, message: str, *, status: int = 400, body: object = None, kind: str | None = None,
-                 param: str | None = None, upstream_code: str | None = None, provider: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        body: object = None,
+        kind: str | None = None,
+        param: str | None = None,
+        upstream_code: str | None = None,
+        provider: str = "",
+    ) -> None:
         super().__init__(message, provider=provider)
         self.status = status
         self.body = body
@@ -222,8 +231,16 @@ class UpstreamFailed(UpstreamError):
 
     code = "upstream_failed"
 
-    def __init__(self, message: str, *, upstream_status: int = 500, overloaded: bool = False, provider: str = "",
-                 retry_after: float | None = None, alarm: AlarmKind | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        upstream_status: int = 500,
+        overloaded: bool = False,
+        provider: str = "",
+        retry_after: float | None = None,
+        alarm: AlarmKind | None = None,
+    ) -> None:
         super().__init__(message, provider=provider, retry_after=retry_after, alarm=alarm)
         self.upstream_status = upstream_status
         self.overloaded = overloaded

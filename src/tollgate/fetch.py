@@ -29,13 +29,22 @@ _LOWEST_PORT = 1024
 _THREADS = ThreadPoolExecutor(4, "tollgate-fetch-names")
 """For looking names up: a name that a client invents, whose server hangs, must not keep those of providers waiting."""
 
-_REFUSED = [ipaddress.ip_network(text) for text in (
-    "64:ff9b::/96", "64:ff9b:1::/48",  # NAT64
-    "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # IPv4 in IPv6, three spellings
-    "2002::/16", "2001::/32",  # 6to4, Teredo
-    "fec0::/10", "192.88.99.0/24", "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
-    "168.63.129.16/32",  # another cloud's service for its own machines, which answers only inside of them
-)]
+_REFUSED = [
+    ipaddress.ip_network(text)
+    for text in (
+        "64:ff9b::/96",
+        "64:ff9b:1::/48",  # NAT64
+        "::/96",
+        "::ffff:0:0/96",
+        "::ffff:0:0:0/96",  # IPv4 in IPv6, three spellings
+        "2002::/16",
+        "2001::/32",  # 6to4, Teredo
+        "fec0::/10",
+        "192.88.99.0/24",
+        "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
+        "168.63.129.16/32",  # another cloud's service for its own machines, which answers only inside of them
+    )
+]
 """Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
 
 _UNKNOWN = "application/octet-stream"

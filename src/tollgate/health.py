@@ -90,8 +90,16 @@ def tell_failure(
         log.error("%s", alarm_text(provider, error.alarm, error.message))
     status = f", HTTP {error.upstream_status}" if isinstance(error, UpstreamFailed) else ""
     more = f" (failure {failures} since the last one told here)" if failures > 1 else ""
-    log.log(logging.WARNING if failures and not alarmed else logging.DEBUG, "route %s failed for %s: %s%s: %s%s",
-            route, subject, error.code, status, _one_line(error.message[:300]), more)
+    log.log(
+        logging.WARNING if failures and not alarmed else logging.DEBUG,
+        "route %s failed for %s: %s%s: %s%s",
+        route,
+        subject,
+        error.code,
+        status,
+        _one_line(error.message[:300]),
+        more,
+    )
 
 
 def _one_line(text: str) -> str:
@@ -144,8 +152,16 @@ class Health:
         """The upstream found the request itself wrong: counted, and nothing else."""
         self._of(route, provider).rejections += 1
 
-    def failed(self, route: str, provider: str, code: str, message: str = "", *, retry_after: float | None = None,
-               alarm: AlarmKind | None = None) -> bool:
+    def failed(
+        self,
+        route: str,
+        provider: str,
+        code: str,
+        message: str = "",
+        *,
+        retry_after: float | None = None,
+        alarm: AlarmKind | None = None,
+    ) -> bool:
         """The route failed. It rests when told how long (`retry_after` seconds), or after several failures in a row;
         an `alarm` rests the whole provider at once, since every route there shares the key, the balance and the way.
         Gives True when this alarm is a new one, which the operator should hear of."""

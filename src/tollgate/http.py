@@ -158,8 +158,26 @@ class Responder:
     """
 
     __slots__ = (
-        "_bodiless", "_direct", "_extra", "_gone", "_keepalive", "_last", "_loop", "_quiet", "_receive", "_send",
-        "_sending", "_task", "_timer", "_watch", "_watcher", "answer_begun", "place", "slot", "started", "stopped",
+        "_bodiless",
+        "_direct",
+        "_extra",
+        "_gone",
+        "_keepalive",
+        "_last",
+        "_loop",
+        "_quiet",
+        "_receive",
+        "_send",
+        "_sending",
+        "_task",
+        "_timer",
+        "_watch",
+        "_watcher",
+        "answer_begun",
+        "place",
+        "slot",
+        "started",
+        "stopped",
     )
 
     def __init__(

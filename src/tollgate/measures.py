@@ -103,7 +103,7 @@ def percentile(histogram: int, share: float) -> float | None:
     for step, count in enumerate(counts):
         if count and below + count >= share * whole:
             inside = (share * whole - below) / count
-            return float(2 ** ((step + inside) / 4)) if step else inside * 2 ** 0.25  # the first step begins at 0
+            return float(2 ** ((step + inside) / 4)) if step else inside * 2**0.25  # the first step begins at 0
         below += count
     return None
 

@@ -41,11 +41,11 @@ def decimal_of(text: str | int | Decimal) -> Decimal:
     Raises ValueError for floats, NaN, infinities and absurd sizes.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int, Decimal)):
-        raise ValueError(f"{text!r} is a {type(text).__name__}, wanted an exact decimal such as \"0.30\"")
+        raise ValueError(f'{text!r} is a {type(text).__name__}, wanted an exact decimal such as "0.30"')
     if isinstance(text, str):
         stripped = text.strip()
         if len(stripped) > 2 * _MAX_DIGITS or not _WRITTEN.match(stripped):
-            raise ValueError(f"\"{text[:60]}\" is no exact decimal, wanted one such as \"0.30\"")
+            raise ValueError(f'"{text[:60]}" is no exact decimal, wanted one such as "0.30"')
         value = Decimal(stripped)
     elif isinstance(text, int):
         if abs(text) >= 10**_MAX_DIGITS:
@@ -54,7 +54,7 @@ def decimal_of(text: str | int | Decimal) -> Decimal:
     else:
         value = text
     if not value.is_finite():
-        raise ValueError(f"{value} is no amount, wanted an exact decimal such as \"0.30\"")
+        raise ValueError(f'{value} is no amount, wanted an exact decimal such as "0.30"')
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or len(digits) > _MAX_DIGITS or not -_MAX_EXPONENT <= exponent <= _MAX_EXPONENT:
         raise ValueError(f"{str(value)[:60]} has more than {_MAX_DIGITS} digits or an exponent beyond {_MAX_EXPONENT}")

@@ -27,14 +27,16 @@ def hash_password(password: str) -> str:
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"the password has {len(password)} characters, wanted {SHORTEST} to {LONGEST}")
     salt = os.urandom(_SALT_BYTES)
-    return "$".join((
-        "scrypt",
-        str(_LOG_N),
-        str(_R),
-        str(_P),
-        _text(salt),
-        _text(_scrypt(password, salt, _LOG_N, _R, _P)),
-    ))
+    return "$".join(
+        (
+            "scrypt",
+            str(_LOG_N),
+            str(_R),
+            str(_P),
+            _text(salt),
+            _text(_scrypt(password, salt, _LOG_N, _R, _P)),
+        )
+    )
 
 
 def check_password(password: str, stored: str) -> bool:

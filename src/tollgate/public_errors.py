@@ -26,8 +26,14 @@ _TOO_LONG = "context_length_exceeded"
 _TOO_LONG_WORDS = "prompt is too long"
 
 _MESSAGES_TYPES = {
-    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
-    404: "not_found_error", 409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error",
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
     504: "timeout_error",
 }
 """The error types the messages format enumerates for a caller's faults, by status."""
@@ -79,13 +85,37 @@ def unbegun_error_events(dialect: str, error: TollgateError, request_id: str) ->
 
 
 _NO_RESPONSE = {
-    "id": "", "object": "response", "created_at": 0, "status": "in_progress", "background": False, "completed_at": None,
-    "error": None, "incomplete_details": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None,
-    "model": "unknown", "output": [], "parallel_tool_calls": True, "previous_response_id": None,
-    "prompt_cache_key": None, "reasoning": {"effort": None, "summary": None}, "safety_identifier": None,
-    "service_tier": "default", "store": False, "temperature": 1.0, "text": {"format": {"type": "text"}},
-    "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0, "presence_penalty": 0.0,
-    "frequency_penalty": 0.0, "truncation": "disabled", "usage": None, "metadata": {},
+    "id": "",
+    "object": "response",
+    "created_at": 0,
+    "status": "in_progress",
+    "background": False,
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "model": "unknown",
+    "output": [],
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": False,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "truncation": "disabled",
+    "usage": None,
+    "metadata": {},
 }
 """A response nothing is known of: every field the published schema wants, at its default (CLIENTS 3f)."""
 _NO_USAGE = {

@@ -53,9 +53,16 @@ class Reloader:
     """Rebuilds the runtime of `holder` from `path`. `on_swap` hears of every new runtime; `found` gives the models that
     providers' own lists hold at the moment; `adjust` is what the command line changes in every gateway."""
 
-    def __init__(self, holder: RuntimeHolder, path: Path | None, *, environ: Mapping[str, str] | None = None,
-                 on_swap: Callable[[Runtime], None] = lambda runtime: None, found: Callable[[], Discovered] = dict,
-                 adjust: Callable[[Gateway], Gateway] = lambda gateway: gateway) -> None:
+    def __init__(
+        self,
+        holder: RuntimeHolder,
+        path: Path | None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        on_swap: Callable[[Runtime], None] = lambda runtime: None,
+        found: Callable[[], Discovered] = dict,
+        adjust: Callable[[Gateway], Gateway] = lambda gateway: gateway,
+    ) -> None:
         self._holder = holder
         self._path = path
         self._environ = environ if environ is not None else os.environ

@@ -87,8 +87,14 @@ def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, we
 
 
 def plan(
-    model: CatalogModel, client_protocol: str, needs: Needs = NO_NEEDS, health: Health | None = None,
-    sticky: str | None = None, *, attempts: int = 3, pinned: str | None = None,
+    model: CatalogModel,
+    client_protocol: str,
+    needs: Needs = NO_NEEDS,
+    health: Health | None = None,
+    sticky: str | None = None,
+    *,
+    attempts: int = 3,
+    pinned: str | None = None,
     rng: Callable[[], float] = random.random,
 ) -> list[Offer]:
     """The offers to try, best first, each of a different route; empty when no route can serve this protocol.

@@ -91,8 +91,14 @@ class RuntimeHolder:
         self.swapping = asyncio.Lock()
 
 
-def build_runtime(loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None,
-                  everything: bool = False, code_cache: CodeCache | None = None) -> Runtime:
+def build_runtime(
+    loaded: Loaded,
+    previous: Runtime | None = None,
+    *,
+    discovered: Discovered | None = None,
+    everything: bool = False,
+    code_cache: CodeCache | None = None,
+) -> Runtime:
     """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once.
 
     A provider that is off is compiled only for `everything` (`tollgate check`): a start need not pay for the twenty it
@@ -140,8 +146,15 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
         offer for provider in providers.values() if not provider.config.off for offer in provider.images
     )
     return Runtime(
-        loaded.gateway, MappingProxyType(mappings), MappingProxyType(providers), catalog, images, loaded,
-        MappingProxyType(files.fingerprints), offered, groups,
+        loaded.gateway,
+        MappingProxyType(mappings),
+        MappingProxyType(providers),
+        catalog,
+        images,
+        loaded,
+        MappingProxyType(files.fingerprints),
+        offered,
+        groups,
         len({offer.minter for routes in offered.values() for route in routes for offer in route.offers}) > 1,
     )
 

@@ -145,9 +145,16 @@ async def open_gateway(
     client = Client()
     client.register_app("sandbox", sandbox_app)
     holder = RuntimeHolder(runtime)
-    services = Services(holder, ledger, client, Health(gateway.retry), Sticky(), Metrics(),
-                        ledger.register or Minted(gateway.store.directory / "minted.sqlite"),
-                        Room(_most_held(gateway.server)))
+    services = Services(
+        holder,
+        ledger,
+        client,
+        Health(gateway.retry),
+        Sticky(),
+        Metrics(),
+        ledger.register or Minted(gateway.store.directory / "minted.sqlite"),
+        Room(_most_held(gateway.server)),
+    )
 
     def swapped(new: Runtime) -> None:
         services.health.settings = new.gateway.retry

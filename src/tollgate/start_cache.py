@@ -54,7 +54,7 @@ class StartCache:
     def _take(self, name: str, stamp_of: Callable[[], bytes], load: Callable[[bytes], T]) -> T | None:
         try:
             raw = _read(self._store / FOLDER, name)
-            checksum, version, payload = raw[:_SUM], raw[_SUM:_SUM + _STAMP], raw[_SUM + _STAMP:]
+            checksum, version, payload = raw[:_SUM], raw[_SUM : _SUM + _STAMP], raw[_SUM + _STAMP :]
             if version != stamp_of():
                 raise ValueError("it is another version's")
             if hashlib.sha256(version + payload).digest() != checksum:

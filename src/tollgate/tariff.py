@@ -71,9 +71,23 @@ class _Prices:
     """Prices that hold together, as integers over one common divisor."""
 
     __slots__ = (
-        "audio", "audio_output", "completion", "dearest_in", "dearest_out", "divisor", "image", "image_output_token",
-        "input_audio_cache", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-        "prompt", "request", "rule", "web_search",
+        "audio",
+        "audio_output",
+        "completion",
+        "dearest_in",
+        "dearest_out",
+        "divisor",
+        "image",
+        "image_output_token",
+        "input_audio_cache",
+        "input_cache_read",
+        "input_cache_write",
+        "input_cache_write_1h",
+        "internal_reasoning",
+        "prompt",
+        "request",
+        "rule",
+        "web_search",
     )
     prompt: int
     completion: int
@@ -133,7 +147,12 @@ class Tariff:
         self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
 
     def prices(
-        self, prompt: int, completion: int, thinking: bool, at: datetime, service_tier: str | None,
+        self,
+        prompt: int,
+        completion: int,
+        thinking: bool,
+        at: datetime,
+        service_tier: str | None,
         named: Collection[str] = (),
     ) -> _Prices:
         """The prices that hold for a request of this size at this moment; `named` may name multipliers and rows."""
@@ -240,9 +259,17 @@ def price_usage(
 
 
 def upper_bound(
-    prompt_tokens: int, max_output: int, tariff: Tariff | None, rates: Mapping[str, Decimal], *,
-    at: datetime | None = None, service_tier: str | None = None, hour_cache: bool = False,
-    multipliers: Collection[str] = (), searches: int = 0, images: int = 0,
+    prompt_tokens: int,
+    max_output: int,
+    tariff: Tariff | None,
+    rates: Mapping[str, Decimal],
+    *,
+    at: datetime | None = None,
+    service_tier: str | None = None,
+    hour_cache: bool = False,
+    multipliers: Collection[str] = (),
+    searches: int = 0,
+    images: int = 0,
 ) -> Decimal:
     """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price,
     and so many searches and pictures.
@@ -337,7 +364,7 @@ def _minute(text: str) -> int:
         or int(minutes) > 59
         or int(hours) * 60 + int(minutes) > 1440
     ):
-        raise ValueError(f"\"{text}\" is no hour and minute in UTC, wanted one such as \"16:30\"")
+        raise ValueError(f'"{text}" is no hour and minute in UTC, wanted one such as "16:30"')
     return (int(hours) * 60 + int(minutes)) % 1440
 
 

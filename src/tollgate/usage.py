@@ -21,10 +21,23 @@ MAX_PIECES = 10_000
 """Searches or pictures in one request."""
 
 _FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
-_COUNTS = frozenset({
-    "input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning", "total", "searches", "images",
-    "audio_input", "audio_cache_read", "audio_output", "image_output",
-})
+_COUNTS = frozenset(
+    {
+        "input",
+        "cache_read",
+        "cache_write",
+        "cache_write_1h",
+        "output",
+        "reasoning",
+        "total",
+        "searches",
+        "images",
+        "audio_input",
+        "audio_cache_read",
+        "audio_output",
+        "image_output",
+    }
+)
 _USUAL = frozenset({"input", "output", "total"})
 """Where nothing else was counted, nothing is to be taken apart."""
 _PARTS = {
@@ -150,8 +163,13 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
     spare = counts["total"] - sum(prompt.values()) - counts.get("output", 0) if "total" in counts else None
     output = _output_buckets(counts, spare, "reasoning" in excludes, flags)
     return Usage(
-        **prompt, **output, searches=count("searches", 0), images=count("images", 0),
-        reported_cost=_reported_cost(hub_usage, flags), flags=tuple(flags), others=_others(hub_usage.get("others")),
+        **prompt,
+        **output,
+        searches=count("searches", 0),
+        images=count("images", 0),
+        reported_cost=_reported_cost(hub_usage, flags),
+        flags=tuple(flags),
+        others=_others(hub_usage.get("others")),
     )
 
 

@@ -23,12 +23,13 @@ def test_an_account_is_created_listed_and_shown(tollgate: Tollgate) -> None:
 def test_mistakes_end_with_1_and_a_reason_on_stderr(tollgate: Tollgate) -> None:
     tollgate("accounts", "create", "alice")
     for words, reason in (
-            (("accounts", "create", "alice"), 'account "alice" exists already'),
-            (("accounts", "create", "Big Name"), "wanted lower-case letters"),
-            (("accounts", "create", "bob", "--credits", "lots"), "credits: "),
-            (("accounts", "create", "bob", "--credits", "-5"), "credits is -5, wanted more than 0"),
-            (("accounts", "create", "bob", "--credits", "1.2345678901234"), "13 decimal places"),
-            (("accounts", "show", "bob"), 'no account "bob"')):
+        (("accounts", "create", "alice"), 'account "alice" exists already'),
+        (("accounts", "create", "Big Name"), "wanted lower-case letters"),
+        (("accounts", "create", "bob", "--credits", "lots"), "credits: "),
+        (("accounts", "create", "bob", "--credits", "-5"), "credits is -5, wanted more than 0"),
+        (("accounts", "create", "bob", "--credits", "1.2345678901234"), "13 decimal places"),
+        (("accounts", "show", "bob"), 'no account "bob"'),
+    ):
         done = tollgate(*words)
         assert (done.code, done.out) == (1, ""), words
         assert reason in done.err

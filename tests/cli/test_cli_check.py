@@ -38,8 +38,7 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     assert result.exit_code == 1
     assert (
         "providers/acme.yaml:4:1: found unknown key `wieght`, wanted a known one (did you mean `weight`?)\n    wieght: "
-        "1\n    ^"
-        in result.stderr
+        "1\n    ^" in result.stderr
     )
     assert "providers/acme.yaml:5:35: models.acme/a.price.prompt: found cheap" in result.stderr
     assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
@@ -230,8 +229,10 @@ def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     )
     found = json.loads(run("check", "--json").stdout)
     assert [each["message"] for each in found["problems"]] == [
-        ("found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and 37 "
-        "more")
+        (
+            "found 40 models without a price for all their tokens, wanted one for each: acme/m0, acme/m1, acme/m2 and "
+            "37 more"
+        )
     ]
 
 
@@ -296,7 +297,8 @@ models:
         (3, "can.tools", 'found the text "false", which counts as true, wanted true or false', ""),
         (4, "speaks.own.can.toools", f'found "toools", {unread}', "did you mean `tools`?"),
         (5, "policies[0].can.loud", f'found "loud", {unread}', shipped),
-        (7, "models.acme/a.can.file", f'found "file", {unread}', "did you mean `files`?")]
+        (7, "models.acme/a.can.file", f'found "file", {unread}', "did you mean `files`?"),
+    ]
     assert (found["errors"], {each["level"] for each in found["problems"]}) == (0, {"warning"})
 
 
@@ -326,11 +328,15 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     heads = [line for line in result.stderr.splitlines() if line.startswith("providers/")]
     words = ", ".join(sorted(USAGE_FIELDS))
     assert heads == [
-        ("providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, "
-        "`models_from` or `discover`"),
+        (
+            "providers/acme.yaml:1:1: warning: found no models, so this provider serves nothing, wanted `models`, "
+            "`models_from` or `discover`"
+        ),
         f'providers/acme.yaml:3:16: warning: usage.read: found "inpt", wanted {words} (did you mean `input`?)',
-        (f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean '
-        '`cache_read`?)'),
+        (
+            f'providers/acme.yaml:4:58: warning: speaks.chat.usage.read: found "cached", wanted {words} (did you mean '
+            "`cache_read`?)"
+        ),
     ]
 
 
@@ -355,13 +361,17 @@ def test_check_says_where_a_secret_and_vars_are_read_in_a_provider_file(here: Pa
 def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD)
     (here / "mappings").mkdir()
-    text = 'mapping: NAME\nrequest:\n  from_hub: {prompt: PROMPT}\n'
+    text = "mapping: NAME\nrequest:\n  from_hub: {prompt: PROMPT}\n"
     (here / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
     )
     says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: IMAGE, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
-    ways = {"full": "{$first: [$p.data, $p.url]}", "near": "$p.data", "far": "$p.url",
-            "fetched": "{$first: [$p.data, '{{ ($p.url | inline).data }}']}"}
+    ways = {
+        "full": "{$first: [$p.data, $p.url]}",
+        "near": "$p.data",
+        "far": "$p.url",
+        "fetched": "{$first: [$p.data, '{{ ($p.url | inline).data }}']}",
+    }
     for name, image in ways.items():
         (here / "mappings" / f"{name}.yaml").write_text(
             text.replace("NAME", name).replace("PROMPT", says.replace("IMAGE", image))
@@ -369,14 +379,12 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     result = run("check")
     assert (
         "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: "
-        "they are left out"
-        in result.stderr
+        "they are left out" in result.stderr
     )
     for name, way in (("near", "url"), ("far", "data")):
         assert (
             f"mappings/{name}.yaml:3:13: warning: image parts of a user are left out where they come by `{way}`: "
-            f"no line reads it (carry `$p.{way}` too, "
-            in result.stderr
+            f"no line reads it (carry `$p.{way}` too, " in result.stderr
         )
     assert result.stderr.count("warning:") == 3 and result.exit_code == 0
 

@@ -13,11 +13,17 @@ from tollgate.cli import main
 REQUEST = {"model": "m", "max_tokens": 9, "logit_bias": {"1": 2}, "messages": [{"role": "user", "content": "Hi"}]}
 CHUNKS = [
     {
-        "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
         "choices": [{"index": 0, "delta": {"content": "Hey"}, "finish_reason": None}],
     },
     {
-        "id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
         "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
     },
 ]
@@ -156,13 +162,20 @@ def acme(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize(("arguments", "code", "said"), [
-    (("--model", "acme/one1"), 1, "no model acme/one1 (did you mean `acme/one`?)"),
-    (("--model", "zzz"), 1, "no model zzz (tollgate models --routes lists them)"),
-    (("--model", "one", "--provider", "bemo"), 1, "one is not served at bemo, but through chat at acme"),
-    (("--model", "one", "--to", "messages"), 1, "one is not served through messages, but through chat at acme"),
-    (("--to", "chat", "--provider", "acme"), 2, "--provider chooses between the routes of --model, which is not given"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--model", "acme/one1"), 1, "no model acme/one1 (did you mean `acme/one`?)"),
+        (("--model", "zzz"), 1, "no model zzz (tollgate models --routes lists them)"),
+        (("--model", "one", "--provider", "bemo"), 1, "one is not served at bemo, but through chat at acme"),
+        (("--model", "one", "--to", "messages"), 1, "one is not served through messages, but through chat at acme"),
+        (
+            ("--to", "chat", "--provider", "acme"),
+            2,
+            "--provider chooses between the routes of --model, which is not given",
+        ),
+    ],
+)
 def test_a_route_there_is_not_is_said(acme: str, arguments: tuple[str, ...], code: int, said: str) -> None:
     result = run("--from", "messages", *arguments, "--config", acme)
     assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
@@ -200,7 +213,14 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
         (tmp_path / name).write_text(text)
     stream = "event: output\ndata: 007\n\nevent: output\ndata: [1\n\nevent: done\ndata: {}\n\n"
     asked = (
-        "--from", "texts", "--to", "chat", "--stream", "--model", "acme/one", "--config",
+        "--from",
+        "texts",
+        "--to",
+        "chat",
+        "--stream",
+        "--model",
+        "acme/one",
+        "--config",
         str(tmp_path / "gateway.yaml"),
     )
     told = run(*asked, given=stream).stdout.replace(": ", ":")

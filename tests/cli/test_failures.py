@@ -35,8 +35,13 @@ CASES = {
 
 def run(folder, *words):
     return subprocess.run(
-        [sys.executable, "-m", "tollgate", *words], cwd=folder, env=environment(), capture_output=True, text=True,
-        timeout=60, stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "tollgate", *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
     )
 
 

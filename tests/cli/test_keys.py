@@ -40,9 +40,32 @@ def test_the_secret_alone_is_on_stdout_and_never_again(alice: Tollgate) -> None:
 def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
     made = json.loads(
         alice(
-            "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*,other",
-            "--cap", "5", "--window", "week", "--rpm", "60", "--tpm", "1000", "--strict", "--concurrent", "3",
-            "--endpoints", "messages,chat", "--addresses", "192.0.2.1,10.0.0.0/8", "--json",
+            "keys",
+            "create",
+            "--account",
+            "alice",
+            "--name",
+            "x",
+            "--expires",
+            "30d",
+            "--models",
+            "acme/*,other",
+            "--cap",
+            "5",
+            "--window",
+            "week",
+            "--rpm",
+            "60",
+            "--tpm",
+            "1000",
+            "--strict",
+            "--concurrent",
+            "3",
+            "--endpoints",
+            "messages,chat",
+            "--addresses",
+            "192.0.2.1,10.0.0.0/8",
+            "--json",
         ).out
     )
     assert keys.is_well_formed(made["key"])
@@ -51,12 +74,29 @@ def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
     assert {
         name: listed[name]
         for name in (
-            "id", "allowed_models", "spend_cap", "cap_window", "rpm", "tpm", "strict", "state", "max_concurrent",
-            "endpoints", "allowed_addresses",
+            "id",
+            "allowed_models",
+            "spend_cap",
+            "cap_window",
+            "rpm",
+            "tpm",
+            "strict",
+            "state",
+            "max_concurrent",
+            "endpoints",
+            "allowed_addresses",
         )
     } == {
-        "id": made["id"], "allowed_models": ["acme/*", "other"], "spend_cap": "5", "cap_window": "week", "rpm": 60,
-        "tpm": 1000, "strict": True, "state": "active", "max_concurrent": 3, "endpoints": ["chat", "messages"],
+        "id": made["id"],
+        "allowed_models": ["acme/*", "other"],
+        "spend_cap": "5",
+        "cap_window": "week",
+        "rpm": 60,
+        "tpm": 1000,
+        "strict": True,
+        "state": "active",
+        "max_concurrent": 3,
+        "endpoints": ["chat", "messages"],
         "allowed_addresses": ["192.0.2.1", "10.0.0.0/8"],
     }
 
@@ -74,35 +114,89 @@ def test_what_few_keys_are_held_to_is_listed_where_one_is(alice: Tollgate) -> No
 def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
     made = json.loads(
         alice(
-            "keys", "create", "--account", "alice", "--name", "x", "--expires", "30d", "--models", "acme/*", "--cap",
-            "5", "--window", "week", "--rpm", "60", "--strict", "--concurrent", "3", "--endpoints", "chat",
-            "--addresses", "::1", "--json",
+            "keys",
+            "create",
+            "--account",
+            "alice",
+            "--name",
+            "x",
+            "--expires",
+            "30d",
+            "--models",
+            "acme/*",
+            "--cap",
+            "5",
+            "--window",
+            "week",
+            "--rpm",
+            "60",
+            "--strict",
+            "--concurrent",
+            "3",
+            "--endpoints",
+            "chat",
+            "--addresses",
+            "::1",
+            "--json",
         ).out
     )
     before = json.loads(alice("keys", "list", "--json").out)[0]
     assert json.loads(alice("keys", "change", "x", "--cap", "7.5", "--json").out) == before | {"spend_cap": "7.5"}
     ended = json.loads(
         alice(
-            "keys", "change", made["id"], "--name", "y", "--expires", "never", "--models", "all", "--cap", "none",
-            "--rpm", "none", "--tpm", "9", "--no-strict", "--concurrent", "none", "--endpoints", "all", "--addresses",
-            "all", "--json",
+            "keys",
+            "change",
+            made["id"],
+            "--name",
+            "y",
+            "--expires",
+            "never",
+            "--models",
+            "all",
+            "--cap",
+            "none",
+            "--rpm",
+            "none",
+            "--tpm",
+            "9",
+            "--no-strict",
+            "--concurrent",
+            "none",
+            "--endpoints",
+            "all",
+            "--addresses",
+            "all",
+            "--json",
         ).out
     )
     assert ended == before | {
-        "name": "y", "expires_at": None, "allowed_models": None, "spend_cap": None, "rpm": None, "tpm": 9,
-        "strict": False, "max_concurrent": None, "endpoints": None, "allowed_addresses": None,
+        "name": "y",
+        "expires_at": None,
+        "allowed_models": None,
+        "spend_cap": None,
+        "rpm": None,
+        "tpm": 9,
+        "strict": False,
+        "max_concurrent": None,
+        "endpoints": None,
+        "allowed_addresses": None,
     }
     assert "all" in alice("keys", "change", "y", "--window", "day").out
     alice("keys", "revoke", "y", "--yes")
     assert "is revoked" in alice("keys", "change", "y", "--rpm", "1").err
 
 
-@pytest.mark.parametrize(("models", "warned"), [
-    ("acme/*,!acme/two", []), ("none", []), ("all", []),
-    ("acme/on", ["warning: acme/on fits no model; wanted are whole ids"]),
-    ("acme/one,one,!acme/old*", ["warning: one fits no model;", "warning: !acme/old* fits no model;"]),
-    ("later/*", ["warning: later/* fits only models of providers that are off;"]),
-])
+@pytest.mark.parametrize(
+    ("models", "warned"),
+    [
+        ("acme/*,!acme/two", []),
+        ("none", []),
+        ("all", []),
+        ("acme/on", ["warning: acme/on fits no model; wanted are whole ids"]),
+        ("acme/one,one,!acme/old*", ["warning: one fits no model;", "warning: !acme/old* fits no model;"]),
+        ("later/*", ["warning: later/* fits only models of providers that are off;"]),
+    ],
+)
 def test_globs_that_fit_no_model_are_warned_of(alice: Tollgate, models: str, warned: list[str]) -> None:
     alice.write("providers/acme.yaml", PROVIDER.format(name="acme", header="x"))
     alice.write("providers/later.yaml", PROVIDER.format(name="later", header="$secret.LATER_KEY_OF_NOBODY"))

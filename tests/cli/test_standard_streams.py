@@ -100,9 +100,16 @@ def test_a_start_whose_output_nobody_takes_serves_all_the_same(monkeypatch, capl
     """`tollgate serve | true` ended in "Broken pipe" after it had made the first key, which nobody saw then."""
     server = SimpleNamespace(base_url="http://127.0.0.1:8787", bind=("127.0.0.1:8787",))
     opened = SimpleNamespace(
-        services=SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(
-            gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")))),
-        first_key="sk-tg-0", starter="default", sign_in=None,
+        services=SimpleNamespace(
+            runtime=SimpleNamespace(
+                current=SimpleNamespace(
+                    gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")
+                )
+            )
+        ),
+        first_key="sk-tg-0",
+        starter="default",
+        sign_in=None,
     )
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)

@@ -45,16 +45,22 @@ def test_a_terminal_that_is_wide_enough_has_a_row_on_each_line(monkeypatch: pyte
 def test_a_terminal_that_is_a_little_narrow_breaks_texts_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(monkeypatch, 64)
     assert [line.split()[:3] for line in lines if "/" in line] == [
-        ["acme/large-2026", "1234567", "98765.432109876543"], ["acme/small", "89", "0.000000000001"],
+        ["acme/large-2026", "1234567", "98765.432109876543"],
+        ["acme/small", "89", "0.000000000001"],
     ]
 
 
 def test_a_terminal_too_narrow_for_the_figures_has_one_row_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [line.split(maxsplit=1) for line in shown(monkeypatch, 40) if "─" not in line]
     assert words == [
-        ["model", "acme/large-2026"], ["requests", "1234567"], ["cost", "98765.432109876543"],
+        ["model", "acme/large-2026"],
+        ["requests", "1234567"],
+        ["cost", "98765.432109876543"],
         ["note", "of the first week"],
-        ["model", "acme/small"], ["requests", "89"], ["cost", "0.000000000001"], ["note", "-"],
+        ["model", "acme/small"],
+        ["requests", "89"],
+        ["cost", "0.000000000001"],
+        ["note", "-"],
     ]
 
 

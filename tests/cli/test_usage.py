@@ -118,9 +118,13 @@ def test_times_in_json_have_their_zone_but_those_of_a_query_of_somebody_s_own(us
 def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
     rows = json.loads(used("usage", "by-model", "--format", "json").out)
     assert [(row["model"], row["requests"], row["failed"], row["cost"]) for row in rows] == [
-        ("acme/large", 3, 0, "0.6"), ("other/large", 2, 2, "0.05"), ("acme/small", 1, 0, "0.01")]
+        ("acme/large", 3, 0, "0.6"),
+        ("other/large", 2, 2, "0.05"),
+        ("acme/small", 1, 0, "0.01"),
+    ]
     assert [row["day"] for row in json.loads(used("usage", "by-day", "--format", "json").out)] == sorted(
-        str((NOW - timedelta(days=days)).date()) for days in range(3))
+        str((NOW - timedelta(days=days)).date()) for days in range(3)
+    )
     assert {row["outcome"] for row in json.loads(used("usage", "errors", "--format", "json").out)} == {
         "upstream_error",
         "client_gone",

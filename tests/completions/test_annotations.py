@@ -17,8 +17,18 @@ from tollgate.completions.annotations import metadata_text
         ("chat", "a text", None),
         ("chat", None, None),
     ],
-    ids=["plain", "user_id elsewhere", "the end user", "beside the end user", "long", "nested", "nothing left", "empty",
-         "no object", "none"],
+    ids=[
+        "plain",
+        "user_id elsewhere",
+        "the end user",
+        "beside the end user",
+        "long",
+        "nested",
+        "nothing left",
+        "empty",
+        "no object",
+        "none",
+    ],
 )
 def test_metadata_is_kept_for_a_row(dialect, metadata, kept):
     assert metadata_text({"metadata": metadata}, dialect) == kept

@@ -391,7 +391,9 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
         assert reply.json()["error"] == {
             "message": "Previous response with id 'resp_1' not found. "
             "The provider that keeps it does not serve acme/one.",
-            "type": "invalid_request_error", "param": "previous_response_id", "code": "previous_response_not_found",
+            "type": "invalid_request_error",
+            "param": "previous_response_id",
+            "code": "previous_response_not_found",
         }
 
 
@@ -506,7 +508,7 @@ async def test_what_another_model_was_asked_for_costs_what_that_one_does(tmp_pat
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
     more = (
         '  acme/two: {upstream: up-2, aliases: [two], price: {prompt: "30", completion: "40", unit: 10, currency: '
-        'CNY}}\n'
+        "CNY}}\n"
     )
     async with inprocess(
         tmp_path,
@@ -558,7 +560,7 @@ async def test_passes_that_name_the_asked_model_are_no_other_models(tmp_path):
     ],
 )
 async def test_a_model_that_the_provider_is_to_ask_must_be_one_the_key_may_use(tmp_path, asking):
-    more = '  acme/two: {upstream: up-2, aliases: [two]}\n'
+    more = "  acme/two: {upstream: up-2, aliases: [two]}\n"
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
     async with inprocess(
         tmp_path,
@@ -580,7 +582,7 @@ async def test_a_model_that_the_provider_is_to_ask_must_be_one_the_key_may_use(t
 
 async def test_a_function_may_have_any_parameters(tmp_path):
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5}}).encode()
-    more = '  acme/two: {upstream: up-2}\n'
+    more = "  acme/two: {upstream: up-2}\n"
     async with inprocess(
         tmp_path,
         providers={"acme": provider("messages", "app://acme/messages") + more},

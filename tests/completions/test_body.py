@@ -243,9 +243,19 @@ def test_unknown_fields_and_nulls_pass():
         },
     )
     check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
-    check_fields("responses", {"model": "m", "tools": None, "input": [
-        "x", {"type": "reasoning", "summary": [], "content": None}, {"type": "brand_new", "content": 5},
-        {"type": "message", "role": "user", "content": [{"type": "input_image"}]}]})
+    check_fields(
+        "responses",
+        {
+            "model": "m",
+            "tools": None,
+            "input": [
+                "x",
+                {"type": "reasoning", "summary": [], "content": None},
+                {"type": "brand_new", "content": 5},
+                {"type": "message", "role": "user", "content": [{"type": "input_image"}]},
+            ],
+        },
+    )
     check_fields(
         "chat",
         {

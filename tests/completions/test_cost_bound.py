@@ -190,7 +190,8 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
 
 async def test_a_request_that_nobody_answered_searched_nothing(tmp_path):
     async with inprocess(
-        tmp_path, providers={"acme": PROVIDER + "    can: {always_searches: true}\n"},
+        tmp_path,
+        providers={"acme": PROVIDER + "    can: {always_searches: true}\n"},
         apps={"acme": replying(500, b"{}")},
     ) as here:
         assert (await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"]})).status_code == 500

@@ -16,7 +16,7 @@ WORDS = [f" word{place}" for place in range(40)]
 
 @pytest.mark.parametrize("client", PATHS)
 async def test_a_provider_that_breaks_off_after_a_preliminary_count_is_paid_what_it_told(tmp_path, client):
-    cut = events("messages", *WORDS)[:2 + len(WORDS)]  # its first event says one output token
+    cut = events("messages", *WORDS)[: 2 + len(WORDS)]  # its first event says one output token
     async with inprocess(
         tmp_path,
         providers={"acme": provider("app://acme/v1", "messages")},
@@ -193,7 +193,7 @@ async def test_searches_of_an_answer_that_was_cut_off_are_billed(tmp_path, clien
         + b"\n\n"
         for event in SEARCHED[client]
     ]
-    blocks = [*good[:opening], *found, *(good[opening:] if whole else good[opening:opening + 2])]
+    blocks = [*good[:opening], *found, *(good[opening:] if whole else good[opening : opening + 2])]
     price = '{prompt: "1", completion: "2", web_search: "0.01", unit: 1000000, currency: USD}'
     async with inprocess(
         tmp_path,

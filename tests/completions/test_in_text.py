@@ -25,7 +25,11 @@ models:
 TEXT = '<think>\nhm\n</think>\n\nNow:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 WHOLE = {
-    "id": "c1", "object": "chat.completion", "created": 1, "model": "up-1", "usage": USAGE,
+    "id": "c1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "up-1",
+    "usage": USAGE,
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": TEXT}}],
 }
 
@@ -33,7 +37,7 @@ WHOLE = {
 def chunks(size):
     yield {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
     for at in range(0, len(TEXT), size):
-        yield {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"content": TEXT[at:at + size]}}]}
+        yield {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {"content": TEXT[at : at + size]}}]}
     yield {"id": "c1", "model": "up-1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     yield {"id": "c1", "model": "up-1", "choices": [], "usage": USAGE}
 

@@ -14,7 +14,8 @@ from tollgate.config.model import Fetch
 from tollgate.errors import BadRequest
 from tollgate.mapping import Context, Refused, compile_mapping
 
-MAPPING = compile_mapping(document("""
+MAPPING = compile_mapping(
+    document("""
 mapping: bytes
 request:
   from_hub:
@@ -27,9 +28,11 @@ request:
             data: $bytes.data
             mime: $bytes.mime
             $else: {$refuse: [{when: true, say: no bytes}]}
-"""))
+""")
+)
 
-COLLECTING = compile_mapping(document("""
+COLLECTING = compile_mapping(
+    document("""
 mapping: collecting
 request:
   from_hub:
@@ -38,7 +41,8 @@ request:
         $value:
           - $each: $p in $t.parts
             data: "{{ $p.url | inline if $p.url }}"
-"""))
+""")
+)
 """Asks for the bytes of all URLs at once."""
 
 

@@ -116,8 +116,11 @@ async def test_a_stream_of_json_documents_may_call_itself_json(tmp_path, framing
     write_mapping(tmp_path, "bits", OWN + STREAM)
     documents = [json.dumps(bit).encode() for bit in BITS]
     blocks = [document + b"\n" for document in documents] if framing == "ndjson" else [b"[", b",".join(documents), b"]"]
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", framing=framing)},
-                         apps={"acme": replying(blocks=blocks, headers=JSON)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", framing=framing)},
+        apps={"acme": replying(blocks=blocks, headers=JSON)},
+    ) as here:
         assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "hi there"
 
 
@@ -141,8 +144,11 @@ async def test_an_error_object_in_place_of_such_a_stream_gives_way(tmp_path, fra
 
 async def test_an_error_only_the_mapping_knows_is_retried_and_not_billed_while_nothing_was_told(tmp_path):
     write_mapping(tmp_path, "bits", OWN + STREAM)
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits")},
-                         apps={"acme": replying(blocks=[b'data: {"trouble": "busy"}\n\n'], headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits")},
+        apps={"acme": replying(blocks=[b'data: {"trouble": "busy"}\n\n'], headers=SSE)},
+    ) as here:
         reply = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
         assert reply.status_code == 500 and here.balance() == Decimal(100)
 
@@ -272,8 +278,11 @@ async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):
     write_mapping(tmp_path, "bits", OWN + STREAM)
     seen = []
     more = "headers: {x-sse: {$when: $stream, $value: enable}, x-agent: \"$headers['x-client']\"}"
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
-                         apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", more=more)},
+        apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)},
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         await here.post("/v1/chat/completions", {**ASK, "stream": True})
     assert [sent[2].get("x-sse") for sent in seen] == [None, "enable"]
@@ -286,8 +295,11 @@ async def test_an_edit_may_read_what_the_client_says_in_headers_but_not_its_secr
   - set: {words: "{{ $headers['acme-beta'] | split(',') }}", all: $headers}
 headers: {x-key: "{{ $headers[$vars.which] }}", x-beta: "$headers['acme-beta']"}
 vars: {which: authorization}"""
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
-                         apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", more=more)},
+        apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)},
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK, acme_beta="a,b")).status_code == 200
         assert here.key not in str(seen)
     sent, headers = json.loads(seen[0][3]), seen[0][2]
@@ -313,8 +325,11 @@ response:
 
 async def test_an_answer_may_be_a_list(tmp_path):
     write_mapping(tmp_path, "listed", LISTED)
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "listed")},
-                         apps={"acme": replying(body=json.dumps([ANSWER]).encode())}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "listed")},
+        apps={"acme": replying(body=json.dumps([ANSWER]).encode())},
+    ) as here:
         reply = (await here.post("/v1/chat/completions", ASK)).json()
         assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
 
@@ -358,12 +373,14 @@ async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, 
     write_mapping(
         tmp_path,
         "named",
-        OWN
-        + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: "
-          "$.bit}}]}}\n",
+        OWN + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: "
+        "$.bit}}]}}\n",
     )
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "named", framing=framing)},
-                         apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "named", framing=framing)},
+        apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)},
+    ) as here:
         told = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
     assert says in caplog.text and "framing" not in told and "rule" not in told
 
@@ -387,8 +404,7 @@ async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_p
             pass
     assert (
         "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks "
-        "it needs"
-        in str(told.value)
+        "it needs" in str(told.value)
     )
 
 
@@ -680,7 +696,9 @@ UNFIT = {
     "an edit of an event, for a whole answer": (ONLY_STREAMED, f"stream: {LESS}", False),
     "a mapping": (OWN.replace(*MINUS), "", False),
     "a mapping of events": (
-        OWN + STREAM.replace("always:", "always:\n      - {start: {created: '{{ $.heard - 1 }}'}}"), "", True,
+        OWN + STREAM.replace("always:", "always:\n      - {start: {created: '{{ $.heard - 1 }}'}}"),
+        "",
+        True,
     ),
 }
 
@@ -699,7 +717,8 @@ async def test_an_answer_that_its_file_cannot_work_with_is_no_answer(tmp_path, c
     async with inprocess(
         tmp_path,
         providers={
-            "first": provider("first", "own", more=edits), "second": provider("second", "own", priority=1, more=edits)
+            "first": provider("first", "own", more=edits),
+            "second": provider("second", "own", priority=1, more=edits),
         },
         apps=dict(zip(("first", "second"), apps, strict=True)),
     ) as here:
@@ -718,8 +737,11 @@ async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_wha
     write_mapping(tmp_path, "bits", OWN + STREAM)
     told = [{"choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}, {"bit": " there", "heard": "ten"}]
     blocks = [b"".join(b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in told)]
-    async with inprocess(tmp_path, providers={"acme": provider("acme", format_, more=f"stream: {LESS}")},
-                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", format_, more=f"stream: {LESS}")},
+        apps={"acme": replying(blocks=blocks, headers=SSE)},
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert '"hi"' in reply.text and reply.text.count('"error"') == 1 and "[DONE]" not in reply.text
         (row,) = await rows(here, tmp_path)
@@ -748,8 +770,9 @@ stream: [{{drop: [code, message]}}, {{default: {{object: chat.completion.chunk}}
     described = provider("acme", format_, more=more)
     if hidden:
         described = described.replace("framing: sse", "framing: sse, unwrap: $.bytes | from_base64 | parse_json")
-    async with inprocess(tmp_path, providers={"acme": described},
-                         apps={"acme": replying(blocks=blocks, headers=SSE)}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": described}, apps={"acme": replying(blocks=blocks, headers=SSE)}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.status_code == (200 if begun else 500)
         assert [event for event in events_of(reply) if "choices" not in event] == (
@@ -769,8 +792,9 @@ async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept
         False: replying(body=json.dumps(answer).encode()),
     }
     more = "usage: {read: {input: '{{ $.heard - 1 }}', output: $.spoken}}"
-    async with inprocess(tmp_path, providers={"acme": provider("acme", "bits", more=more)},
-                         apps={"acme": answers[stream]}) as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "bits", more=more)}, apps={"acme": answers[stream]}
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
         assert reply.status_code == 200 and "hi there" in reply.text and "error" not in reply.text
         (row,) = await rows(here, tmp_path)

@@ -69,8 +69,13 @@ async def test_what_is_referred_to_counts_as_sent(tmp_path):
     """Beside the prompt's tokens: a provider that tells none is charged for what it was sent."""
     text = "word " * 200
     answer = {
-        "id": "m", "type": "message", "role": "assistant", "model": "one", "stop_reason": "end_turn",
-        "content": [{"type": "text", "text": text}], "stop_sequence": None,
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "one",
+        "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": text}],
+        "stop_sequence": None,
     }
     app = replying(body=json.dumps(answer).encode())
     ask = {"model": "acme/one", "input": [USER]}

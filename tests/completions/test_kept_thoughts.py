@@ -21,8 +21,14 @@ CONTENT = [
     {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo", "days": 2}},
 ]
 MESSAGE = {
-    "id": "m", "type": "message", "role": "assistant", "model": "one", "content": CONTENT, "stop_reason": "tool_use",
-    "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "one",
+    "content": CONTENT,
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 1, "output_tokens": 1},
 }
 EVENTS = [
     {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
@@ -35,7 +41,8 @@ EVENTS = [
     {"type": "content_block_stop", "index": 1},
     {"type": "content_block_start", "index": 2, "content_block": {**CONTENT[2], "input": {}}},
     {
-        "type": "content_block_delta", "index": 2,
+        "type": "content_block_delta",
+        "index": 2,
         "delta": {"type": "input_json_delta", "partial_json": '{"city": "Oslo", "days": 2}'},
     },
     {"type": "content_block_stop", "index": 2},
@@ -46,10 +53,15 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type
 USER = {"role": "user", "content": "?"}
 ASK = {"model": "acme/one", "reasoning_effort": "medium", "tools": [TOOL], "messages": [USER]}
 BARE = {
-    "role": "assistant", "content": "Let me look.", "tool_calls": [{
-        "id": "toolu_1", "type": "function",
-        "function": {"name": "weather", "arguments": '{"days":2,"city":"Oslo"}'},
-    }],
+    "role": "assistant",
+    "content": "Let me look.",
+    "tool_calls": [
+        {
+            "id": "toolu_1",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"days":2,"city":"Oslo"}'},
+        }
+    ],
 }
 RESULT = {"role": "tool", "tool_call_id": "toolu_1", "content": "rain"}
 
@@ -88,7 +100,8 @@ models:
   acme/one: {upstream: one, can: {signed_calls: true}, context: 9000, max_output: 4000, price: {prompt: "1", completion: "1", unit: 1000000, currency: USD}}
 """  # noqa: E501
 CALL = {
-    "functionCall": {"id": "toolu_1", "name": "weather", "args": {"city": "Oslo", "days": 2}}, "thoughtSignature": "S",
+    "functionCall": {"id": "toolu_1", "name": "weather", "args": {"city": "Oslo", "days": 2}},
+    "thoughtSignature": "S",
 }
 CANDIDATE = {
     "candidates": [{"content": {"role": "model", "parts": [{"text": "Let me look."}, CALL]}, "finishReason": "STOP"}],
@@ -110,7 +123,8 @@ async def test_the_signature_of_a_call_is_put_back_on_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"model": "acme/two"}, {"messages": [USER, {**BARE, "content": "Let me guess."}, RESULT]}],
+    "change",
+    [{"model": "acme/two"}, {"messages": [USER, {**BARE, "content": "Let me guess."}, RESULT]}],
     ids=["another model", "another text"],
 )
 async def test_nobody_else_is_sent_them(tmp_path, change):

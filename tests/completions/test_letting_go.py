@@ -151,12 +151,14 @@ async def test_a_large_body_is_let_go_of_as_soon_as_nobody_can_need_it(tmp_path,
 
     names = ("acme", "other")[:routes]
     async with inprocess(
-        tmp_path, providers={name: provider(f"app://{name}/v1", "chat", name=name) for name in names},
+        tmp_path,
+        providers={name: provider(f"app://{name}/v1", "chat", name=name) for name in names},
         apps=dict.fromkeys(names, app),
     ) as here:
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * size}}
-        body = json.dumps({**ASKS["chat"], "model": "acme/one", "stream": True,
-                           "messages": [{"role": "user", "content": [picture]}]}).encode()
+        body = json.dumps(
+            {**ASKS["chat"], "model": "acme/one", "stream": True, "messages": [{"role": "user", "content": [picture]}]}
+        ).encode()
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         try:

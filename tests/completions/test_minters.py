@@ -37,8 +37,11 @@ class Service:
         carried = [each["encrypted_content"] for each in asked["input"] if "encrypted_content" in each]
         foreign = [each for each in carried if not each.startswith(self.name)]
         status = 500 if self.down or self.down_without and not carried else 400 if foreign else 200
-        said = self._events(answer) if asked.get("stream") and status == 200 else [json.dumps(
-            self.refusal if status != 200 else {**answer, "output": [self._item("whole")]}).encode()]
+        said = (
+            self._events(answer)
+            if asked.get("stream") and status == 200
+            else [json.dumps(self.refusal if status != 200 else {**answer, "output": [self._item("whole")]}).encode()]
+        )
 
         async def out():
             for each in said:

@@ -105,8 +105,9 @@ models:
 """
     ask = {"max_tokens": 900, "messages": [{"role": "user", "content": said}]}
     counts, paid, most = [], [], []
-    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app},
-                         settings="credits: {hold_cap: '1000000'}\n") as here:
+    async with inprocess(
+        tmp_path, providers={"acme": provider}, apps={"acme": app}, settings="credits: {hold_cap: '1000000'}\n"
+    ) as here:
         await here.services.ledger.grant("default", Decimal(100_000))
         hold = here.services.ledger.hold
 

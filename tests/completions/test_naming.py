@@ -13,7 +13,7 @@ ROUTES = {"native": "messages", "converted": "chat"}
 def provider(speaks: str, can: str = "{}") -> str:
     return f"""provider: near
 url: app://sandbox/v1
-speaks: {{{speaks}: {'/messages' if speaks == 'messages' else '/chat/completions'}}}
+speaks: {{{speaks}: {"/messages" if speaks == "messages" else "/chat/completions"}}}
 can: {can}
 models:
   near/fast: {{upstream: reasoner, aliases: [quick], price: {{prompt: "1", completion: "1", unit: 1000000}}}}
@@ -50,12 +50,18 @@ async def test_other_clients_hear_what_the_provider_calls_its_model(tmp_path, sp
 async def test_what_its_provider_calls_so_passes_byte_for_byte(tmp_path):
     """Only the first event is written anew, and only where its name differs."""
     events = [
-        (b'event: message_start\ndata: {"type":"message_start", '
-        b'"message":{"id":"m","model":"near-1","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}\n\n'),
-        (b'event: content_block_start\ndata: {"type":"content_block_start" '
-        b',"index":0,"content_block":{"type":"text","text":"\\u00fc model"}}\n\n'),
-        (b'event: message_delta\ndata: '
-        b'{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2 }}\n\n'),
+        (
+            b'event: message_start\ndata: {"type":"message_start", '
+            b'"message":{"id":"m","model":"near-1","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}\n\n'
+        ),
+        (
+            b'event: content_block_start\ndata: {"type":"content_block_start" '
+            b',"index":0,"content_block":{"type":"text","text":"\\u00fc model"}}\n\n'
+        ),
+        (
+            b"event: message_delta\ndata: "
+            b'{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2 }}\n\n'
+        ),
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ]
     app = replying(blocks=events, headers={"content-type": "text/event-stream"})

@@ -29,8 +29,14 @@ def sse(*events) -> bytes:
 
 
 def chunk(delta=None, finish=None, index=0, **more):
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
-            "choices": [{"index": index, "delta": delta or {}, "finish_reason": finish}], **more}
+    return {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": index, "delta": delta or {}, "finish_reason": finish}],
+        **more,
+    }
 
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -207,7 +213,11 @@ def test_an_answer_that_told_why_it_stopped_is_whole_without_its_last_event(blan
         return False
 
     stream = PlainStream(
-        judge, MARKS, (b'"message_',), see, MissingUsage(lambda usage: usage, 0, lambda: True),
+        judge,
+        MARKS,
+        (b'"message_',),
+        see,
+        MissingUsage(lambda usage: usage, 0, lambda: True),
         lambda: end if "message_delta" in told else b"",
     )
     said = stream.feed(delta + blank) + stream.close() + stream.tail(None)
@@ -280,7 +290,12 @@ def test_the_last_sequence_number_is_read_of_what_was_sent(sent, last):
 def test_events_written_anew_are_lines_for_every_reader(ascii: bool) -> None:
     """Their own upstream's escapes are gone once they were read; a reader of lines would cut them in two."""
     offer: Any = SimpleNamespace(
-        framing="ndjson", inner=None, unwrap=None, stream_edits=None, model_facts={}, can={},
+        framing="ndjson",
+        inner=None,
+        unwrap=None,
+        stream_edits=None,
+        model_facts={},
+        can={},
         errors=SimpleNamespace(may_match=lambda _: False),
     )
     events = [chunk({"content": text}) for text in ("a", "one\u2028two\u2029three\x85four", "b")]

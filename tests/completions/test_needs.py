@@ -30,10 +30,15 @@ def part(**of: Any) -> dict[str, Any]:
         pytest.param("responses", part(type="input_image"), {"images"}, id="responses: a picture"),
         pytest.param("responses", part(type="input_file"), {"files"}, id="responses: a file"),
         pytest.param("responses", {"tools": [{"type": "custom", "name": "f"}]}, {"tools"}, id="responses: a tool"),
-        pytest.param("responses", {"tools": [{"type": "web_search"}]}, {"tools", "prefer_native"},
-                     id="responses: a tool the provider runs"),
-        pytest.param("responses", {"input": [{"encrypted_content": "x"}]}, {"prefer_native"},
-                     id="responses: encrypted reasoning"),
+        pytest.param(
+            "responses",
+            {"tools": [{"type": "web_search"}]},
+            {"tools", "prefer_native"},
+            id="responses: a tool the provider runs",
+        ),
+        pytest.param(
+            "responses", {"input": [{"encrypted_content": "x"}]}, {"prefer_native"}, id="responses: encrypted reasoning"
+        ),
         pytest.param("messages", {"thread": {"id": "t"}}, {"native", "threads"}, id="messages: a kept thread"),
         pytest.param("messages", part(type="image"), {"images"}, id="messages: a picture"),
         pytest.param("messages", part(type="document"), {"files"}, id="messages: a document"),
@@ -41,8 +46,12 @@ def part(**of: Any) -> dict[str, Any]:
         pytest.param("messages", part(type="text", cache_control={}), {"prefer_native"}, id="messages: a cache mark"),
         pytest.param("messages", part(type="thinking", signature="x"), {"prefer_native"}, id="messages: a signature"),
         pytest.param("messages", part(type="redacted_thinking"), {"prefer_native"}, id="messages: redacted thinking"),
-        pytest.param("messages", {"tools": [{"type": "web_search_20250305"}]}, {"tools", "prefer_native"},
-                     id="messages: a tool the provider runs"),
+        pytest.param(
+            "messages",
+            {"tools": [{"type": "web_search_20250305"}]},
+            {"tools", "prefer_native"},
+            id="messages: a tool the provider runs",
+        ),
     ],
 )
 def test_what_a_body_holds_is_asked_of_its_route(dialect, body, asked):
@@ -53,17 +62,20 @@ def test_what_a_body_holds_is_asked_of_its_route(dialect, body, asked):
     assert needs.prompt_tokens == -(-len(raw) // 4)
 
 
-@pytest.mark.parametrize(("dialect", "body", "effort"), [
-    ("chat", TOOLS, "unset"),
-    ("chat", {**TOOLS, "reasoning_effort": None}, "unset"),
-    ("chat", {**TOOLS, "reasoning_effort": "none"}, "none"),
-    ("chat", {**TOOLS, "reasoning_effort": "high"}, "high"),
-    ("chat", {**TOOLS, "reasoning": {"effort": "low"}}, "low"),
-    ("chat", {**TOOLS, "reasoning": {"enabled": False}}, "none"),
-    ("chat", {**TOOLS, "reasoning": {"max_tokens": 2000}}, "medium"),
-    ("chat", {**TOOLS, "reasoning": {"exclude": True}}, "unset"),
-    ("responses", {**TOOLS, "reasoning": {"effort": "high"}}, "unset"),
-])
+@pytest.mark.parametrize(
+    ("dialect", "body", "effort"),
+    [
+        ("chat", TOOLS, "unset"),
+        ("chat", {**TOOLS, "reasoning_effort": None}, "unset"),
+        ("chat", {**TOOLS, "reasoning_effort": "none"}, "none"),
+        ("chat", {**TOOLS, "reasoning_effort": "high"}, "high"),
+        ("chat", {**TOOLS, "reasoning": {"effort": "low"}}, "low"),
+        ("chat", {**TOOLS, "reasoning": {"enabled": False}}, "none"),
+        ("chat", {**TOOLS, "reasoning": {"max_tokens": 2000}}, "medium"),
+        ("chat", {**TOOLS, "reasoning": {"exclude": True}}, "unset"),
+        ("responses", {**TOOLS, "reasoning": {"effort": "high"}}, "unset"),
+    ],
+)
 def test_the_effort_that_chat_requests_name_beside_tools(dialect, body, effort):
     needs = needs_of(dialect, body, "{}", 2)
     assert needs.tools and needs.effort == effort

@@ -18,7 +18,7 @@ from tollgate.services import Inbound
 OVERLOADED = {
     "chat": b'data: {"error": {"message": "secret-7 is busy", "type": "overloaded_error", "code": 529}}\n\n',
     "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "secret-7"}}'
-                b"\n\n",
+    b"\n\n",
     "responses": b'event: error\ndata: {"type": "error", "code": "server_is_overloaded", "message": "secret-7"}\n\n',
 }
 FAILED = {**whole("responses"), "id": "resp_first", "status": "failed", "output": [], "usage": None,
@@ -159,9 +159,7 @@ async def test_the_first_word_leaves_as_soon_as_it_is_there(tmp_path, client, up
 
         return 200, SSE, answer()
 
-    async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", upstream)}, apps={"acme": app}
-    ) as here:
+    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", upstream)}, apps={"acme": app}) as here:
         body = json.dumps({**ASKS[client], "stream": True}).encode()
         key = here.services.ledger.find_key(here.key)
         reply = await asyncio.wait_for(complete(here.services, Inbound(client, key, body, {}, "req_1")), 5)

@@ -52,8 +52,14 @@ def streamed(*events) -> list[bytes]:
 
 
 def delta(text=None, finish=None, **more):
-    return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "up-1",
-            "choices": [{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}], **more}
+    return {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "up-1",
+        "choices": [{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}],
+        **more,
+    }
 
 
 STREAM = streamed(
@@ -152,6 +158,7 @@ BAD = {
 async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_asked_for_again(tmp_path, stream):
     good = replying(blocks=[b"".join(STREAM)], headers=SSE) if stream else replying(body=GOOD)
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": good}, environ=SECRET) as here:
+
         async def refuse(row, hold=None):
             raise Unavailable("disk full")
 
@@ -165,8 +172,12 @@ async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_asked_for_agai
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
     good = replying(blocks=STREAM, headers=SSE) if stream else replying(body=GOOD)
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": bad, "second": good}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": bad, "second": good},
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
         assert reply.status_code == 200
         assert (reply.headers["x-tollgate-provider"], reply.headers["x-tollgate-attempts"]) == ("second", "2")
@@ -198,14 +209,18 @@ async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_wha
     choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "error",
               "error": {"code": 502, "message": "canary-secret-value broke"}}  # fmt: skip
     broken = replying(body=json.dumps({**ANSWER, "choices": [choice], "usage": usage}).encode())
-    async with inprocess(tmp_path / "two", providers={"first": provider("first"),
-                                                      "second": provider("second", priority=1)},
-                         apps={"first": broken, "second": replying(body=GOOD)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path / "two",
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": broken, "second": replying(body=GOOD)},
+        environ=SECRET,
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).content == GOOD
         (row,) = await rows(here, tmp_path / "two")
         assert (row["provider"], row["outcome"], row["cost"]) == ("second", "ok", Decimal("0.02"))
-    async with inprocess(tmp_path / "one", providers={"acme": provider("acme")}, apps={"acme": broken},
-                         environ=SECRET) as here:
+    async with inprocess(
+        tmp_path / "one", providers={"acme": provider("acme")}, apps={"acme": broken}, environ=SECRET
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.json()["choices"][0]["finish_reason"]) == (200, "error")
         assert "canary" not in reply.text
@@ -220,17 +235,27 @@ async def test_the_first_byte_is_that_of_the_answer_and_not_of_a_failure_before_
         await asyncio.sleep(0.05)
         return await good(*call)
 
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": replying(500, body=b"{}"), "second": late}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": replying(500, body=b"{}"), "second": late},
+        environ=SECRET,
+    ) as here:
         await here.post("/v1/chat/completions", ASK)
         (row,) = await rows(here, tmp_path)
     assert row["attempts"] == 2 and row["total_ms"] >= row["ttfb_ms"] >= 45
 
 
 async def test_a_stream_is_retried_until_its_first_event(tmp_path):
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": replying(blocks=streamed({"error": {"message": "busy"}}), headers=SSE),
-                               "second": replying(blocks=STREAM, headers=SSE)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={
+            "first": replying(blocks=streamed({"error": {"message": "busy"}}), headers=SSE),
+            "second": replying(blocks=STREAM, headers=SSE),
+        },
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "2" and reply.text.endswith("data: [DONE]\n\n")
 
@@ -246,16 +271,24 @@ async def test_at_most_three_routes_are_tried(tmp_path):
 
         return app
 
-    async with inprocess(tmp_path, providers={name: provider(name, priority=place) for place, name in enumerate(names)},
-                         apps={name: failing(name) for name in names}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={name: provider(name, priority=place) for place, name in enumerate(names)},
+        apps={name: failing(name) for name in names},
+        environ=SECRET,
+    ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
     assert tried == ["a", "b", "c"]
 
 
 async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
     reject = replying(422, b'{"error":{"message":"messages: too odd","type":"invalid_request_error"}}')
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": reject, "second": replying(body=GOOD)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": reject, "second": replying(body=GOOD)},
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.text) == (400, "messages: too odd")
         (row,) = await rows(here, tmp_path)
@@ -316,8 +349,12 @@ async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
 async def test_a_route_that_asks_for_a_pause_is_not_asked_again(tmp_path):
     calls = []
     limited = replying(429, b"{}", headers={"retry-after": "30"}, seen=calls)
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps={"first": limited, "second": replying(body=GOOD)}, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps={"first": limited, "second": replying(body=GOOD)},
+        environ=SECRET,
+    ) as here:
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert len(calls) == 1, "a route that asked for 30 seconds was asked again"
@@ -329,8 +366,12 @@ async def test_where_every_route_failed_the_shortest_wait_is_told(tmp_path, firs
         name: replying(503, b"{}", headers={} if wait is None else {"retry-after": str(wait)})
         for name, wait in (("first", first), ("second", second))
     }
-    async with inprocess(tmp_path, providers={"first": provider("first"), "second": provider("second", priority=1)},
-                         apps=apps, environ=SECRET) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": provider("second", priority=1)},
+        apps=apps,
+        environ=SECRET,
+    ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.headers["retry-after"]) == (500, "7")
 
@@ -389,6 +430,7 @@ async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fail
 
 async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_line(tmp_path, caplog):
     async with inprocess(tmp_path) as here:
+
         async def refuse(row, hold=None):
             raise Unavailable("disk full")
 
@@ -454,8 +496,10 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
             )
             for row in await rows(here, tmp_path)
         ]
-        assert kept == [("count_tokens", told.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
-                        ("count_tokens", counted.headers["x-request-id"], "acme/one", "", 0, "ok", True, 0, 0)]
+        assert kept == [
+            ("count_tokens", told.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
+            ("count_tokens", counted.headers["x-request-id"], "acme/one", "", 0, "ok", True, 0, 0),
+        ]
 
 
 async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):
@@ -468,7 +512,8 @@ async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, ca
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert [record.getMessage() for record in caplog.records if "our balance" in record.getMessage()] == [
-            "provider first: our balance there is used up (no money)"]
+            "provider first: our balance there is used up (no money)"
+        ]
         text = (await here.get("/metrics")).text
         assert "tollgate_alarms 1.0" in text and "tollgate_routes_cooling 1.0" in text
 
@@ -482,12 +527,15 @@ async def test_a_proxy_that_does_not_know_us_is_an_alarm_and_no_answer_of_the_up
     server = await asyncio.start_server(refusing, "127.0.0.1", 0)
     proxy = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     behind = provider("first").replace("app://first/", "http://far.example/") + f"proxy: http://u:canary@{proxy}\n"
-    async with server, inprocess(
-        tmp_path,
-        providers={"first": behind, "second": provider("second", priority=1)},
-        apps={"second": replying(body=GOOD)},
-        environ=SECRET,
-    ) as here:
+    async with (
+        server,
+        inprocess(
+            tmp_path,
+            providers={"first": behind, "second": provider("second", priority=1)},
+            apps={"second": replying(body=GOOD)},
+            environ=SECRET,
+        ) as here,
+    ):
         done = await here.post("/v1/chat/completions", ASK)
         assert (done.status_code, done.headers["x-tollgate-provider"]) == (200, "second")
         assert "tollgate_alarms 1.0" in (await here.get("/metrics")).text

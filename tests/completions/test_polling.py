@@ -115,9 +115,12 @@ async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
     assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
 
 
-KEEPING = POLL + """      fetch: "GET /results/{{ $last.result }}"
+KEEPING = (
+    POLL
+    + """      fetch: "GET /results/{{ $last.result }}"
       keep: {heard: $.used.in, spoken: $.used.out, said: nothing}
 """
+)
 
 
 async def test_what_only_the_last_answer_tells_leads_to_the_fetched_one_and_is_billed(tmp_path):
@@ -285,9 +288,14 @@ can: {streams: false}
 models:
   acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
 """
-CHAT = {"id": "c1", "object": "chat.completion", "created": 1, "model": "up-1",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+CHAT = {
+    "id": "c1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "up-1",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+}
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
@@ -316,12 +324,16 @@ def test_openais_models_that_never_stream_are_declared_so():
 
 
 async def test_a_form_has_fields_instead_of_json(tmp_path):
-    write_mapping(tmp_path, "slow", """
+    write_mapping(
+        tmp_path,
+        "slow",
+        """
 mapping: NAME
 request:
   from_hub: {q: "{{ $.turns[*].parts[*].text | join }}", most: $.max_tokens, plain: true, stop: $.stop, style: {tone: dry}, none: $.nowhere}
 response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
-""")  # noqa: E501
+""",  # noqa: E501
+    )
     jobs = Jobs(DONE)
     text = PROVIDER.replace("    poll:POLL", "    encoding: form")
     async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:
@@ -377,19 +389,23 @@ async def test_mistakes_are_told_with_their_place(tmp_path, case):
 
 EXAMPLES = {
     "what waits and where it is asked for": (
-        "{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}", "",
+        "{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}",
+        "",
     ),
     "what is fetched, and kept": (
         """{of: poll, given: {id: x, status: queued}, with: {last: {result: 7, used: {in: 1}}}, expect: {waits: true,
-        call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {heard: 1, said: nothing}}}""", "",
+        call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {heard: 1, said: nothing}}}""",
+        "",
     ),
     "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
     "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
     "of a model and of words that are not set": (
-        "{of: poll, given: {id: x, status: queued}, expect: {call: 'GET app://acme/jobs/x'}, with: {vars: {a: b}}}", "",
+        "{of: poll, given: {id: x, status: queued}, expect: {call: 'GET app://acme/jobs/x'}, with: {vars: {a: b}}}",
+        "",
     ),
     "no address": (
-        "{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}", "does not say where",
+        "{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}",
+        "does not say where",
     ),
 }
 
@@ -409,16 +425,25 @@ def test_a_file_may_hold_examples_of_it(tmp_path, case):
     ("encoding", "status", "sent"), [("json", 200, b'["hi",{"most":7}]'), ("form", 400, b"")], ids=["json", "form"]
 )
 async def test_a_request_may_be_a_list_as_a_whole_but_no_form(tmp_path, encoding, status, sent):
-    write_mapping(tmp_path, "slow", """
+    write_mapping(
+        tmp_path,
+        "slow",
+        """
 mapping: NAME
 request: {from_hub: {$value: [{$each: $t in $.turns, $value: "{{ $t.parts[*].text | join }}"}, {most: $.max_tokens}]}}
 response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
-""")
+""",
+    )
     jobs = Jobs(DONE)
     text = PROVIDER.replace("    poll:POLL", f"    encoding: {encoding}\n    request: [{{set: {{x: 1}}}}]")
     async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": jobs}) as here:
-        reply = await here.post("/v1/chat/completions", {
-            "model": "acme/one", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 7,
-        })
+        reply = await here.post(
+            "/v1/chat/completions",
+            {
+                "model": "acme/one",
+                "messages": [{"role": "user", "content": "hi"}],
+                "max_tokens": 7,
+            },
+        )
     assert (reply.status_code, b"".join(body for _, _, _, body in jobs.seen)) == (status, sent)
     assert status == 200 or "a form has fields" in reply.text

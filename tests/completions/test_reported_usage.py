@@ -120,8 +120,15 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
         "caller": {"type": "program", "caller_id": "call_0"},
     }
     usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
-    answer = {"id": "r", "object": "response", "created_at": 1, "model": "up-1", "status": "completed",
-              "output": [call], "usage": usage}
+    answer = {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "up-1",
+        "status": "completed",
+        "output": [call],
+        "usage": usage,
+    }
     events = [
         {"type": "response.created", "response": {**answer, "status": "in_progress", "output": [], "usage": None}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**call, "arguments": ""}},

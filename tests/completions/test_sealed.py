@@ -69,7 +69,8 @@ def test_sealed_signatures_do_not_reach_a_native_chat_provider():
     body = {"model": "m", "messages": [user, {"role": "assistant", "reasoning_details": details, "tool_calls": signed}]}
     context = Context()
     assert without_sealed("chat", body, context)["messages"] == [
-        user, {"role": "assistant", "reasoning_details": details[1:], "tool_calls": [call, signed[1]]},
+        user,
+        {"role": "assistant", "reasoning_details": details[1:], "tool_calls": [call, signed[1]]},
     ]
     assert context.lost == ["reasoning of another provider", "signature of another provider"]
 

@@ -312,8 +312,10 @@ async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
 
     async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": lost}) as here:
         refused = await here.post("/v1/messages", {**ASKED, "model": "keeps/echo"})
-        assert (refused.status_code, refused.json()["error"]) == (404, {
-            "type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}})
+        assert (refused.status_code, refused.json()["error"]) == (
+            404,
+            {"type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}},
+        )
 
 
 SPEAKER = """

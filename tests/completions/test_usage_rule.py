@@ -14,7 +14,7 @@ RULE = {
     "chat": 'usage: {read: {input: 70, output: "{{ $.usage.completion_tokens }}"}}',
     "messages": 'usage: {read: {$when: $.usage, input: 70, output: "{{ $.usage.output_tokens }}"}}',
     "responses": 'usage: {read: {$let: {u: "{{ $.usage or $.response.usage }}"}, $when: $u, input: 70, output: "{{ '
-                 '$u.output_tokens }}"}}',
+    '$u.output_tokens }}"}}',
 }
 
 

@@ -19,9 +19,20 @@ PATIENT = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
-KEYS = sorted({"acme/a", "x", "chat", "1", "USD", "", *gateway_schema()["properties"], *provider_schema()["properties"],
-               *(key for block in gateway_schema()["properties"].values() for key in block.get("properties", ())),
-               *(key for part in provider_schema()["$defs"].values() for key in part.get("properties", ()))})
+KEYS = sorted(
+    {
+        "acme/a",
+        "x",
+        "chat",
+        "1",
+        "USD",
+        "",
+        *gateway_schema()["properties"],
+        *provider_schema()["properties"],
+        *(key for block in gateway_schema()["properties"].values() for key in block.get("properties", ())),
+        *(key for part in provider_schema()["$defs"].values() for key in part.get("properties", ())),
+    }
+)
 WORDS = st.one_of(
     st.sampled_from(
         [

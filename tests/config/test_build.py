@@ -75,7 +75,7 @@ def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
 def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
     files = {
         "providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: "
-                               "{upstream: x/y}}\n"
+        "{upstream: x/y}}\n"
     }
     assert said(files, folder) == "it loads\n"
     provider = load_gateway(environ={}).gateway.providers["acme"]
@@ -87,7 +87,7 @@ def test_a_base_that_is_a_path_is_joined_as_a_hole(folder: Path) -> None:
     said(
         {
             "providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: "
-                                   "/chat}\n"
+            "/chat}\n"
         },
         folder,
     )
@@ -114,7 +114,11 @@ def test_an_empty_price_is_none_but_shown(gateway: Gateway) -> None:
 def test_a_model_without_a_word_has_defaults(gateway: Gateway) -> None:
     bare = model(gateway, "acme/bare")
     assert (bare.upstream, bare.type, bare.name, bare.canonical_slug, bare.price) == (
-        "bare", "chat", "bare", "acme/bare", None,
+        "bare",
+        "chat",
+        "bare",
+        "acme/bare",
+        None,
     )
     assert (bare.priority, bare.weight, bare.input_modalities, bare.output_modalities) == (3, 4, ("text",), ("text",))
 
@@ -128,7 +132,10 @@ def test_a_model_says_otherwise_than_its_provider(gateway: Gateway) -> None:
 def test_the_largest_dimension_is_found(gateway: Gateway) -> None:
     embed = model(gateway, "acme/embed")
     assert (embed.type, embed.dimensions, embed.max_dimension, embed.output_modalities) == (
-        "embedding", (256, 1024), 1024, ("embeddings",),
+        "embedding",
+        (256, 1024),
+        1024,
+        ("embeddings",),
     )
 
 
@@ -147,12 +154,14 @@ def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
       windows: [{start: "16:30", end: 00:30, days: [1, 5], prices: {prompt: 0.1}}]}"""
     files = {
         "providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: "
-                            f"{price}\n"
+        f"{price}\n"
     }
     assert said(files, folder) == "it loads\n"
     found = model(load_gateway(environ={}).gateway, "a/m").price
     assert [(dict(v.prices), v.min_prompt_tokens, v.thinking) for v in found.volumes] == [
-        ({"prompt": Decimal(2)}, 200000, None), ({"completion": Decimal(4)}, None, True)]
+        ({"prompt": Decimal(2)}, 200000, None),
+        ({"completion": Decimal(4)}, None, True),
+    ]
     assert found.service_tiers == {"flex": {"prompt": Decimal("0.5")}}
     assert [(w.start, w.end, w.days, dict(w.prices)) for w in found.windows] == [
         ("16:30", "00:30", (1, 5), {"prompt": Decimal("0.1")})

@@ -92,7 +92,10 @@ def test_every_file_read_is_listed_for_the_reload(folder: Path, defaults: Path) 
     write(folder, "gateway.yaml", "providers/mine.yaml", "mappings/chat.yaml")
     (folder / "gateway.yaml").write_text("")
     assert [path.name for path in load_gateway(environ={}).gateway.files] == [
-        "gateway.yaml", "mine.yaml", "chat.yaml", "messages.yaml",
+        "gateway.yaml",
+        "mine.yaml",
+        "chat.yaml",
+        "messages.yaml",
     ]
 
 

@@ -70,7 +70,7 @@ def test_a_mistake_is_shown_where_it_stands(folder: Path) -> None:
         load_gateway(folder, environ=ON)
     said = str(caught.value)
     assert "models/acme.yaml:5:12: models.acme/b: found unknown key `nmae`" in said
-    assert 'acme/b: {nmae: Made' in said
+    assert "acme/b: {nmae: Made" in said
 
 
 def test_a_warning_about_a_price_shows_the_line_of_the_models_file_and_can_be_explained(folder: Path) -> None:

@@ -13,8 +13,23 @@ from jsonschema.exceptions import SchemaError
 from tollgate.config.json_schema import _sound, schema_mistake
 
 WORDS = [
-    "type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern", "anyOf", "title", "default",
-    "uniqueItems", "additionalProperties", "multipleOf", "unknown", "$ref", "$defs",
+    "type",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "minimum",
+    "minLength",
+    "pattern",
+    "anyOf",
+    "title",
+    "default",
+    "uniqueItems",
+    "additionalProperties",
+    "multipleOf",
+    "unknown",
+    "$ref",
+    "$defs",
 ]
 VALUES = st.recursive(
     st.none()
@@ -59,12 +74,16 @@ def test_a_usual_input_schema_needs_no_jsonschema(monkeypatch):
     assert schema_mistake(schema) is None
 
 
-@pytest.mark.parametrize(("schema", "path"), [
-    ({"properties": {"a": {"type": "text"}}}, ("properties", "a", "type")),
-    ({"required": ["a", "a"]}, ("required",)),
-    ({"pattern": "("}, ("pattern",)),
-    ({"anyOf": []}, ("anyOf",)),
-], ids=["unknown type", "twice required", "pattern", "no choice"])
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"properties": {"a": {"type": "text"}}}, ("properties", "a", "type")),
+        ({"required": ["a", "a"]}, ("required",)),
+        ({"pattern": "("}, ("pattern",)),
+        ({"anyOf": []}, ("anyOf",)),
+    ],
+    ids=["unknown type", "twice required", "pattern", "no choice"],
+)
 def test_a_mistake_is_told_with_its_place(schema, path):
     found = schema_mistake(schema)
     assert found is not None and found[0] == path and found[1]

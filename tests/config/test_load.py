@@ -66,8 +66,14 @@ def test_a_text_is_read(text, tree):
         ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: but found another document"]),
     ],
     ids=[
-        "undefined alias", "anchor twice", "alias of itself", "list as key", "alias of a list as key", "key twice",
-        "too deep", "two documents",
+        "undefined alias",
+        "anchor twice",
+        "alias of itself",
+        "list as key",
+        "alias of a list as key",
+        "key twice",
+        "too deep",
+        "two documents",
     ],
 )
 def test_a_text_is_refused_with_a_place(text, problems):

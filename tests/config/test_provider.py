@@ -35,7 +35,7 @@ def test_a_missing_ca_file_is_told_with_its_place(folder: Path) -> None:
     (folder / "nope.pem").write_text("beside gateway.yaml, not beside the provider's file")
     assert said({"providers/acme.yaml": ACME + "ca_file: nope.pem\n"}, folder) == (
         'providers/acme.yaml:4:10: ca_file: found no file "nope.pem" (relative to this file)\n    ca_file: nope.pem\n  '
-        '           ^\n'
+        "           ^\n"
     )
 
 

@@ -19,13 +19,14 @@ models:
 
 
 def _warned(tmp_path, *dates, environ=None):
-    models = "".join(f"  acme/m{place}: {{upstream: m, retires: \"{day}\"}}\n" for place, day in enumerate(dates))
+    models = "".join(f'  acme/m{place}: {{upstream: m, retires: "{day}"}}\n' for place, day in enumerate(dates))
     (tmp_path / "providers").mkdir()
     (tmp_path / "providers" / "acme.yaml").write_text(FILE + models)
     (tmp_path / "gateway.yaml").write_text("")
     loaded = load_gateway(tmp_path / "gateway.yaml", environ={"ACME_KEY": "x"} if environ is None else environ)
-    return [(each.level, each.path, each.message) for each in
-            retirement_warnings(loaded.gateway.providers.values(), TODAY)]
+    return [
+        (each.level, each.path, each.message) for each in retirement_warnings(loaded.gateway.providers.values(), TODAY)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ models_from: [models/{name}.yaml]
 models: {{{name}/own: {{aliases: [{alias}]}}}}
 examples: [{{about: left unread}}]
 """
-MODELS = "models:\n  {name}/large: {{price: {{prompt: \"{price}\", completion: \"2\", unit: 1000000}}}}\n"
+MODELS = 'models:\n  {name}/large: {{price: {{prompt: "{price}", completion: "2", unit: 1000000}}}}\n'
 
 
 class Folder:
@@ -169,9 +169,15 @@ def test_a_tree_let_go_is_read_again_when_asked_for(files):
     assert str(load.find(document.root, ["models", "one/large", "price"]).mark).endswith("models/one.yaml:2:22")
 
 
-@pytest.mark.parametrize("text", [
-    "a: 1\nexamples:\n- x: 1\n# end\n", "a: 1\r\nexamples: [1]\r\n", "a: |\n  text\nexamples:\n  - '\n\n    b: '\n",
-], ids=["list", "crlf", "quoted"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nexamples:\n- x: 1\n# end\n",
+        "a: 1\r\nexamples: [1]\r\n",
+        "a: |\n  text\nexamples:\n  - '\n\n    b: '\n",
+    ],
+    ids=["list", "crlf", "quoted"],
+)
 def test_a_last_key_is_left_unread(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_bytes(text.encode())
@@ -181,9 +187,17 @@ def test_a_last_key_is_left_unread(tmp_path, text):
     assert list(document.root.entries) == ["a"]  # nor when its tree is read again
 
 
-@pytest.mark.parametrize("text", [
-    "a: 1\nexamples: []\nb: 2\n", "a: '\n\nexamples: x'\nb: 2\n", "a: {\nexamples: 1}\n", "a: [\n", "examples: [1]\n",
-], ids=["not last", "in quotes", "in braces", "broken", "alone"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nexamples: []\nb: 2\n",
+        "a: '\n\nexamples: x'\nb: 2\n",
+        "a: {\nexamples: 1}\n",
+        "a: [\n",
+        "examples: [1]\n",
+    ],
+    ids=["not last", "in quotes", "in braces", "broken", "alone"],
+)
 def test_what_cannot_be_left_out_is_read(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_text(text)

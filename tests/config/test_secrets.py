@@ -205,9 +205,16 @@ def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:
     )
 
 
-@pytest.mark.parametrize("line", [
-    "password: hunter2hunter2hunter2", "url: https://me:hunter2hunter2@host.example", "x: Bearer hunter2hunter2hunter2",
-    "api_key: 'hunter2hunter2hunter2'", "x: sk-hunter2hunter2hunter2"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password: hunter2hunter2hunter2",
+        "url: https://me:hunter2hunter2@host.example",
+        "x: Bearer hunter2hunter2hunter2",
+        "api_key: 'hunter2hunter2hunter2'",
+        "x: sk-hunter2hunter2hunter2",
+    ],
+)
 def test_a_secret_typed_into_a_file_is_not_echoed(folder: Path, line: str) -> None:
     told = said({"gateway.yaml": line + "\n"}, folder)
     assert "unknown key" in told

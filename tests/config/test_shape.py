@@ -78,22 +78,25 @@ def test_editors_know_the_edits_of_the_language() -> None:
     assert set(BESIDE) == set(EDIT_BESIDE)
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
-    ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
-    ("speaks: {chat: {path: x, enclosing: multipart}}", "found unknown key `enclosing`"),
-    ("speaks: {}", "found an empty map, wanted at least one entry"),
-    ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
-    ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
-    ("discover: {url: x, model: {id: $.id}}", "found no `list`, wanted where the entries are"),
-    ("models: {a/b: {retires: tomorrow}}", 'found "tomorrow", wanted a date like 2027-01-31'),
-    ("models: {a/b: {retires: 2027-13-01}}", 'found "2027-13-01", wanted a date like 2027-01-31'),
-    ("models: {a/b: {public: on}}", 'found "on", wanted true or false'),
-    ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),
-    ("models: {a/b: {max_inputs: 0}}", "found 0, wanted a whole number from 1 to 1000000"),
-    ("auth: {region: eu}", "found no `kind`"),
-    ("headers: {a: [x]}", "found a list, wanted text or a whole number or a number or a map"),
-])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
+        ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
+        ("speaks: {chat: {path: x, enclosing: multipart}}", "found unknown key `enclosing`"),
+        ("speaks: {}", "found an empty map, wanted at least one entry"),
+        ("policies: [{match: []}]", "found an empty list, wanted at least one entry"),
+        ("usage: {excludes: [reasoning, reasoning]}", "found an entry twice, wanted each once"),
+        ("discover: {url: x, model: {id: $.id}}", "found no `list`, wanted where the entries are"),
+        ("models: {a/b: {retires: tomorrow}}", 'found "tomorrow", wanted a date like 2027-01-31'),
+        ("models: {a/b: {retires: 2027-13-01}}", 'found "2027-13-01", wanted a date like 2027-01-31'),
+        ("models: {a/b: {public: on}}", 'found "on", wanted true or false'),
+        ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),
+        ("models: {a/b: {max_inputs: 0}}", "found 0, wanted a whole number from 1 to 1000000"),
+        ("auth: {region: eu}", "found no `kind`"),
+        ("headers: {a: [x]}", "found a list, wanted text or a whole number or a number or a map"),
+    ],
+)
 def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) -> None:
     document = read_text(f"provider: acme\n{text}\n", "acme.yaml")
     problems, _ = check_shape(document, "provider")

@@ -133,10 +133,10 @@ def test_a_secret_of_a_shared_file_turns_providers_off(files):
 
 
 def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
-    files.write("shared/acme.yaml", SHARED.replace(", responses: {path: /answers, models: \"other/*\"}", ""))
+    files.write("shared/acme.yaml", SHARED.replace(', responses: {path: /answers, models: "other/*"}', ""))
     assert files.load(everything=True).warnings == ()
     files.write("shared/acme.yaml", SHARED.replace("[chat, responses]", "[caht]"))
-    assert "found \"caht\"" in files.mistakes()[0]
+    assert 'found "caht"' in files.mistakes()[0]
 
 
 @pytest.mark.usefixtures("shipped_mappings")

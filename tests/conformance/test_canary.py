@@ -50,7 +50,12 @@ async def parrot(method, path, headers, body):
     }
 
     failed = {
-        "id": "r", "object": "response", "created_at": 1, "status": "failed", "model": "m", "output": [],
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "status": "failed",
+        "model": "m",
+        "output": [],
         "error": {"code": "server_error", "message": everything},
     }
     fails = "failed response" in text and "input" in wish
@@ -69,7 +74,7 @@ async def parrot(method, path, headers, body):
             if wish["model"] and "messages" in wish and "max_tokens" not in wish:
                 yield (
                     b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": '
-                    b'null}]}\n\n'
+                    b"null}]}\n\n"
                 )
             else:
                 yield b'event: ping\ndata: {"type": "ping"}\n\n'

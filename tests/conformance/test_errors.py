@@ -81,9 +81,11 @@ async def test_a_request_without_a_key_is_a_401(here, endpoint):
         reply,
         401,
         {
-            "chat": openai_error(...), "responses": openai_error(...),
+            "chat": openai_error(...),
+            "responses": openai_error(...),
             "messages": anthropic_error("authentication_error", "x-api-key header is required"),
-            "embeddings": envelope(401, ...), "images": envelope(401, ...),
+            "embeddings": envelope(401, ...),
+            "images": envelope(401, ...),
         }[endpoint],
     )
     assert "www-authenticate" not in reply.headers
@@ -99,15 +101,22 @@ async def test_a_wrong_key_is_a_401_that_shows_its_end(here, endpoint):
         await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key),
         401,
         {
-            "chat": wrong, "responses": wrong, "messages": anthropic_error("authentication_error", "invalid x-api-key"),
-            "embeddings": envelope(401, ...), "images": envelope(401, ...),
+            "chat": wrong,
+            "responses": wrong,
+            "messages": anthropic_error("authentication_error", "invalid x-api-key"),
+            "embeddings": envelope(401, ...),
+            "images": envelope(401, ...),
         }[endpoint],
     )
 
 
 BAD_BODIES = {
-    "no JSON": b'{"model": ', "empty": b"", "a list": b"[]", "a number": b"7",
-    "nested too deeply": b'{"a":' * 3000 + b"1" + b"}" * 3000, "no model": b"{}",
+    "no JSON": b'{"model": ',
+    "empty": b"",
+    "a list": b"[]",
+    "a number": b"7",
+    "nested too deeply": b'{"a":' * 3000 + b"1" + b"}" * 3000,
+    "no model": b"{}",
     "model is a number": b'{"model": 5, "messages": [], "input": "x", "max_tokens": 5}',
     "invalid UTF-8": b'{"model": "\xff\xfe"}',
 }
@@ -123,7 +132,10 @@ async def test_a_bad_body_is_a_400(here, endpoint, body):
     elif endpoint == "responses":
         check(reply, 400, None)
         assert reply.json()["error"]["type"] == "invalid_request_error" and set(reply.json()["error"]) == {
-            "message", "type", "param", "code",
+            "message",
+            "type",
+            "param",
+            "code",
         }
     elif endpoint == "messages":
         check(reply, 400, anthropic_error("invalid_request_error", ...))
@@ -163,9 +175,17 @@ async def test_less_than_a_cent_of_credits_is_a_403(here, endpoint):
         "message": "insufficient quota",
         **openai_error("insufficient quota", "insufficient_quota", "insufficient_quota"),
     }
-    check(await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key), 403,
-          {"chat": quota, "responses": quota, "messages": anthropic_error("billing_error", "insufficient quota"),
-           "embeddings": envelope(403, "user quota exceeded"), "images": envelope(403, "insufficient quota")}[endpoint])
+    check(
+        await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key),
+        403,
+        {
+            "chat": quota,
+            "responses": quota,
+            "messages": anthropic_error("billing_error", "insufficient quota"),
+            "embeddings": envelope(403, "user quota exceeded"),
+            "images": envelope(403, "insufficient quota"),
+        }[endpoint],
+    )
     await ledger.grant(f"poor-{endpoint}", Decimal("0.000001"))
     assert (await here.post(ENDPOINTS[endpoint], GOOD[endpoint], key=key)).status_code == 200, "0.01 is enough"
 

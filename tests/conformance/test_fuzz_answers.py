@@ -81,7 +81,11 @@ def rich(protocol: str) -> dict[str, Any]:
                 "action": {"type": "search", "query": "q"},
             },
             {
-                "type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"a": 1}',
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": "c1",
+                "name": "f",
+                "arguments": '{"a": 1}',
                 "status": "completed",
             },
         ]
@@ -102,10 +106,18 @@ def broken_events(protocol: str, rng: random.Random) -> list[bytes]:
         elif chance < 0.38:
             found.append(block)
         elif chance < 0.42:
-            block = rng.choice((
-                b"data: \n\n", b"event: x\n\n", b"data: [1, 2]\n\n", b'data: "text"\n\n', b"\xff\xfe\n\n",
-                b"data: {}\n\n", b": comment\n\n", b"data: null\n\n",
-            ))
+            block = rng.choice(
+                (
+                    b"data: \n\n",
+                    b"event: x\n\n",
+                    b"data: [1, 2]\n\n",
+                    b'data: "text"\n\n',
+                    b"\xff\xfe\n\n",
+                    b"data: {}\n\n",
+                    b": comment\n\n",
+                    b"data: null\n\n",
+                )
+            )
         found.append(block)
     if rng.random() < 0.1:
         at = rng.randrange(len(found) + 1)

@@ -174,8 +174,11 @@ async def breaks_off_in_mid_stream(here, upstream, secret):
 
 async def is_no_request(here, upstream, secret):
     assert (await here.post(PATHS["chat"], b"{", key=secret)).status_code == 400
-    assert (await here.http.post(PATHS["chat"], content=b"x", headers={
-        "authorization": f"Bearer {secret}", "content-type": "text/csv"})).status_code == 400
+    assert (
+        await here.http.post(
+            PATHS["chat"], content=b"x", headers={"authorization": f"Bearer {secret}", "content-type": "text/csv"}
+        )
+    ).status_code == 400
 
 
 async def is_over_a_rate(here, upstream, secret):

@@ -79,16 +79,22 @@ async def answered(folder, upstream: str, body, *, client: str | None = None, as
 # ---- money ----------------------------------------------------------------------------------------------------------
 PRICES = (
     '{prompt: "10", completion: "100", input_cache_read: "1", input_cache_write: "12", internal_reasoning: "%s", unit: '
-    '1, currency: USD}'
+    "1, currency: USD}"
 )
 TOLD = {
     "chat": {
-        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
-        "prompt_tokens_details": {"cached_tokens": 40}, "completion_tokens_details": {"reasoning_tokens": 20},
+        "prompt_tokens": 100,
+        "completion_tokens": 30,
+        "total_tokens": 130,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 20},
     },
     "responses": {
-        "input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 30,
-        "output_tokens_details": {"reasoning_tokens": 20}, "total_tokens": 130,
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 40},
+        "output_tokens": 30,
+        "output_tokens_details": {"reasoning_tokens": 20},
+        "total_tokens": 130,
     },
     "messages": {
         "input_tokens": 50,
@@ -163,7 +169,10 @@ async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, don
             reply, row, _ = await asked(client)
             assert row, "our own id, never the provider's"
             assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (
-                7, 3, False, "ok",
+                7,
+                3,
+                False,
+                "ok",
             ), client
             if client == "chat":
                 last, mark = reply.text.strip().split("\n\n")[-2:]
@@ -354,13 +363,15 @@ async def test_10_thinking_passes_a_native_route_byte_for_byte(tmp_path):
         {"role": "assistant", "content": THOUGHT},
         {"role": "user", "content": "b"},
     ]
-    raw = json.dumps({
-        "model": "acme/one",
-        "max_tokens": 10,
-        "messages": history,
-        "thinking": {"type": "enabled", "budget_tokens": 1024},
-        "brand_new": [1.10, "\u00e9"],
-    })
+    raw = json.dumps(
+        {
+            "model": "acme/one",
+            "max_tokens": 10,
+            "messages": history,
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "brand_new": [1.10, "\u00e9"],
+        }
+    )
     seen: list = []
     body = json.dumps({**whole("messages"), "content": THOUGHT}, indent=3).encode()
     async with inprocess(
@@ -391,8 +402,11 @@ async def test_10_thinking_round_trips_through_another_format(tmp_path, client):
         "content": [*THOUGHT, {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}],
         "stop_reason": "tool_use",
     }
-    async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1/messages", "messages")},
-                         apps={"acme": replying(body=json.dumps(body).encode(), seen=seen)}) as here:
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1/messages", "messages")},
+        apps={"acme": replying(body=json.dumps(body).encode(), seen=seen)},
+    ) as here:
         first = (await here.post(PATHS[client], {**ASKS[client], "tools": TOOLS[client]})).json()
         if client == "chat":
             history = [
@@ -476,12 +490,16 @@ async def test_13_an_image_inside_a_tool_result_is_carried(tmp_path, upstream):
     assert reply.status_code == 200 and PIXEL in json.dumps(sent[0]) and "see" in json.dumps(sent[0])
 
 
-@pytest.mark.parametrize(("client", "upstream", "part"), [
-    ("chat", "messages", {"type": "video_url", "video_url": {"url": "https://v.example/a.mp4"}}),
-    ("chat", "messages", {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}),
-    ("responses", "messages", {"type": "input_file", "file_id": "file_own"}),
-    ("messages", "chat", {"type": "document", "source": {"type": "file", "file_id": "file_own"}}),
-], ids=["video", "audio", "a stored file from responses", "a stored file from messages"])
+@pytest.mark.parametrize(
+    ("client", "upstream", "part"),
+    [
+        ("chat", "messages", {"type": "video_url", "video_url": {"url": "https://v.example/a.mp4"}}),
+        ("chat", "messages", {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}),
+        ("responses", "messages", {"type": "input_file", "file_id": "file_own"}),
+        ("messages", "chat", {"type": "document", "source": {"type": "file", "file_id": "file_own"}}),
+    ],
+    ids=["video", "audio", "a stored file from responses", "a stored file from messages"],
+)
 async def test_13_a_part_that_cannot_be_carried_is_refused_by_name(tmp_path, client, upstream, part):
     content = [{"type": "input_text" if client == "responses" else "text", "text": "see"}, part]
     ask = {("input" if client == "responses" else "messages"): [{"role": "user", "content": content}]}
@@ -629,8 +647,11 @@ async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kin
 async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstream, status, kind, code):
     """A messages upstream has a type of its own for a request too large,
     the others have `invalid_request_error` for everything."""
-    told = {"type": "error", "error": {"type": kind, "message": "odd"}} if upstream == "messages" else {
-        "error": {"message": "odd", "type": "invalid_request_error", "param": None, "code": None}}
+    told = (
+        {"type": "error", "error": {"type": kind, "message": "odd"}}
+        if upstream == "messages"
+        else {"error": {"message": "odd", "type": "invalid_request_error", "param": None, "code": None}}
+    )
     acme = (
         provider("app://acme/v1", upstream)
         + f"errors: {{message: $.error.message, type: $.error.type, code: $.error.code, stop: [{status}]}}\n"
@@ -876,7 +897,11 @@ def test_31_few_dependencies_and_each_with_a_floor():
 async def test_32_absurd_usage_is_counted_here_instead_and_marked(tmp_path, upstream):
     names = ("prompt_tokens", "completion_tokens") if upstream == "chat" else ("input_tokens", "output_tokens")
     counted = {
-        (-5, 10): (8, 2), (10**15, 10): (8, 2), (10, "lots"): (10, 2), (True, None): (8, 2), (3.0, 4): (3, 4),
+        (-5, 10): (8, 2),
+        (10**15, 10): (8, 2),
+        (10, "lots"): (10, 2),
+        (True, None): (8, 2),
+        (3.0, 4): (3, 4),
     }
     async with answering(
         tmp_path, upstream, *(whole(upstream, **dict(zip(names, told, strict=True))) for told in counted)
@@ -956,10 +981,17 @@ async def test_an_empty_turn_stays_empty(tmp_path, client, upstream):
 async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path):
     """What two widely used command-line agents send (CLIENTS 3f), towards a provider of another format."""
     codex = {
-        "model": "acme/one", "stream": True, "store": False, "instructions": "be good " * 5000,
+        "model": "acme/one",
+        "stream": True,
+        "store": False,
+        "instructions": "be good " * 5000,
         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}],
-        "client_metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"], "parallel_tool_calls": False,
-        "prompt_cache_key": "k", "reasoning": {"effort": "medium", "summary": "auto"}, "tools": TOOLS["responses"],
+        "client_metadata": {"a": "b"},
+        "include": ["reasoning.encrypted_content"],
+        "parallel_tool_calls": False,
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": "medium", "summary": "auto"},
+        "tools": TOOLS["responses"],
         "tool_choice": "auto",
     }
     reply, _, (sent,) = await answered(
@@ -972,12 +1004,16 @@ async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path)
         and len(sent["tools"]) == 2
     )
     claude = {
-        "model": "acme/one", "max_tokens": 32000, "stream": True,
+        "model": "acme/one",
+        "max_tokens": 32000,
+        "stream": True,
         "system": [{"type": "text", "text": "be good", "cache_control": {"type": "ephemeral"}}],
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}], "metadata": {"user_id": "u"},
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}],
+        "metadata": {"user_id": "u"},
         "thinking": {"type": "adaptive"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-        "output_config": {"effort": "high"}, "tools": TOOLS["messages"],
+        "output_config": {"effort": "high"},
+        "tools": TOOLS["messages"],
     }
     reply, row, (sent,) = await answered(
         tmp_path / "2", "chat", events("chat"), client="messages", ask=claude, stream=True, path_more="?beta=true"

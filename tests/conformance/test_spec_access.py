@@ -87,9 +87,17 @@ async def test_every_authenticated_endpoint_takes_a_key_in_either_header_and_not
     ):
         assert (await ask(here, name, headers)).status_code == FINE[name], headers
     for headers in (
-        {}, {"authorization": here.key}, {"x-api-key": " "}, {"authorization": "Bearer"}, bearer("nonsense"),
-        bearer(here.key[:-1]), bearer(here.key + "x"), {"x-api-key": mint()}, {**bearer(mint()), "x-api-key": mint()},
-        {"api-key": here.key}, {"cookie": f"key={here.key}"},
+        {},
+        {"authorization": here.key},
+        {"x-api-key": " "},
+        {"authorization": "Bearer"},
+        bearer("nonsense"),
+        bearer(here.key[:-1]),
+        bearer(here.key + "x"),
+        {"x-api-key": mint()},
+        {**bearer(mint()), "x-api-key": mint()},
+        {"api-key": here.key},
+        {"cookie": f"key={here.key}"},
     ):
         reply = await ask(here, name, headers)
         assert reply.status_code == 401, headers
@@ -174,7 +182,7 @@ async def test_a_key_has_a_scannable_shape_and_a_checksum_that_catches_typing_er
     assert re.fullmatch(r"sk-tg-[A-Za-z0-9_-]{43}[0-9A-Za-z]{6}", key) and is_well_formed(key)
     for at in range(6, len(key)):
         other = "a" if key[at] != "a" else "b"
-        assert not is_well_formed(key[:at] + other + key[at + 1:]), at
+        assert not is_well_formed(key[:at] + other + key[at + 1 :]), at
     assert not is_well_formed(key + "\n") and not is_well_formed(key.upper()) and not is_well_formed("")
 
 
@@ -189,9 +197,17 @@ async def test_legacy_bases_and_a_doubled_v1_reach_the_same_endpoints(here, name
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PATHS = {
-    "/v1/models": "GET", "/models": "GET", "/v1/chat/completions": "POST", "/v1/responses": "POST",
-    "/v1/messages": "POST", "/v1/embeddings": "POST", "/v1/images/models": "GET", "/v1/images/generations": "GET, POST",
-    "/v1/images/generations/x": "GET", "/v1/messages/count_tokens": "POST", "/v1/images/mcp": "GET, POST",
+    "/v1/models": "GET",
+    "/models": "GET",
+    "/v1/chat/completions": "POST",
+    "/v1/responses": "POST",
+    "/v1/messages": "POST",
+    "/v1/embeddings": "POST",
+    "/v1/images/models": "GET",
+    "/v1/images/generations": "GET, POST",
+    "/v1/images/generations/x": "GET",
+    "/v1/messages/count_tokens": "POST",
+    "/v1/images/mcp": "GET, POST",
 }
 
 
@@ -209,8 +225,15 @@ async def test_another_method_is_405_and_says_which_are_allowed(here, path):
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1", "/v1/", "/v1/chat", "/v1/completions", "/v2/models", "/chat/completions", "/v1/images",
-        "/v1/images/mcp/x", "/api/gateway",
+        "/v1",
+        "/v1/",
+        "/v1/chat",
+        "/v1/completions",
+        "/v2/models",
+        "/chat/completions",
+        "/v1/images",
+        "/v1/images/mcp/x",
+        "/api/gateway",
     ],
 )
 async def test_no_other_paths_exist(here, path):
@@ -255,8 +278,12 @@ async def test_a_stream_is_an_event_stream_that_no_proxy_keeps_back(here, name):
 @pytest.mark.parametrize(
     "kind",
     [
-        "application/json", "application/json; charset=utf-8", "application/problem+json", "text/json",
-        "APPLICATION/JSON", "",
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/problem+json",
+        "text/json",
+        "APPLICATION/JSON",
+        "",
     ],
 )
 @pytest.mark.parametrize("name", ["chat", "embeddings", "images"])

@@ -282,9 +282,17 @@ async def test_the_list_holds_the_newest_hundred_successes_of_the_account(here):
     for number in range(105):
         status = {3: "failed", 4: "canceled"}.get(number, "succeeded")
         job = Generation(
-            id=str(uuid.uuid4()), account_id="painter", key_id=record.id, request_id=f"r{number}", model="sandbox/draw",
-            provider="sandbox-images", status=status, input={}, created_at=start + timedelta(seconds=number),
-            updated_at=start, images=[{"url": "https://e.org/a.png"}] if status == "succeeded" else [],
+            id=str(uuid.uuid4()),
+            account_id="painter",
+            key_id=record.id,
+            request_id=f"r{number}",
+            model="sandbox/draw",
+            provider="sandbox-images",
+            status=status,
+            input={},
+            created_at=start + timedelta(seconds=number),
+            updated_at=start,
+            images=[{"url": "https://e.org/a.png"}] if status == "succeeded" else [],
         )
         await ledger.create_generation(job)
         if status == "succeeded":
@@ -361,25 +369,29 @@ async def test_the_tools_in_their_recommended_order(here):
     )
 
 
-@pytest.mark.parametrize(("name", "arguments", "message"), [
-    ("get_model", {}, "model_id is required"),
-    ("get_model", {"model_id": ""}, "model_id is required"),
-    ("get_model", {"model_id": None}, "model_id is required"),
-    ("get_model", {"model_id": 5}, "model_id is required"),
-    ("generate_image", {}, "model_id is required"),
-    ("generate_image", {"input": {}}, "model_id is required"),
-    ("get_model", {"model_id": "no/such"}, "model not found: no/such"),
-    ("get_model", {"model_id": "sandbox/echo"}, "model not found: sandbox/echo"),
-    ("generate_image", {"model_id": "no/such", "input": {}}, "model not found: no/such"),
-    ("generate_image", {"model_id": "sandbox/draw"}, "input is required and must be an object"),
-    ("generate_image", {"model_id": "sandbox/draw", "input": None}, "input is required and must be an object"),
-    ("generate_image", {"model_id": "sandbox/draw", "input": "a cat"}, "input is required and must be an object"),
-    ("generate_image", {"model_id": "sandbox/draw", "input": [1]}, "input is required and must be an object"),
-    ("get_generation", {}, "invalid id format"),
-    ("get_generation", {"id": "nonsense"}, "invalid id format"),
-    ("get_generation", {"id": 5}, "invalid id format"),
-    ("get_generation", {"id": "../../etc/passwd"}, "invalid id format"),
-], ids=str)
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("get_model", {}, "model_id is required"),
+        ("get_model", {"model_id": ""}, "model_id is required"),
+        ("get_model", {"model_id": None}, "model_id is required"),
+        ("get_model", {"model_id": 5}, "model_id is required"),
+        ("generate_image", {}, "model_id is required"),
+        ("generate_image", {"input": {}}, "model_id is required"),
+        ("get_model", {"model_id": "no/such"}, "model not found: no/such"),
+        ("get_model", {"model_id": "sandbox/echo"}, "model not found: sandbox/echo"),
+        ("generate_image", {"model_id": "no/such", "input": {}}, "model not found: no/such"),
+        ("generate_image", {"model_id": "sandbox/draw"}, "input is required and must be an object"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": None}, "input is required and must be an object"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": "a cat"}, "input is required and must be an object"),
+        ("generate_image", {"model_id": "sandbox/draw", "input": [1]}, "input is required and must be an object"),
+        ("get_generation", {}, "invalid id format"),
+        ("get_generation", {"id": "nonsense"}, "invalid id format"),
+        ("get_generation", {"id": 5}, "invalid id format"),
+        ("get_generation", {"id": "../../etc/passwd"}, "invalid id format"),
+    ],
+    ids=str,
+)
 async def test_tool_failures_are_flagged_results_with_these_words(here, name, arguments, message):
     assert await tool(here, name, **arguments) == (True, message)
 

@@ -52,20 +52,40 @@ models:
 """  # noqa: E501
 TEXT_OR_NONE = (str, type(None))
 MODEL: dict[str, Any] = {
-    "id": str, "canonical_slug": str, "hugging_face_id": TEXT_OR_NONE, "name": str, "type": str, "created": int,
-    "description": str, "context_length": int,
+    "id": str,
+    "canonical_slug": str,
+    "hugging_face_id": TEXT_OR_NONE,
+    "name": str,
+    "type": str,
+    "created": int,
+    "description": str,
+    "context_length": int,
     "architecture": {
-        "modality": str, "input_modalities": [str], "output_modalities": [str], "tokenizer": str,
+        "modality": str,
+        "input_modalities": [str],
+        "output_modalities": [str],
+        "tokenizer": str,
         "instruct_type": TEXT_OR_NONE,
     },
     "pricing": {
-        "prompt": str, "completion": str, "input_cache_read": str, "input_cache_write": str, "request": str,
-        "image": str, "web_search": str, "internal_reasoning": str, "unit": int, "currency": str, "volumes": [dict],
+        "prompt": str,
+        "completion": str,
+        "input_cache_read": str,
+        "input_cache_write": str,
+        "request": str,
+        "image": str,
+        "web_search": str,
+        "internal_reasoning": str,
+        "unit": int,
+        "currency": str,
+        "volumes": [dict],
     },
     "supported_parameters": [str],
     "model_provider": str,
-    "object": str, "owned_by": str,  # of the chat API: its typed clients fail without them
-    "display_name": str, "created_at": str,  # of the messages API
+    "object": str,
+    "owned_by": str,  # of the chat API: its typed clients fail without them
+    "display_name": str,
+    "created_at": str,  # of the messages API
 }
 EMBEDDING = MODEL | {"dimensions": [int], "max_dimension": int}
 IMAGE = {
@@ -115,21 +135,40 @@ async def test_the_catalog_has_every_field_with_its_type_sorted_by_id(here):
 async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits(here):
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/priced")
     assert model == {
-        "id": "acme/priced", "object": "model", "canonical_slug": "acme/priced", "hugging_face_id": "acme/priced-hf",
-        "name": "Acme Priced", "display_name": "Acme Priced", "type": "chat",
-        "created": 1700000000, "created_at": "2023-11-14T22:13:20Z", "description": "**bold** text",
+        "id": "acme/priced",
+        "object": "model",
+        "canonical_slug": "acme/priced",
+        "hugging_face_id": "acme/priced-hf",
+        "name": "Acme Priced",
+        "display_name": "Acme Priced",
+        "type": "chat",
+        "created": 1700000000,
+        "created_at": "2023-11-14T22:13:20Z",
+        "description": "**bold** text",
         "context_length": 200000,
         "architecture": {
-            "modality": "text+image->text", "input_modalities": ["text", "image"], "output_modalities": ["text"],
-            "tokenizer": "GPT", "instruct_type": "chatml",
+            "modality": "text+image->text",
+            "input_modalities": ["text", "image"],
+            "output_modalities": ["text"],
+            "tokenizer": "GPT",
+            "instruct_type": "chatml",
         },
         "pricing": {
-            "prompt": "0.300", "completion": "4.50", "input_cache_read": "0.0300", "input_cache_write": "",
-            "request": "0.001", "image": "0.0005", "web_search": "0.01", "internal_reasoning": "0", "unit": 1000000,
-            "currency": "CNY", "volumes": [{"min_prompt_tokens": 128000, "prompt": "0.60", "completion": "9.00"}],
+            "prompt": "0.300",
+            "completion": "4.50",
+            "input_cache_read": "0.0300",
+            "input_cache_write": "",
+            "request": "0.001",
+            "image": "0.0005",
+            "web_search": "0.01",
+            "internal_reasoning": "0",
+            "unit": 1000000,
+            "currency": "CNY",
+            "volumes": [{"min_prompt_tokens": 128000, "prompt": "0.60", "completion": "9.00"}],
         },
         "supported_parameters": ["temperature", "tools"],
-        "model_provider": "acme", "owned_by": "acme",
+        "model_provider": "acme",
+        "owned_by": "acme",
     }
 
 

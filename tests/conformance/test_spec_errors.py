@@ -176,8 +176,16 @@ async def test_every_cause_is_told_in_the_endpoints_words(scene, dialect, cause)
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("7", "7"), ("0", "1"), ("0.2", "1"), ("100000", "120"), ("-5", None), ("soon", None), ("", None),
-        ("nan", None), ("inf", None), ("1e400", None),
+        ("7", "7"),
+        ("0", "1"),
+        ("0.2", "1"),
+        ("100000", "120"),
+        ("-5", None),
+        ("soon", None),
+        ("", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e400", None),
     ],
 )
 async def test_a_wait_is_passed_on_between_one_and_120_seconds(scene, dialect, asked, told):

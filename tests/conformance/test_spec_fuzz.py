@@ -72,8 +72,9 @@ async def here(tmp_path):
     refusing = replying(400, b'{"message": "refused", "error": {"message": "refused"}}')
     images = Path(__file__).parents[2] / "providers" / "sandbox-images.yaml"
     providers = {name: _provider(name) for name in (*SPOKEN, *REFUSING)} | {"sandbox-images": images.read_text()}
-    async with inprocess(tmp_path, providers=providers, apps={"refusing": refusing},
-                         settings='fetch: {seconds: 1}\n') as opened:
+    async with inprocess(
+        tmp_path, providers=providers, apps={"refusing": refusing}, settings="fetch: {seconds: 1}\n"
+    ) as opened:
         await opened.services.ledger.grant("default", Decimal(10**9), "fuzz")
         yield opened
 

@@ -116,9 +116,9 @@ def streams(upstream):
     error = {
         "chat": b'data: {"error": {"message": "boom nginx-internal-7", "code": 500}}\n\n',
         "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "boom '
-                    b'nginx-internal-7"}}\n\n',
+        b'nginx-internal-7"}}\n\n',
         "responses": b'event: error\ndata: {"type": "error", "sequence_number": 6, "code": "server_error", "message": '
-                     b'"boom nginx-internal-7", "param": null}\n\n',
+        b'"boom nginx-internal-7", "param": null}\n\n',
     }
     return {
         "ends early": (stream_of(*begun), "upstream_error", ""),

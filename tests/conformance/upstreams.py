@@ -24,14 +24,19 @@ FAILURES = {
     "chat": b'data: {"error": {"message": "no", "code": 500}}\n\n',
     "messages": b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}\n\n',
     "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", '
-                 b'"sequence_number": 0}\n\n',
+    b'"sequence_number": 0}\n\n',
 }
 """Events that tell a failure."""
 
 
 def provider(
-    url: str, protocol: str, *, name: str = "acme", more: str = "",
-    price: str = '{prompt: "1", completion: "2", unit: 1000000, currency: USD}', model: str = "acme/one",
+    url: str,
+    protocol: str,
+    *,
+    name: str = "acme",
+    more: str = "",
+    price: str = '{prompt: "1", completion: "2", unit: 1000000, currency: USD}',
+    model: str = "acme/one",
     lines: str = "",
 ) -> str:
     return f"""
@@ -55,7 +60,11 @@ def whole(protocol: str, text: str = "hello there", **usage: Any) -> dict[str, A
     """A whole good answer; `usage` replaces the usual one."""
     if protocol == "chat":
         return {
-            "id": "c1", "object": "chat.completion", "created": 1, "model": "up-1", "system_fingerprint": "fp",
+            "id": "c1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "up-1",
+            "system_fingerprint": "fp",
             "choices": [
                 {
                     "index": 0,
@@ -68,20 +77,35 @@ def whole(protocol: str, text: str = "hello there", **usage: Any) -> dict[str, A
         }
     if protocol == "messages":
         return {
-            "id": "msg_1", "type": "message", "role": "assistant", "model": "up-1",
-            "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": None,
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "up-1",
+            "content": [{"type": "text", "text": text}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
             "usage": usage or {"input_tokens": 10, "output_tokens": 5},
         }
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {
-        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "up-1", "error": None,
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": "up-1",
+        "error": None,
         "incomplete_details": None,
         "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}],
-        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
         "usage": usage
         or {
-            "input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15,
+            "input_tokens": 10,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 15,
         },
     }
 

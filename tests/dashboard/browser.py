@@ -26,7 +26,13 @@ class Browser:
         )
 
     async def post(
-        self, path: str, /, *, token: str | None = None, page: str | None = None, headers: dict[str, str] | None = None,
+        self,
+        path: str,
+        /,
+        *,
+        token: str | None = None,
+        page: str | None = None,
+        headers: dict[str, str] | None = None,
         **fields: str,
     ) -> httpx.Response:
         """Send a form with the token of `page` (default: the start page), or with `token`."""

@@ -12,9 +12,25 @@ from .conftest import asking, browsers, gateway
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SHAPES = {"path", "rect", "circle"}
 PATHS = [
-    "", "/keys", "/keys/{key}", "/usage?range=1h", "/requests", "/requests/{request}", "/credits", "/account",
-    "/models", "/models/sandbox/echo", "/try", "/images", "/nowhere", "/operator/accounts",
-    "/operator/accounts/default", "/operator/usage", "/operator/requests", "/operator/providers", "/operator/live",
+    "",
+    "/keys",
+    "/keys/{key}",
+    "/usage?range=1h",
+    "/requests",
+    "/requests/{request}",
+    "/credits",
+    "/account",
+    "/models",
+    "/models/sandbox/echo",
+    "/try",
+    "/images",
+    "/nowhere",
+    "/operator/accounts",
+    "/operator/accounts/default",
+    "/operator/usage",
+    "/operator/requests",
+    "/operator/providers",
+    "/operator/live",
     "/operator/config",
 ]
 

@@ -46,7 +46,12 @@ def test_no_value_is_above_the_axis(most):
 
 def test_lines_have_gaps_where_nothing_was_measured():
     chart = charts.lines(
-        "l", "Latency", STARTS, HOUR, [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)], show,
+        "l",
+        "Latency",
+        STARTS,
+        HOUR,
+        [Series("p50", "s1", [10, None, 10]), Series("none", "s2", [None] * 3)],
+        show,
         axis,
     )
     (_, path), (_, nothing) = chart.lines

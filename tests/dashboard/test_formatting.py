@@ -13,8 +13,12 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("amount", "said"),
     [
-        ("0", "$0.00"), ("12.3", "$12.30"), ("12.345678", "$12.345678"), ("0.000000000001", "$0.000000000001"),
-        ("-5", "−$5.00"), ("1234567.5", "$1,234,567.50"),
+        ("0", "$0.00"),
+        ("12.3", "$12.30"),
+        ("12.345678", "$12.345678"),
+        ("0.000000000001", "$0.000000000001"),
+        ("-5", "−$5.00"),
+        ("1234567.5", "$1,234,567.50"),
     ],
     ids=["nothing", "tenths", "fine", "finest", "negative", "large"],
 )
@@ -49,9 +53,13 @@ def test_a_small_share_is_not_shown_as_none(value, said):
 @pytest.mark.parametrize(
     ("gap", "said"),
     [
-        (timedelta(seconds=-3), "just now"), (timedelta(minutes=-1), "1 minute ago"),
-        (timedelta(hours=-5), "5 hours ago"), (timedelta(days=-1), "yesterday"), (timedelta(days=1), "tomorrow"),
-        (timedelta(days=30), "in 30 days"), (timedelta(days=30, seconds=-1), "in 30 days"),
+        (timedelta(seconds=-3), "just now"),
+        (timedelta(minutes=-1), "1 minute ago"),
+        (timedelta(hours=-5), "5 hours ago"),
+        (timedelta(days=-1), "yesterday"),
+        (timedelta(days=1), "tomorrow"),
+        (timedelta(days=30), "in 30 days"),
+        (timedelta(days=30, seconds=-1), "in 30 days"),
         (timedelta(days=-200), "5 May 2026"),
     ],
 )
@@ -75,7 +83,11 @@ def test_a_relative_time_has_the_exact_one_as_its_title():
 @pytest.mark.parametrize(
     ("value", "step", "said"),
     [
-        (1.5, 0.5, "$1.50"), (0, 0.5, "$0"), (4, 2, "$4"), (7.5, 2.5, "$7.50"), (0.0002, 0.0001, "$0.0002"),
+        (1.5, 0.5, "$1.50"),
+        (0, 0.5, "$0"),
+        (4, 2, "$4"),
+        (7.5, 2.5, "$7.50"),
+        (0.0002, 0.0001, "$0.0002"),
         (0.00025, 0.00025, "$0.00025"),
     ],
 )
@@ -86,7 +98,10 @@ def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
 @pytest.mark.parametrize(
     ("amount", "currency", "said"),
     [
-        ("0.3", "USD", "$0.30"), ("15", "USD", "$15"), ("0", "USD", "free"), ("2.5", "CNY", "2.50 CNY"),
+        ("0.3", "USD", "$0.30"),
+        ("15", "USD", "$15"),
+        ("0", "USD", "free"),
+        ("2.5", "CNY", "2.50 CNY"),
         ("0.0375", "USD", "$0.0375"),
     ],
 )

@@ -20,9 +20,18 @@ from support.running import gateway
 ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "ci-artifacts"
 PAGES = {
-    "overview": "", "keys": "/keys", "usage": "/usage?range=24h", "requests": "/requests", "credits": "/credits",
-    "models": "/models", "model": "/models/sandbox/echo", "try": "/try", "images": "/images",
-    "accounts": "/operator/accounts", "providers": "/operator/providers", "live": "/operator/live",
+    "overview": "",
+    "keys": "/keys",
+    "usage": "/usage?range=24h",
+    "requests": "/requests",
+    "credits": "/credits",
+    "models": "/models",
+    "model": "/models/sandbox/echo",
+    "try": "/try",
+    "images": "/images",
+    "accounts": "/operator/accounts",
+    "providers": "/operator/providers",
+    "live": "/operator/live",
     "config": "/operator/config",
 }
 TIERED = """
@@ -247,7 +256,17 @@ def test_the_keyboard_reaches_everything(chromium, running):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))
     assert {
-        "name", "expires", "models", "cap", "window", "rpm", "tpm", "strict", "Create key", "Sign out", "Usage",
+        "name",
+        "expires",
+        "models",
+        "cap",
+        "window",
+        "rpm",
+        "tpm",
+        "strict",
+        "Create key",
+        "Sign out",
+        "Usage",
     } <= reached
 
 

@@ -42,12 +42,25 @@ async def test_who_has_no_credits_is_told_before_the_first_request(here, alice):
 
 async def test_a_key_is_shown_once(here, alice):
     secret = await alice.make_key(
-        name="laptop", expires="30d", models="sandbox/*", cap="2.5", window="month", rpm="60", tpm="10_000",
+        name="laptop",
+        expires="30d",
+        models="sandbox/*",
+        cap="2.5",
+        window="month",
+        rpm="60",
+        tpm="10_000",
         strict="yes",
     )
     key = here.services.ledger.find_key(secret)
     assert (
-        key.name, key.account_id, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict,
+        key.name,
+        key.account_id,
+        key.allowed_models,
+        key.spend_cap,
+        key.cap_window,
+        key.rpm,
+        key.tpm,
+        key.strict,
     ) == ("laptop", "alice", ("sandbox/*",), Decimal("2.5"), "month", 60, 10_000, True)
     for path in ("/keys", f"/keys/{key.id}"):
         page = await alice.get(path)
@@ -66,12 +79,17 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
 @pytest.mark.parametrize(
     ("field", "said", "told"),
     [
-        ("expires", "soon", "wanted a span such as 30d"), ("expires", "2020-01-01", "which is over already"),
-        ("cap", "lots", "no exact decimal"), ("cap", "-1", "wanted 0 or more"),
-        ("rpm", "1.5", "wanted a whole number from 1"), ("tpm", "0", "wanted a whole number from 1"),
-        ("concurrent", "0", "wanted a whole number from 1"), ("endpoints", "models", "wanted all, or some of chat"),
+        ("expires", "soon", "wanted a span such as 30d"),
+        ("expires", "2020-01-01", "which is over already"),
+        ("cap", "lots", "no exact decimal"),
+        ("cap", "-1", "wanted 0 or more"),
+        ("rpm", "1.5", "wanted a whole number from 1"),
+        ("tpm", "0", "wanted a whole number from 1"),
+        ("concurrent", "0", "wanted a whole number from 1"),
+        ("endpoints", "models", "wanted all, or some of chat"),
         ("addresses", "10.1.2.3/8", "that network is 10.0.0.0/8"),
-        ("window", "hour", "wanted one of day, week, month, total"), ("name", "x" * 101, "wanted at most 100"),
+        ("window", "hour", "wanted one of day, week, month, total"),
+        ("name", "x" * 101, "wanted at most 100"),
     ],
 )
 async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
@@ -100,8 +118,11 @@ async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, m
 
 @pytest.mark.parametrize(
     ("models", "shown", "kept"),
-    [("sandbox/*, !sandbox/draw", "sandbox/*, !sandbox/draw", ("sandbox/*", "!sandbox/draw")), ("none", "none", ()),
-     ("", "all", None)],
+    [
+        ("sandbox/*, !sandbox/draw", "sandbox/*, !sandbox/draw", ("sandbox/*", "!sandbox/draw")),
+        ("none", "none", ()),
+        ("", "all", None),
+    ],
     ids=["some", "none", "all"],
 )
 async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_models(here, alice, models, shown, kept):
@@ -115,7 +136,13 @@ async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_models(here, 
 
 async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_limits(here, alice):
     secret = await alice.make_key(
-        name="laptop", cap="2.5", window="month", rpm="60", tpm="10_000", concurrent="3", endpoints="chat",
+        name="laptop",
+        cap="2.5",
+        window="month",
+        rpm="60",
+        tpm="10_000",
+        concurrent="3",
+        endpoints="chat",
         addresses="192.0.2.1",
     )
     key = here.services.ledger.find_key(secret)
@@ -151,7 +178,10 @@ async def test_what_a_key_is_held_to_is_shown_as_it_was_typed(here, alice):
     secret = await alice.make_key(concurrent="2", endpoints="mcp, chat", addresses="192.0.2.1/32 ::ffff:10.0.0.0/104")
     key = here.services.ledger.find_key(secret)
     assert (key.max_concurrent, key.endpoints, key.allowed_addresses) == (
-        2, ("chat", "mcp"), ("192.0.2.1", "10.0.0.0/8"))
+        2,
+        ("chat", "mcp"),
+        ("192.0.2.1", "10.0.0.0/8"),
+    )
     assert "2 at once, chat and mcp only, from 192.0.2.1 and 1 more" in text_of(await alice.get("/keys"))
     page = await alice.get(f"/keys/{key.id}")
     for field, typed in (("concurrent", "2"), ("endpoints", "chat, mcp"), ("addresses", "192.0.2.1, 10.0.0.0/8")):
@@ -235,9 +265,19 @@ async def test_every_range_works(asked, range):
 @pytest.mark.parametrize(
     ("query", "found"),
     [
-        ("model=sandbox/echo", 2), ("model=sandbox/*", 0), ("provider=sandbox", 2), ("provider=other", 0),
-        ("endpoint=chat", 2), ("endpoint=messages", 0), ("outcome=ok", 1), ("outcome=failed", 1), ("text=NEEDLE", 1),
-        ("text=%25", 0), ("text=' OR 1=1 --", 0), ("key=nokey", 0), ("account=default", 2),
+        ("model=sandbox/echo", 2),
+        ("model=sandbox/*", 0),
+        ("provider=sandbox", 2),
+        ("provider=other", 0),
+        ("endpoint=chat", 2),
+        ("endpoint=messages", 0),
+        ("outcome=ok", 1),
+        ("outcome=failed", 1),
+        ("text=NEEDLE", 1),
+        ("text=%25", 0),
+        ("text=' OR 1=1 --", 0),
+        ("key=nokey", 0),
+        ("account=default", 2),
     ],
 )
 async def test_requests_are_filtered(asked, query, found):
@@ -247,6 +287,7 @@ async def test_requests_are_filtered(asked, query, found):
 
 async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monkeypatch):
     from tollgate.dashboard.pages import requests
+
     monkeypatch.setattr(requests, "_PAGE", 3)
     secret = await alice.make_key()
     for number in range(8):
@@ -260,8 +301,9 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
     while path and pages < 9:
         page = (await alice.get(path)).text
         seen += re.findall(r"/requests/(req_\w+)", page)
-        older = (re.search(r'href="/dashboard([^"]*)" rel="next"|rel="next" href="/dashboard([^"]*)"', page)
-                 or re.search(r'<a class="button" rel="next" href="/dashboard([^"]*)"', page))
+        older = re.search(
+            r'href="/dashboard([^"]*)" rel="next"|rel="next" href="/dashboard([^"]*)"', page
+        ) or re.search(r'<a class="button" rel="next" href="/dashboard([^"]*)"', page)
         path = older and (older[1] or older[2]).replace("&amp;", "&")
         pages += 1
     assert len(seen) == len(set(seen)) == 8 and pages == 3
@@ -269,11 +311,21 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
 
 async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask):
     from tollgate.ledger import UsageRow
+
     row = UsageRow(
-        "req_lossy", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages",
-        lost="logit_bias; seed", cost=Decimal("0.0123"),
-        prices='{"prompt":"3","completion":"15","unit":1000000,"currency":"USD"}', input_tokens=100, output_tokens=20,
-        model="acme/large", provider="acme",
+        "req_lossy",
+        "alice",
+        "key_1",
+        "chat",
+        client_protocol="chat",
+        upstream_protocol="messages",
+        lost="logit_bias; seed",
+        cost=Decimal("0.0123"),
+        prices='{"prompt":"3","completion":"15","unit":1000000,"currency":"USD"}',
+        input_tokens=100,
+        output_tokens=20,
+        model="acme/large",
+        provider="acme",
     )
     await here.services.ledger.record(row)
     await here.services.ledger.settle()
@@ -290,11 +342,23 @@ async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask
 
 async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out(here, alice):
     from tollgate.ledger import UsageRow
+
     await here.services.ledger.record(
         UsageRow(
-            "req_strict", "alice", "key_1", "chat", client_protocol="chat", upstream_protocol="messages", lost="seed",
-            status=400, outcome="rejected", error_code="cannot_convert", currency="CNY", rate=Decimal("0.14"),
-            native_cost=Decimal(0), prices='{"prompt":"7","currency":"CNY"}',
+            "req_strict",
+            "alice",
+            "key_1",
+            "chat",
+            client_protocol="chat",
+            upstream_protocol="messages",
+            lost="seed",
+            status=400,
+            outcome="rejected",
+            error_code="cannot_convert",
+            currency="CNY",
+            rate=Decimal("0.14"),
+            native_cost=Decimal(0),
+            prices='{"prompt":"7","currency":"CNY"}',
         )
     )
     await here.services.ledger.settle()
@@ -305,6 +369,7 @@ async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out
 
 async def test_a_stream_that_failed_is_not_shown_as_a_200(here, alice):
     from tollgate.ledger import UsageRow
+
     await here.services.ledger.record(
         UsageRow(
             "req_cut", "alice", "key_1", "chat", status=200, outcome="upstream_error", error_code="upstream_failed"
@@ -357,9 +422,19 @@ async def test_charts_rows_and_downloads_of_a_range_begin_at_the_same_moment(ali
     for name, (_, width, count) in RANGES.items():
         [first, *_] = bucket_starts(now, width, count)
         for shown, time in (("in", first + width), ("out", first - timedelta(seconds=1))):
-            await here.services.ledger.record(UsageRow(
-                f"req_{shown}_{name}", "alice", "key_1", "chat", time=time, model="acme/large", provider=f"p{name}",
-                end_user=shown, cost=Decimal(1)))
+            await here.services.ledger.record(
+                UsageRow(
+                    f"req_{shown}_{name}",
+                    "alice",
+                    "key_1",
+                    "chat",
+                    time=time,
+                    model="acme/large",
+                    provider=f"p{name}",
+                    end_user=shown,
+                    cost=Decimal(1),
+                )
+            )
     await here.services.ledger.settle()
     for name in RANGES:
         query = f"range={name}&provider=p{name}"
@@ -440,8 +515,14 @@ async def test_a_model_shows_prices_routes_and_an_example(alice):
 async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, alice):
     key = here.services.ledger.find_key(await alice.make_key())
     reply = await alice.post(
-        "/try", page="/try", key=key.id, model="sandbox/echo", prompt="good morning", system="be kind",
-        temperature="0.5", max_tokens="50",
+        "/try",
+        page="/try",
+        key=key.id,
+        model="sandbox/echo",
+        prompt="good morning",
+        system="be kind",
+        temperature="0.5",
+        max_tokens="50",
     )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
     assert here.services.ledger.spent("alice") > 0
@@ -657,7 +738,9 @@ async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
 
 async def test_an_unknown_picture_is_not_found(alice):
     for path in (
-        "/images/nonsense", "/images/00000000-0000-4000-8000-000000000000", "/images/nonsense/0",
+        "/images/nonsense",
+        "/images/00000000-0000-4000-8000-000000000000",
+        "/images/nonsense/0",
         "/images/nonsense/" + "9" * 5000,  # more digits than Python makes a number of
     ):
         assert (await alice.get(path)).status_code == 404
@@ -665,6 +748,7 @@ async def test_an_unknown_picture_is_not_found(alice):
 
 async def test_a_parquet_download_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
     import tempfile
+
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     await ask(await alice.make_key())
@@ -674,6 +758,7 @@ async def test_a_parquet_download_leaves_no_file_behind(alice, ask, monkeypatch,
 
 async def test_a_download_that_cannot_be_sent_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
     import tempfile
+
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     await ask(await alice.make_key())

@@ -105,8 +105,15 @@ async def test_a_form_without_our_token_is_refused(here, operator, browser, plac
         token = await (await browser().sign_in("default")).token()
     before = len(await here.services.ledger.list_keys()), here.balance()
     reply = await operator.post(
-        filled(place.path, account="default"), token=token, id="eve", name="n", once="1", amount="5", key="x",
-        prompt="x", model="x",
+        filled(place.path, account="default"),
+        token=token,
+        id="eve",
+        name="n",
+        once="1",
+        amount="5",
+        key="x",
+        prompt="x",
+        model="x",
     )
     assert reply.status_code == 403
     assert (len(await here.services.ledger.list_keys()), here.balance()) == before
@@ -173,8 +180,17 @@ async def test_one_account_cannot_open_anything_of_another(others, operator):
 @pytest.mark.parametrize(
     "path",
     [
-        "", "/keys", "/usage", "/requests", "/credits", "/images", "/try", "/usage?account=default",
-        "/requests?account=default", "/requests?key={key}", "/usage?key={key}&by=account_id",
+        "",
+        "/keys",
+        "/usage",
+        "/requests",
+        "/credits",
+        "/images",
+        "/try",
+        "/usage?account=default",
+        "/requests?account=default",
+        "/requests?key={key}",
+        "/usage?key={key}&by=account_id",
         "/usage/download.csv?account=default",
     ],
 )
@@ -223,20 +239,45 @@ async def test_names_and_errors_are_text_never_markup(tmp_path):
         await operator.post("/keys", once="q", name=EVIL, models="all")
         await here.services.ledger.grant("default", Decimal(1), EVIL)
         row = UsageRow(
-            "req_evil", "default", EVIL, "chat", asked_model=EVIL, model=EVIL, provider=EVIL, upstream_model=EVIL,
-            outcome="error", status=500, error_code=EVIL, end_user=EVIL, lost=f"{EVIL}; x",
-            prices='{"<script>": "<b>"}', client_protocol=EVIL,
+            "req_evil",
+            "default",
+            EVIL,
+            "chat",
+            asked_model=EVIL,
+            model=EVIL,
+            provider=EVIL,
+            upstream_model=EVIL,
+            outcome="error",
+            status=500,
+            error_code=EVIL,
+            end_user=EVIL,
+            lost=f"{EVIL}; x",
+            prices='{"<script>": "<b>"}',
+            client_protocol=EVIL,
         )
         await here.services.ledger.record(row)
         await here.services.ledger.settle()
         here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
         here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
         paths = [
-            "", "/keys", "/usage", "/usage?by=key_id", "/requests", "/requests/req_evil", "/credits", "/try",
-            "/operator/accounts", "/operator/accounts/eve", "/operator/providers", "/operator/requests",
-            "/operator/usage?by=account_id", f"/models?q={quote(EVIL)}",
+            "",
+            "/keys",
+            "/usage",
+            "/usage?by=key_id",
+            "/requests",
+            "/requests/req_evil",
+            "/credits",
+            "/try",
+            "/operator/accounts",
+            "/operator/accounts/eve",
+            "/operator/providers",
+            "/operator/requests",
+            "/operator/usage?by=account_id",
+            f"/models?q={quote(EVIL)}",
             f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
-            f"/models/{quote(EVIL)}", f"/sign-in?next={quote(EVIL)}", f"/keys?done={quote(EVIL)}",
+            f"/models/{quote(EVIL)}",
+            f"/sign-in?next={quote(EVIL)}",
+            f"/keys?done={quote(EVIL)}",
             f"/link/{quote(EVIL, safe='')}",
         ]
         for path in paths:

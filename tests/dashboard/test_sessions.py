@@ -35,8 +35,13 @@ def test_a_cookie_gives_its_session_back(sessions):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda c: c[:-1] + ("A" if c[-1] != "A" else "B"), lambda c: "x" + c, lambda c: c.partition(".")[0],
-        lambda c: "", lambda c: "é.é", lambda c: c * 50, lambda c: "W10." + c.partition(".")[2],
+        lambda c: c[:-1] + ("A" if c[-1] != "A" else "B"),
+        lambda c: "x" + c,
+        lambda c: c.partition(".")[0],
+        lambda c: "",
+        lambda c: "é.é",
+        lambda c: c * 50,
+        lambda c: "W10." + c.partition(".")[2],
     ],
     ids=["signature", "payload", "no signature", "empty", "not ascii", "endless", "other payload"],
 )

@@ -36,6 +36,7 @@ async def test_pages_lead_to_the_sign_in_page_and_back(browser, here):
     reply = await person.get("/keys?x=1")
     assert reply.status_code == 303 and reply.headers["location"] == "/dashboard/sign-in?next=%2Fkeys%3Fx%3D1"
     from tollgate import accounts
+
     await accounts.set_password(here.services.ledger, "default", PASSWORD)
     done = await person.post("/sign-in", page="/sign-in", account="default", password=PASSWORD, next="/keys?x=1")
     assert done.headers["location"] == "/dashboard/keys?x=1"
@@ -52,6 +53,7 @@ async def test_a_form_sent_by_nobody_leads_to_the_sign_in_page_and_not_back_to_w
 )
 async def test_signing_in_never_leads_elsewhere(here, browser, onward):
     from tollgate import accounts
+
     await accounts.set_password(here.services.ledger, "default", PASSWORD)
     done = await browser().post("/sign-in", page="/sign-in", account="default", password=PASSWORD, next=onward)
     assert done.headers["location"] == "/dashboard"
@@ -64,6 +66,7 @@ async def test_signing_in_never_leads_elsewhere(here, browser, onward):
 )
 async def test_a_wrong_sign_in_does_not_say_what_was_wrong(here, browser, account, password):
     from tollgate import accounts
+
     await accounts.set_password(here.services.ledger, "default", PASSWORD)
     reply = await browser().post("/sign-in", page="/sign-in", account=account, password=password)
     assert reply.status_code == 403 and "That account and password do not fit." in text_of(reply)
@@ -75,6 +78,7 @@ async def test_an_account_without_a_password_cannot_sign_in_with_an_empty_one(br
 
 async def test_guessing_is_throttled(here, browser, monkeypatch):
     from tollgate.dashboard import signin
+
     monkeypatch.setattr(signin, "check_password", lambda password, stored: False)
     person = browser()
     codes = [

@@ -42,8 +42,16 @@ def queries(tmp_path: Path):
 async def write(books: Ledger, count: int, *, ago: timedelta = timedelta(0), **more) -> None:
     for number in range(count):
         values = {
-            "account_id": "alice", "key_id": "key_1", "endpoint": "chat", "model": "acme/large", "provider": "acme",
-            "cost": Decimal("0.01"), "input_tokens": 10, "output_tokens": 5, "ttfb_ms": 100.0, "total_ms": 900.0,
+            "account_id": "alice",
+            "key_id": "key_1",
+            "endpoint": "chat",
+            "model": "acme/large",
+            "provider": "acme",
+            "cost": Decimal("0.01"),
+            "input_tokens": 10,
+            "output_tokens": 5,
+            "ttfb_ms": 100.0,
+            "total_ms": 900.0,
             "time": NOW - ago - timedelta(seconds=number),
         } | more
         await books.record(

@@ -31,10 +31,18 @@ async def rows(tmp_path, monkeypatch):
     chance = random.Random(7)
     made = [
         UsageRow(
-            f"req_{number}", f"account-{number % 20}", f"key_{number % 40}", "chat", model=f"acme/m{number % 3}",
-            provider="acme", cost=Decimal(chance.randrange(10**15)).scaleb(-12), input_tokens=chance.randrange(5000),
-            outcome=chance.choice(("ok", "ok", "timeout")), ttfb_ms=chance.uniform(1, 900),
-            total_ms=chance.uniform(900, 9000), time=NOW - timedelta(minutes=chance.randrange(600)),
+            f"req_{number}",
+            f"account-{number % 20}",
+            f"key_{number % 40}",
+            "chat",
+            model=f"acme/m{number % 3}",
+            provider="acme",
+            cost=Decimal(chance.randrange(10**15)).scaleb(-12),
+            input_tokens=chance.randrange(5000),
+            outcome=chance.choice(("ok", "ok", "timeout")),
+            ttfb_ms=chance.uniform(1, 900),
+            total_ms=chance.uniform(900, 9000),
+            time=NOW - timedelta(minutes=chance.randrange(600)),
         )
         for number in range(400)
     ]
@@ -76,7 +84,9 @@ async def test_the_dearest_are_told_apart_and_the_others_are_the_rest_to_the_las
         rest = report.all().without(measures for _, measures in told)
         others = [row for row in made if getattr(row, name) not in dict(told)]
         assert (rest.cost, rest.requests, rest.input_tokens, rest.failed) == (
-            sum(row.cost for row in others), len(others), sum(row.input_tokens for row in others),
+            sum(row.cost for row in others),
+            len(others),
+            sum(row.input_tokens for row in others),
             sum(row.outcome != "ok" for row in others),
         )
         slow = sorted(row.total_ms for row in others)
@@ -130,8 +140,14 @@ async def test_few_keys_are_all_told_however_many_rows_there_are(rows, reports):
 def test_the_dearest_of_several_stretches_of_time_are_those_of_their_sum(monkeypatch):
     monkeypatch.setattr(usage_sums, "MOST", 2)
     one, two = Decimal(1), Decimal(2)
-    rows = [("key_id", "a", two, 1), ("key_id", "b", one, 5), ("key_id", "c", one, 1), ("key_id", "b", one, 1),
-            ("key_id", "c", two, 1), ("account_id", "x", one, 1)]
+    rows = [
+        ("key_id", "a", two, 1),
+        ("key_id", "b", one, 5),
+        ("key_id", "c", one, 1),
+        ("key_id", "b", one, 1),
+        ("key_id", "c", two, 1),
+        ("account_id", "x", one, 1),
+    ]
     assert read_leading(rows) == Leading({"key_id": ("c", "b")}, {"key_id": 3})
     assert read_leading([row for row in rows if row[1] != "c"]) == EVERY_VALUE
 

@@ -9,8 +9,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-TOOLS = {"look": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
-         "rest": {"type": "object", "properties": {}}}
+TOOLS = {
+    "look": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+    "rest": {"type": "object", "properties": {}},
+}
 
 
 @dataclass

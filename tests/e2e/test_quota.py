@@ -44,7 +44,14 @@ async def test_a_hold_is_released_on_every_exit(tmp_path):
         before = here.balance()
         for text in ("[[error=500]]", "[[error=400]]", "[[reset]]", "[[html]]", "[[cut=2]]"):
             for stream in (False, True):
-                await here.post("/v1/chat/completions", {"model": "dear/echo", "max_tokens": 5, "stream": stream,
-                                                         "messages": [{"role": "user", "content": text + " x"}]})
+                await here.post(
+                    "/v1/chat/completions",
+                    {
+                        "model": "dear/echo",
+                        "max_tokens": 5,
+                        "stream": stream,
+                        "messages": [{"role": "user", "content": text + " x"}],
+                    },
+                )
         await here.services.settlements.drain(5)
         assert here.services.ledger.available("default") == here.balance() <= before

@@ -29,7 +29,7 @@ OWN_KEY = {401, 402, 403}
 
 EXPLAINED: dict[str, str] = {
     "oc-openrouter-0ce01d": "says 2161 tokens read from a cache and 2161 written to it, of 2168: no buckets add up; "
-                            "each is clamped to what is left",
+    "each is clamped to what is left",
 }
 """Exchange id -> why it rightly does not pass as recorded."""
 
@@ -142,7 +142,7 @@ def plain_stream(x: Exchange, got: bytes) -> list[str]:
         same += 1
     kept = [data_of(block) for block in theirs[:same]]
     told = [data_of(block) for block in ours[same:]]
-    if any(isinstance(e, dict) and e.get("type") == "error" for e in [data_of(b) for b in theirs[same + 1:]]):
+    if any(isinstance(e, dict) and e.get("type") == "error" for e in [data_of(b) for b in theirs[same + 1 :]]):
         return ["an event before the error was lost"]
     if (
         not told
@@ -211,7 +211,9 @@ def only_usage(event: Any) -> bool:
 
 def first_difference(wanted: bytes, got: bytes) -> str:
     at = next((n for n, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b), min(len(wanted), len(got)))
-    return f"differs at byte {at}: wanted {wanted[max(0, at - 80):at + 160]!r}, got {got[max(0, at - 80):at + 160]!r}"
+    return (
+        f"differs at byte {at}: wanted {wanted[max(0, at - 80) : at + 160]!r}, got {got[max(0, at - 80) : at + 160]!r}"
+    )
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
@@ -303,8 +305,13 @@ def row_misses(x: Exchange, row: dict[str, Any] | None) -> list[str]:
         u["output"] -= 0 if outside else u["reasoning"]
         u["input"] -= u["cache_read"] + u["cache_write"]
         for name, value in u.items():
-            column = {"input": "input_tokens", "output": "output_tokens", "cache_read": "cache_read_tokens",
-                      "cache_write": "cache_write_tokens", "reasoning": "reasoning_tokens"}[name]
+            column = {
+                "input": "input_tokens",
+                "output": "output_tokens",
+                "cache_read": "cache_read_tokens",
+                "cache_write": "cache_write_tokens",
+                "reasoning": "reasoning_tokens",
+            }[name]
             if row[column] != value:
                 misses.append(f"row {column} is {row[column]}, recorded {value} ({answer.usage}, total {total})")
         if row["estimated"]:

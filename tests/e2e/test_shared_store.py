@@ -35,10 +35,12 @@ def test_one_key_one_balance_and_one_death(two: tuple[Running, Running], tmp_pat
     assert first.key
     for running in two:
         said = openai.OpenAI(base_url=running.url, api_key=first.key).chat.completions.create(
-            model="sandbox/echo", messages=[{"role": "user", "content": "Hello"}])
+            model="sandbox/echo", messages=[{"role": "user", "content": "Hello"}]
+        )
         assert said.choices[0].message.content == "You said: Hello"
         with anthropic.Anthropic(base_url=running.base, api_key=first.key).messages.stream(
-                model="sandbox/echo", max_tokens=100, messages=[{"role": "user", "content": "Hello"}]) as stream:
+            model="sandbox/echo", max_tokens=100, messages=[{"role": "user", "content": "Hello"}]
+        ) as stream:
             assert stream.get_final_text() == "You said: Hello"
 
     until(lambda: len(usage_rows(tmp_path)) == 4)

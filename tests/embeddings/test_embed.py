@@ -51,11 +51,13 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
         data = []
         for index, text in enumerate(inputs):
             numbers = vector(text)
-            data.append({
-                "object": "embedding",
-                "index": index,
-                "embedding": base64.b64encode(array.array("f", numbers).tobytes()).decode() if packed else numbers,
-            })
+            data.append(
+                {
+                    "object": "embedding",
+                    "index": index,
+                    "embedding": base64.b64encode(array.array("f", numbers).tobytes()).decode() if packed else numbers,
+                }
+            )
         if shuffle:
             data.reverse()
         said = {"object": "list", "data": data, "model": "embed-1", "id": "emb_1"}
@@ -83,8 +85,10 @@ async def gateway(folder, *, acme=None, bemo=None, **options):
 
 
 async def test_a_native_float_answer_passes_as_it_came(tmp_path):
-    answer = (b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],'
-              b'"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }')
+    answer = (
+        b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],'
+        b'"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }'
+    )
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
         body = b'{"model": "acme/embed","input":"Hello", "own_field": 1.50}'
         reply = await here.post("/v1/embeddings", body)
@@ -148,7 +152,7 @@ async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):
             "success": False,
             "code": 400,
             "message": "failed to bind request: input holds token ids, which no provider of acme/embed takes; send "
-                       "text",
+            "text",
         }
 
 
@@ -209,8 +213,11 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
             "POST",
             "/v2/embed",
             {
-                "model": "embed-b", "input_type": "search_query", "embedding_types": ["float"],
-                "texts": ["a", "bb", "ccc"], "output_dimension": 4,
+                "model": "embed-b",
+                "input_type": "search_query",
+                "embedding_types": ["float"],
+                "texts": ["a", "bb", "ccc"],
+                "output_dimension": 4,
             },
         )
         assert (reply.headers["x-tollgate-attempts"], reply.headers["x-tollgate-provider"]) == ("2", "bemo")
@@ -230,7 +237,7 @@ async def test_a_request_may_be_the_bare_list_of_texts_and_an_answer_that_of_vec
     async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
         reply = (await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"]})).json()
         assert [item["embedding"] for item in reply["data"]] == [vector(text) for text in ("a", "bb", "ccc", "dddd")]
-        assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}      # counted here, one for each
+        assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}  # counted here, one for each
 
 
 async def test_missing_usage_is_counted_here(tmp_path):
@@ -348,6 +355,7 @@ async def test_usage_that_cannot_be_saved_is_not_to_be_repeated(tmp_path):
     from tollgate.errors import Unavailable
 
     async with gateway(tmp_path) as here:
+
         async def refuse(row, hold=None):
             raise Unavailable("disk full")
 

@@ -136,6 +136,7 @@ async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, pack
         (tmp_path / "providers" / "far.yaml").write_text(FAR.replace("PORT", str(port)).replace("BATCH", str(batch)))
         with gateway(tmp_path) as running:
             async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:
+
                 async def ask(inputs):
                     size, said = 0, b""
                     async with http.stream(

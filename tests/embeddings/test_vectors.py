@@ -147,8 +147,20 @@ def test_base64_floats_are_the_very_float32_values():
 @pytest.mark.parametrize(
     "vector",
     [
-        None, 5, "AAA", "****", "", "AAAA", {"base64": "AAAAAA==", "type": "float64"}, {}, [], [1.0, None], ["1"],
-        [True], [[1.0]], [{"index": 7, "value": 0.5}],
+        None,
+        5,
+        "AAA",
+        "****",
+        "",
+        "AAAA",
+        {"base64": "AAAAAA==", "type": "float64"},
+        {},
+        [],
+        [1.0, None],
+        ["1"],
+        [True],
+        [[1.0]],
+        [{"index": 7, "value": 0.5}],
     ],
 )
 def test_a_broken_vector_is_refused(vector):

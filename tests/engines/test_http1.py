@@ -333,9 +333,7 @@ async def test_an_answer_before_the_body_leaves_the_connection_of_use():
     assert client.statuses == [401, 401] and not client.transport.closed
 
 
-@pytest.mark.parametrize(
-    "rest", [[b"d", b"ef"], [b"def" + GET]], ids=["in pieces", "with a request behind it"]
-)
+@pytest.mark.parametrize("rest", [[b"d", b"ef"], [b"def" + GET]], ids=["in pieces", "with a request behind it"])
 async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_before(rest):
     """Most clients write on while the answer is on its way: closing at once is all that they would hear of."""
     client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
@@ -424,7 +422,7 @@ async def test_what_stands_between_the_server_and_the_answer_sees_it():
                 message | {"headers": [*message["headers"], (b"x-more", b"1")]} if "headers" in message else message
             )
 
-        for each in (adding, send)[len(client.statuses):][:1]:
+        for each in (adding, send)[len(client.statuses) :][:1]:
             responder = Responder(receive, each, [])
             await receive()
             responder.watch_client(scope)

@@ -141,13 +141,17 @@ async def test_a_body_that_comes_after_its_answer_is_taken_and_dropped(client, m
     assert await client.answered()
 
 
-@pytest.mark.parametrize("ask", [
-    [(":method", "CONNECT"), (":authority", "a:80")],
-    [(":method", "CONNECT"), (":protocol", "websocket"), *ASK[1:]],
-    [(":method", "GET"), (":path", b"/\xff"), *ASK[2:]],
-    [*ASK[:3], (":authority", "a/b")],
-    [*ASK[:3], (":authority", "a@b")],
-], ids=["a tunnel", "a web socket", "a path that is none", "a host with a path", "a host with a user"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        [(":method", "CONNECT"), (":authority", "a:80")],
+        [(":method", "CONNECT"), (":protocol", "websocket"), *ASK[1:]],
+        [(":method", "GET"), (":path", b"/\xff"), *ASK[2:]],
+        [*ASK[:3], (":authority", "a/b")],
+        [*ASK[:3], (":authority", "a@b")],
+    ],
+    ids=["a tunnel", "a web socket", "a path that is none", "a host with a path", "a host with a user"],
+)
 async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
     number = client.begin(*ask)
     assert (await client.hear(StreamReset, number)).error_code == ErrorCodes.REFUSED_STREAM

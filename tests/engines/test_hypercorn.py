@@ -22,7 +22,10 @@ class Opened(Client):
         self.http2: list[bytes] = []
         self.host = _Host()
         self.connection: Any = _Http1(
-            self.answer, self.host, asyncio.get_running_loop(), self.http2.append  # type: ignore[arg-type]
+            self.answer,
+            self.host,
+            asyncio.get_running_loop(),
+            self.http2.append,  # type: ignore[arg-type]
         )
         self.transport = Transport()
         self.connection.connection_made(self.transport)

@@ -17,8 +17,7 @@ from tollgate.json_bounds import too_many
 
 PICTURE = base64.b64decode(PNG)
 EVENTS = (
-    b': beat\n\nevent: generating\ndata: null\n\n'
-    b'event: complete\ndata: [{"url":"https://a.example/1"}]\n\ndata: bye'
+    b': beat\n\nevent: generating\ndata: null\n\nevent: complete\ndata: [{"url":"https://a.example/1"}]\n\ndata: bye'
 )
 
 
@@ -40,18 +39,45 @@ def archive(*names, content=PICTURE):
         (PICTURE, "binary/octet-stream", None, {"data": PNG, "content_type": "image/png"}),
         (b"BM is a word", "text/plain", None, "BM is a word"),
         (b"<html>", "text/html", None, "<html>"),
-        (archive("a/", "a/b.png"), "application/x-zip-compressed", None,
-         {"files": [{"name": "a/b.png", "data": PNG, "content_type": "image/png"}]}),
-        (archive("b.json", content=b"{}"), "", "sse",
-         {"files": [{"name": "b.json", "data": "e30=", "content_type": "application/octet-stream"}]}),
-        (EVENTS, "text/event-stream", "sse",
-         [{"event": "generating", "data": None}, {"event": "complete", "data": [{"url": "https://a.example/1"}]},
-          {"event": None, "data": "bye"}]),
+        (
+            archive("a/", "a/b.png"),
+            "application/x-zip-compressed",
+            None,
+            {"files": [{"name": "a/b.png", "data": PNG, "content_type": "image/png"}]},
+        ),
+        (
+            archive("b.json", content=b"{}"),
+            "",
+            "sse",
+            {"files": [{"name": "b.json", "data": "e30=", "content_type": "application/octet-stream"}]},
+        ),
+        (
+            EVENTS,
+            "text/event-stream",
+            "sse",
+            [
+                {"event": "generating", "data": None},
+                {"event": "complete", "data": [{"url": "https://a.example/1"}]},
+                {"event": None, "data": "bye"},
+            ],
+        ),
         (b'{"error": "busy"}', "application/json", "sse", {"error": "busy"}),
         (b'{"step": 1}\r\n\n{"image": "AA"}', "application/json", "ndjson", [{"step": 1}, {"image": "AA"}]),
     ],
-    ids=["json", "empty", "empty stream", "picture", "unnamed picture", "bitmap in words", "page", "archive",
-         "archive of others", "events", "no events", "lines"],
+    ids=[
+        "json",
+        "empty",
+        "empty stream",
+        "picture",
+        "unnamed picture",
+        "bitmap in words",
+        "page",
+        "archive",
+        "archive of others",
+        "events",
+        "no events",
+        "lines",
+    ],
 )
 async def test_a_body_becomes_a_value(raw, kind, framing, value):
     assert await read_body(raw, kind, framing) == value
@@ -170,6 +196,8 @@ async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path, file):
         assert found["cost"] == 0.08
         assert before - here.balance() == Decimal("0.08")
     assert called == [
-        ("POST", "/jobs", "Bearer k"), ("GET", "/jobs/7", "Bearer k"), ("GET", "/jobs/7", "Bearer k"),
+        ("POST", "/jobs", "Bearer k"),
+        ("GET", "/jobs/7", "Bearer k"),
+        ("GET", "/jobs/7", "Bearer k"),
         ("GET", "/files/7?signature=x", None),
     ]

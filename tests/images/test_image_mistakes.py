@@ -66,8 +66,8 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         (
             '{price: "0.04"}',
             '{price: "0.04", lines: [{count: seconds, price: "1"}]}',
-            'acme.yaml:12:44: models.acme/draw.price.lines.count: found the text "seconds", wanted a number ' +
-            "(write $.seconds)",
+            'acme.yaml:12:44: models.acme/draw.price.lines.count: found the text "seconds", wanted a number '
+            + "(write $.seconds)",
         ),
         (
             '{price: "0.04"}',
@@ -104,32 +104,42 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "https://api.acme.example/jobs/{{ $job.id }}",
             "$job.url",
-            ("acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
-            "key (add `hosts: [example.com]`)"),
+            (
+                "acme.yaml:8:15: images.poll.call: this address comes out of an answer, so it may lead anywhere with "
+                "our key (add `hosts: [example.com]`)"
+            ),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET https://{{ $job.host }}/x"',
-            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
-            "key (add `hosts: [example.com]`)"),
+            (
+                "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with "
+                "our key (add `hosts: [example.com]`)"
+            ),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET https://{{ $vars.a ~ $job.host }}/x"',
-            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
-            "key (add `hosts: [example.com]`)"),
+            (
+                "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with "
+                "our key (add `hosts: [example.com]`)"
+            ),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             "\"GET https://{{ $job.host ~ '/' }}x\"",
-            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
-            "key (add `hosts: [example.com]`)"),
+            (
+                "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with "
+                "our key (add `hosts: [example.com]`)"
+            ),
         ),
         (
             "GET https://api.acme.example/jobs/{{ $job.id }}",
             '"GET {{ $vars.base | raw }}{{ $job.host | raw }}"',
-            ("acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with our "
-            "key (add `hosts: [example.com]`)"),
+            (
+                "acme.yaml:8:16: images.poll.call: this address comes out of an answer, so it may lead anywhere with "
+                "our key (add `hosts: [example.com]`)"
+            ),
         ),
         (
             "    result: {status: $.status}\n",
@@ -139,8 +149,10 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "images:\n",
             "images:\n  upload: {call: POST https://a.example/f, result: {id: $.id}}\n",
-            ("acme.yaml:3:53: images.upload.result: `id` is told by `submit` and later steps: there is no job yet "
-            "(another name, such as `picture`, read as $job.picture)"),
+            (
+                "acme.yaml:3:53: images.upload.result: `id` is told by `submit` and later steps: there is no job yet "
+                "(another name, such as `picture`, read as $job.picture)"
+            ),
         ),
         ("images:\n", "images:\n  prepare: {when: $input.image}\n", "acme.yaml:3:12: images.prepare: found no `call`"),
         (

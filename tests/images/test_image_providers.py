@@ -80,14 +80,17 @@ def test_a_series_of_pictures_is_held_at_its_longest(model):
         assert offer.price.expected(offer.values(answer={}, input=given)) == offer.price.price * pictures
 
 
-@pytest.mark.parametrize(("offer", "given", "held"), [
-    ("openai-images-openai/gpt-image-2", {"quality": "auto", "size": "auto", "n": 2}, "0.422"),
-    ("openai-images-openai/gpt-image-2", {"quality": "max", "size": "3840x2160"}, "0.401"),
-    ("openai-images-openai/gpt-image-1.5", {"quality": "high", "size": "auto"}, "0.2"),
-    ("azure-openai-images-openai/gpt-image-1", {"quality": "auto", "size": "auto"}, "0.25"),
-    ("gemini-images-google/gemini-3-pro-image", {"resolution": "4K"}, "0.24"),
-    ("gemini-images-google/gemini-3.1-flash-image", {"resolution": "4K"}, "0.151"),
-])
+@pytest.mark.parametrize(
+    ("offer", "given", "held"),
+    [
+        ("openai-images-openai/gpt-image-2", {"quality": "auto", "size": "auto", "n": 2}, "0.422"),
+        ("openai-images-openai/gpt-image-2", {"quality": "max", "size": "3840x2160"}, "0.401"),
+        ("openai-images-openai/gpt-image-1.5", {"quality": "high", "size": "auto"}, "0.2"),
+        ("azure-openai-images-openai/gpt-image-1", {"quality": "auto", "size": "auto"}, "0.25"),
+        ("gemini-images-google/gemini-3-pro-image", {"resolution": "4K"}, "0.24"),
+        ("gemini-images-google/gemini-3.1-flash-image", {"resolution": "4K"}, "0.151"),
+    ],
+)
 def test_a_picture_billed_by_tokens_is_held_at_the_dearest_it_may_become(offer, given, held):
     price = OFFERS[offer].price
     assert price.expected(OFFERS[offer].values(answer={}, input=given)) == Decimal(held)

@@ -7,25 +7,27 @@ import pytest
 from tollgate.errors import BadRequest
 from tollgate.mapping.images.schema import InputSchema
 
-SCHEMA = InputSchema({
-    "type": "object",
-    "required": ["prompt"],
-    "additionalProperties": False,
-    "properties": {
-        "prompt": {"type": "string", "minLength": 1, "maxLength": 20},
-        "aspect_ratio": {"type": "string", "enum": ["1:1", "16:9"], "default": "1:1"},
-        "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
-        "width": {"type": "integer", "multipleOf": 32},
-        "mask": {"type": "string", "pattern": "^data:"},
-        "strength": {"type": "number", "minimum": Decimal("0.1")},
-        "refs": {
-            "type": "array",
-            "maxItems": 2,
-            "items": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
+SCHEMA = InputSchema(
+    {
+        "type": "object",
+        "required": ["prompt"],
+        "additionalProperties": False,
+        "properties": {
+            "prompt": {"type": "string", "minLength": 1, "maxLength": 20},
+            "aspect_ratio": {"type": "string", "enum": ["1:1", "16:9"], "default": "1:1"},
+            "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1},
+            "width": {"type": "integer", "multipleOf": 32},
+            "mask": {"type": "string", "pattern": "^data:"},
+            "strength": {"type": "number", "minimum": Decimal("0.1")},
+            "refs": {
+                "type": "array",
+                "maxItems": 2,
+                "items": {"type": "object", "required": ["url"], "properties": {"url": {"type": "string"}}},
+            },
+            "style": {"type": "object", "properties": {"weight": {"type": "number", "default": 1}}},
         },
-        "style": {"type": "object", "properties": {"weight": {"type": "number", "default": 1}}},
-    },
-})
+    }
+)
 
 
 @pytest.mark.parametrize(

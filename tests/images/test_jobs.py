@@ -141,9 +141,13 @@ async def look(services, key, job_id):
 )
 async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, encoding, kind, sent):
     submit = Step(
-        "submit", "POST", lambda values: "app://acme/jobs",
-        lambda values: {"id": "p1", "status": "succeeded", "images": URL}, {},
-        lambda values: {"model": values["$"]["model"], **values["$"]["input"], "seed": None}, encoding,
+        "submit",
+        "POST",
+        lambda values: "app://acme/jobs",
+        lambda values: {"id": "p1", "status": "succeeded", "images": URL},
+        {},
+        lambda values: {"model": values["$"]["model"], **values["$"]["input"], "seed": None},
+        encoding,
     )
     services, key, provider = await gateway(Script((200, {})), make_offer(submit=submit))
     await create(services, key, {"prompt": "a cat", "n": 1})
@@ -164,26 +168,37 @@ def storing(*, when=None, status=201, encoding="file", image="AAAA"):
         return 200, {"id": "p1", "status": "processing"}
 
     prepare = Step(
-        "prepare", "POST", lambda values: "app://acme/assets",
+        "prepare",
+        "POST",
+        lambda values: "app://acme/assets",
         lambda values: {"picture": values["$"]["id"], "to": values["$"]["to"]},
-        body=lambda values: {"model": values["$"]["model"]}, when=when,
+        body=lambda values: {"model": values["$"]["model"]},
+        when=when,
     )
     upload = Step(
-        "upload", "PUT", at("$job", "to"), lambda values: None,
-        {"authorization": lambda values: None}, lambda values: image, encoding, auth=False, when=when,
+        "upload",
+        "PUT",
+        at("$job", "to"),
+        lambda values: None,
+        {"authorization": lambda values: None},
+        lambda values: image,
+        encoding,
+        auth=False,
+        when=when,
     )
     picture = at("$job", "picture")
-    submit = Step(
-        "submit", "POST", lambda values: "app://acme/jobs", job, body=lambda values: {"of": picture(values)}
-    )
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", job, body=lambda values: {"of": picture(values)})
     poll = Step("poll", "GET", lambda values: f"app://acme/jobs/{picture(values)}", job)
     return answer, make_offer(submit=submit, poll=poll, before=(prepare, upload))
 
 
 @pytest.mark.parametrize(
     ("image", "kind"),
-    [("AAAA", "application/octet-stream"), ("data:image/png;base64,AAAA", "image/png"),
-     ({"file": "AAAA", "type": "image/webp"}, "image/webp")],
+    [
+        ("AAAA", "application/octet-stream"),
+        ("data:image/png;base64,AAAA", "image/png"),
+        ({"file": "AAAA", "type": "image/webp"}, "image/webp"),
+    ],
     ids=["base64", "a data address", "with its type"],
 )
 async def test_a_picture_is_sent_before_the_job_that_is_made_of_it(gateway, image, kind):
@@ -192,8 +207,10 @@ async def test_a_picture_is_sent_before_the_job_that_is_made_of_it(gateway, imag
     made = await create(services, key)
     await look(services, key, made["id"])
     assert provider.calls[:4] == [
-        ("POST", "/assets", {"model": "draw-1"}), ("PUT", "/storage/1?sig=s", b"\0\0\0"),
-        ("POST", "/jobs", {"of": "a1"}), ("GET", "/jobs/a1", b""),
+        ("POST", "/assets", {"model": "draw-1"}),
+        ("PUT", "/storage/1?sig=s", b"\0\0\0"),
+        ("POST", "/jobs", {"of": "a1"}),
+        ("GET", "/jobs/a1", b""),
     ]
     assert provider.headers[1]["content-type"] == kind
     assert "authorization" in provider.headers[0] and "authorization" not in provider.headers[1]
@@ -526,8 +543,12 @@ async def test_a_provider_that_cannot_be_reached(gateway):
 
 async def test_the_next_route_is_tried_and_recorded(gateway):
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
-    services, key, _ = await gateway(None, make_offer("acme"), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
-                                         apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second})
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme"),
+        make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+        apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
+    )
     rows = []
     update = services.ledger.update_generation
 
@@ -542,23 +563,44 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
     [row] = rows
     wanted = {
-        "request_id": "req_1", "account_id": key.account_id, "key_id": key.id, "endpoint": "images",
-        "asked_model": "acme/draw", "model": "acme/draw", "provider": "bemo", "upstream_model": "draw-1",
-        "client_protocol": "images", "upstream_protocol": "images", "attempts": 2, "status": 200, "outcome": "ok",
-        "images": 1, "cost": Decimal("0.05"), "native_cost": Decimal("0.05"), "currency": "USD", "rate": Decimal(1),
-        "error_code": None, "lost": None, "time": generation.created_at,
+        "request_id": "req_1",
+        "account_id": key.account_id,
+        "key_id": key.id,
+        "endpoint": "images",
+        "asked_model": "acme/draw",
+        "model": "acme/draw",
+        "provider": "bemo",
+        "upstream_model": "draw-1",
+        "client_protocol": "images",
+        "upstream_protocol": "images",
+        "attempts": 2,
+        "status": 200,
+        "outcome": "ok",
+        "images": 1,
+        "cost": Decimal("0.05"),
+        "native_cost": Decimal("0.05"),
+        "currency": "USD",
+        "rate": Decimal(1),
+        "error_code": None,
+        "lost": None,
+        "time": generation.created_at,
     }
     assert {name: getattr(row, name) for name in wanted} == wanted
     [earlier] = json.loads(row.earlier_attempts)
     assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
-        "provider": "acme", "upstream_model": "draw-1", "error": "upstream_failed", "status": 503,
+        "provider": "acme",
+        "upstream_model": "draw-1",
+        "error": "upstream_failed",
+        "status": 503,
     }
 
 
 async def test_a_job_whose_held_call_failed_goes_on_at_a_route_that_is_polled(gateway):
     second = Provider(Script((200, {"id": "q1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
     services, key, _ = await gateway(
-        None, make_offer("acme", poll=False), make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+        None,
+        make_offer("acme", poll=False),
+        make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
         apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
     )
     made = await create(services, key)
@@ -577,7 +619,9 @@ async def test_a_held_call_whose_pictures_are_gone_leads_to_the_next_route(gatew
     fetch = Step("fetch", "GET", lambda values: "app://acme/results", job)
     second = Provider(Script((200, {"status": "succeeded", "images": URL})))
     services, key, _ = await gateway(
-        None, make_offer("acme", poll=False, fetch=fetch), make_offer("bemo", poll=False),
+        None,
+        make_offer("acme", poll=False, fetch=fetch),
+        make_offer("bemo", poll=False),
         apps={"acme": Provider(first), "bemo": second},
     )
     rows = accepted_rows(services)
@@ -640,7 +684,10 @@ async def test_a_route_that_has_no_price_for_the_input_is_left_out(gateway):
     done = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
     busy = Provider(Script((503, {"error": "busy"})))
     services, key, _ = await gateway(
-        None, make_offer("acme"), make_offer("bemo", price=few), make_offer("cosmo"),
+        None,
+        make_offer("acme"),
+        make_offer("bemo", price=few),
+        make_offer("cosmo"),
         apps={"acme": busy, "bemo": done, "cosmo": done},
     )
     rows = accepted_rows(services)
@@ -785,9 +832,7 @@ async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why
 @pytest.mark.parametrize("answer", [(200, {"status": "processing"}), (404, {})], ids=["it goes on", "not known yet"])
 @pytest.mark.parametrize("set_to", [timedelta(hours=-5), timedelta(hours=5)], ids=["back", "ahead"])
 async def test_a_clock_that_is_set_makes_no_job_old_or_young(gateway, answer, set_to):
-    services, key, _ = await gateway(
-        Script((200, {"id": "p1", "status": "starting"}), answer), make_offer(give_up=600)
-    )
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), answer), make_offer(give_up=600))
     made = await create(services, key)
     stored = await services.ledger.get_generation(key.account_id, made["id"])
     times = {"created_at": stored.created_at - set_to, "deadline_at": stored.deadline_at - set_to}
@@ -1181,8 +1226,12 @@ async def test_a_job_whose_model_is_gone_after_a_restart_keeps_no_other_from_bei
             await asyncio.sleep(60)
         return 200, {"id": "p1", "status": "starting"}
 
-    services, key, _ = await gateway(answer, make_offer(poll=poll), make_offer("bemo", poll=poll, model=image_model(
-        "acme/paint", "bemo")), apps={"acme": Provider(answer), "bemo": Provider(answer)})
+    services, key, _ = await gateway(
+        answer,
+        make_offer(poll=poll),
+        make_offer("bemo", poll=poll, model=image_model("acme/paint", "bemo")),
+        apps={"acme": Provider(answer), "bemo": Provider(answer)},
+    )
     made = [await create(services, key, model=model, request_id=model) for model in ("acme/paint", "acme/draw")]
     await asyncio.sleep(0.05)
     await close_services(services)
@@ -1259,8 +1308,9 @@ async def test_a_price_may_read_the_headers_of_the_answer_and_what_was_told_befo
         lines=(Line(at("$http", "headers", "content-type"), Decimal(1), 1), Line(at("$job", "id"), Decimal("0.5"), 1)),
         bill=lambda values: len(values["$http"]["headers"]["content-type"]),
     )
-    services, key, _ = await gateway(Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(
-        price=price))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price)
+    )
     rows = accepted_rows(services)
     await create(services, key)
     assert rows[0].cost == Decimal("0.01") * len("application/json")
@@ -1279,8 +1329,14 @@ async def test_a_held_call_that_another_gateway_makes_is_looked_at_as_it_is_stor
     services, key, provider = await gateway(Script((500, {})), make_offer(poll=False))
     deadline = datetime.now(UTC) + timedelta(seconds=-1 if late else 60)
     made = Generation(
-        id="00000000-0000-4000-8000-000000000001", account_id=key.account_id, key_id=key.id, model="acme/draw",
-        provider="acme", status="processing", deadline_at=deadline, row={"instance": "elsewhere"},
+        id="00000000-0000-4000-8000-000000000001",
+        account_id=key.account_id,
+        key_id=key.id,
+        model="acme/draw",
+        provider="acme",
+        status="processing",
+        deadline_at=deadline,
+        row={"instance": "elsewhere"},
     )
     await services.ledger.create_generation(made)
     assert (await look(services, key, made.id))["status"] == ("failed" if late else "processing")
@@ -1292,9 +1348,21 @@ async def test_the_catalog_shows_descriptors(gateway):
         Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False))
     )
     public = json.loads(image_listing(services.runtime.current).body)
-    assert public == {"success": True, "code": 200, "data": [{
-        "id": "acme/draw", "name": "Draw", "model_provider": "acme", "description": "Draws.", "tags": ["text-to-image"],
-        "pricing": {"price": 0.04, "currency": "USD", "unit": 1}, "input_schema": make_offer().schema.document}]}
+    assert public == {
+        "success": True,
+        "code": 200,
+        "data": [
+            {
+                "id": "acme/draw",
+                "name": "Draw",
+                "model_provider": "acme",
+                "description": "Draws.",
+                "tags": ["text-to-image"],
+                "pricing": {"price": 0.04, "currency": "USD", "unit": 1},
+                "input_schema": make_offer().schema.document,
+            }
+        ],
+    }
     assert [model["id"] for model in json.loads(image_listing(services.runtime.current, key).body)["data"]] == [
         "acme/draw",
         "acme/hidden",
@@ -1309,8 +1377,12 @@ async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
         submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}),
     )
     second = Provider(Script((200, {"status": "succeeded", "images": URL})))
-    services, key, _ = await gateway(None, broken, make_offer("bemo", poll=False),
-                                     apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second})
+    services, key, _ = await gateway(
+        None,
+        broken,
+        make_offer("bemo", poll=False),
+        apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second},
+    )
     made = await create(services, key)
     await settled(services)
     done = await look(services, key, made["id"])
@@ -1567,8 +1639,16 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
 async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gateway):
     services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})))
     left = Generation(
-        "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11", key.account_id, key.id, "req_left", "acme/draw", "acme", "processing",
-        {"prompt": "a cat"}, upstream_id="p1", row={"held": "0.04", "instance": "eu-9"},
+        "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
+        key.account_id,
+        key.id,
+        "req_left",
+        "acme/draw",
+        "acme",
+        "processing",
+        {"prompt": "a cat"},
+        upstream_id="p1",
+        row={"held": "0.04", "instance": "eu-9"},
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
     await services.ledger.create_generation(left)

@@ -37,8 +37,12 @@ def row(
 
 def settings(folder: Path, **changes: object) -> Store:
     """A store in `folder` that applies and publishes quickly."""
-    values = {"directory": folder / "var", "usage_directory": folder / "usage", "apply_seconds": 0.05,
-              "publish_seconds": 0.05} | changes
+    values = {
+        "directory": folder / "var",
+        "usage_directory": folder / "usage",
+        "apply_seconds": 0.05,
+        "publish_seconds": 0.05,
+    } | changes
     return Store(**values)  # type: ignore[arg-type]
 
 

@@ -30,8 +30,14 @@ async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Al
     async with open_books(settings(tmp_path), Credits()) as books:
         assert isinstance(books, RemoteLedger)
         key, secret = await books.create_key(
-            "alice", "remote", allowed_models=("acme/*",), expires_at=expires, spend_cap=Decimal("1.5"),
-            max_concurrent=3, endpoints=("chat",), allowed_addresses=("::1",),
+            "alice",
+            "remote",
+            allowed_models=("acme/*",),
+            expires_at=expires,
+            spend_cap=Decimal("1.5"),
+            max_concurrent=3,
+            endpoints=("chat",),
+            allowed_addresses=("::1",),
         )
         assert key.restricted
         assert alice.ledger.find_key(secret) == key
@@ -119,7 +125,7 @@ async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_gateway(t
 
 
 async def test_a_socket_left_by_a_killed_gateway_is_no_obstacle(tmp_path: Path) -> None:
-    script = ("import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])")
+    script = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
     (tmp_path / "var").mkdir()
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "var" / "admin.sock")], check=True)
     async with open_books(settings(tmp_path), Credits()) as books:
@@ -180,14 +186,17 @@ def test_every_remote_method_is_one_of_the_ledger() -> None:
 async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice, tmp_path: Path) -> None:
     await alice.ledger.serve_admin()
     async with open_books(settings(tmp_path), Credits()) as books:
-        await asyncio.gather(*(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
-                             *(books.grant("alice", Decimal("0.01")) for _ in range(20)))
+        await asyncio.gather(
+            *(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
+            *(books.grant("alice", Decimal("0.01")) for _ in range(20)),
+        )
     assert alice.ledger.balance("alice") == Decimal(10)
 
 
 async def test_two_gateways_do_not_publish_under_one_name(tmp_path: Path) -> None:
     """Each numbers its rows for itself, so of two in one file one would take the other's rows for its own, and leave
     its own out."""
+
     def store(name: str, instance: str = "main") -> Store:
         return Store(directory=tmp_path / name, usage_directory=tmp_path / "usage", instance=instance)
 

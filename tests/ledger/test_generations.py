@@ -21,14 +21,25 @@ def job(account_id: str = "alice", **more: object) -> Generation:
     return Generation(**({"id": str(uuid.uuid4()), "account_id": account_id, "model": "acme/draw"} | more))  # type: ignore[arg-type]
 
 
-DONE = {"status": "succeeded", "images": ({"url": "https://cdn.example/1.png", "width": 8},), "cost": Decimal("0.04"),
-        "answer": {"raw": "provider's words"}}
+DONE = {
+    "status": "succeeded",
+    "images": ({"url": "https://cdn.example/1.png", "width": 8},),
+    "cost": Decimal("0.04"),
+    "answer": {"raw": "provider's words"},
+}
 
 
 async def test_a_pending_job_survives_a_restart_with_all_it_knows(tmp_path: Path) -> None:
-    made = job(input={"prompt": "a \u2603", "n": 2}, webhook="https://example.com/hook", upstream_id="up-1",
-               upstream_state={"poll": ["x"]}, answer={"id": "up-1"}, row={"held": "0.04"}, key_id="key_1",
-               deadline_at=datetime(2027, 1, 1, tzinfo=UTC))
+    made = job(
+        input={"prompt": "a \u2603", "n": 2},
+        webhook="https://example.com/hook",
+        upstream_id="up-1",
+        upstream_state={"poll": ["x"]},
+        answer={"id": "up-1"},
+        row={"held": "0.04"},
+        key_id="key_1",
+        deadline_at=datetime(2027, 1, 1, tzinfo=UTC),
+    )
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_generation(made)
     async with new_ledger(tmp_path) as ledger:
@@ -68,9 +79,14 @@ async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anyw
     made = job()
     hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
     await anywhere.ledger.create_generation(made)
-    won = await asyncio.gather(*(
-        anywhere.ledger.update_generation(made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold)
-        for _ in range(50)))
+    won = await asyncio.gather(
+        *(
+            anywhere.ledger.update_generation(
+                made.id, ("starting", "processing"), DONE, row("req_job", cost="0.04"), hold
+            )
+            for _ in range(50)
+        )
+    )
     assert sum(won) == 1
     assert anywhere.ledger.balance("alice") == anywhere.ledger.available("alice") == Decimal("9.96")
 

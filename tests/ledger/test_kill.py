@@ -72,8 +72,12 @@ async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(
         "removed), (SELECT count(*) FROM usage) + (SELECT coalesce(sum(row_count), 0) FROM removed)"
     ).fetchone()
     store.close()
-    published = [row[0] for row in duckdb.connect().execute(
-        f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')").fetchall()]
+    published = [
+        row[0]
+        for row in duckdb.connect()
+        .execute(f"SELECT request_id FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = 'usage')")
+        .fetchall()
+    ]
 
     assert count == len(published) == len(set(published)), "a row was stored twice, or published twice"
     assert acknowledged <= set(published), "an acknowledged row was lost"

@@ -132,14 +132,17 @@ async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path)
         assert (await ledger.get_account("alice")).name == "Alice"
 
 
-@pytest.mark.parametrize(("secret", "reason"), [
-    pytest.param(None, "missing", id="none"),
-    pytest.param("", "missing", id="empty"),
-    pytest.param("sk-other", "malformed", id="foreign"),
-    pytest.param(secrets_of_keys.mint()[:-1] + "!", "malformed", id="typo"),
-    pytest.param(secrets_of_keys.mint(), "unknown", id="well-formed"),
-    pytest.param("sk-tg-\udcff", "malformed", id="not-utf8"),
-])
+@pytest.mark.parametrize(
+    ("secret", "reason"),
+    [
+        pytest.param(None, "missing", id="none"),
+        pytest.param("", "missing", id="empty"),
+        pytest.param("sk-other", "malformed", id="foreign"),
+        pytest.param(secrets_of_keys.mint()[:-1] + "!", "malformed", id="typo"),
+        pytest.param(secrets_of_keys.mint(), "unknown", id="well-formed"),
+        pytest.param("sk-tg-\udcff", "malformed", id="not-utf8"),
+    ],
+)
 async def test_a_wrong_key_is_refused_with_its_reason(anywhere: Alice, secret: str | None, reason: str) -> None:
     with pytest.raises(Unauthorized) as refused:
         anywhere.ledger.find_key(secret)
@@ -294,8 +297,10 @@ async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, windo
     alice.ledger.require_credits(other)
 
 
-@pytest.mark.parametrize(("window", "days_ago", "counts"), [
-    ("day", 0, True), ("day", 1, False), ("week", 8, False), ("month", 32, False), ("total", 400, True)])
+@pytest.mark.parametrize(
+    ("window", "days_ago", "counts"),
+    [("day", 0, True), ("day", 1, False), ("week", 8, False), ("month", 32, False), ("total", 400, True)],
+)
 async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: str, days_ago: int, counts: bool) -> None:
     when = datetime.now(UTC) - timedelta(days=days_ago)
     async with new_ledger(tmp_path) as ledger:

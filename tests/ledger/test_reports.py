@@ -26,9 +26,16 @@ def write(folder: Path, hour: int, *rows: dict[str, object], lacking: tuple[str,
         file.execute(create_table("usage"))
         for number, row in enumerate(rows):
             values = {
-                "request_id": f"req_{hour}_{number}", "account_id": "alice", "key_id": "key_1", "endpoint": "chat",
-                "time": datetime(2026, 11, 21, hour), "cost": Decimal("0.5"), "seq": 100 * hour + number,
-                "attempts": 1, "outcome": "ok", **row,
+                "request_id": f"req_{hour}_{number}",
+                "account_id": "alice",
+                "key_id": "key_1",
+                "endpoint": "chat",
+                "time": datetime(2026, 11, 21, hour),
+                "cost": Decimal("0.5"),
+                "seq": 100 * hour + number,
+                "attempts": 1,
+                "outcome": "ok",
+                **row,
             }
             file.execute(
                 f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
@@ -40,7 +47,8 @@ def write(folder: Path, hour: int, *rows: dict[str, object], lacking: tuple[str,
 
 def test_attempts_count_where_they_were_made(tmp_path: Path) -> None:
     write(
-        tmp_path, 10,
+        tmp_path,
+        10,
         {"provider": "c", "attempts": 3, "earlier_attempts": EARLIER, "total_ms": 90.0},
         {"provider": "a", "total_ms": 10.0},
         {"provider": "a", "outcome": "upstream_error", "error_code": "upstream_failed", "total_ms": 30.0},
@@ -58,7 +66,8 @@ def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: P
     prices = '{"prompt":"2","completion":"10","input_cache_read":"0.5","request":"0.001","unit":1000000}'
     used = {"input_tokens": 1000, "cache_read_tokens": 3000, "output_tokens": 250, "reasoning_tokens": 300}
     write(
-        tmp_path, 10,
+        tmp_path,
+        10,
         {**used, "prices": prices, "price_rule": "base", "cost": Decimal("0.01")},
         {**used, "prices": prices, "price_rule": "flex", "cost": Decimal("0.005")},
         {**used, "prices": prices, "cost": 0, "outcome": "upstream_error"},

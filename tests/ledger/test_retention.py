@@ -350,9 +350,10 @@ async def test_a_store_of_a_version_before_is_brought_up_to_date_with_its_balanc
 ) -> None:
     with monkeypatch.context() as older:
         older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:version])
-        older.setattr("tollgate.ledger.store._KEY_COLUMNS", tuple(
-            each for each in _KEY_COLUMNS if each not in ("max_concurrent", "endpoints", "allowed_addresses")
-        ))
+        older.setattr(
+            "tollgate.ledger.store._KEY_COLUMNS",
+            tuple(each for each in _KEY_COLUMNS if each not in ("max_concurrent", "endpoints", "allowed_addresses")),
+        )
         if version == 1:
             older.setattr("tollgate.ledger.store._SPENT", "usage")
         async with Ledger(settings(tmp_path), Credits()) as ledger:

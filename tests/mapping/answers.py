@@ -54,8 +54,10 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         {"content": piece} for piece in cut(draw, text)
     ]
     waiting = [
-        [{"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": ""}},
-         *({"index": i, "function": {"arguments": piece}} for piece in cut(draw, args))]
+        [
+            {"index": i, "id": f"c{i}", "type": "function", "function": {"name": name, "arguments": ""}},
+            *({"index": i, "function": {"arguments": piece}} for piece in cut(draw, args)),
+        ]
         for i, (name, args) in enumerate(calls)
     ]
     opened = 0  # calls are announced in order; their arguments may mix
@@ -69,11 +71,13 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         {"id": "a", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         for delta in deltas
     ]
-    chunks.append({
-        "id": "a",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
-    })
+    chunks.append(
+        {
+            "id": "a",
+            "created": 1,
+            "model": "m",
+            "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        }
+    )
     chunks.append({"id": "a", "choices": [], "usage": whole["usage"]})
     return whole, chunks

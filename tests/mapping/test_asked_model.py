@@ -35,10 +35,13 @@ def test_answers_bear_the_name_that_was_asked_for():
     assert stream_from_hub(mapping, hub, context)[0][1] == {"model": "mine"}
 
 
-@pytest.mark.parametrize(("condition", "name", "said"), [
-    ("$header.x == 'a'", "messages", "own.yaml:3:16: unknown name `$header` (did you mean `$headers`?)"),
-    ("true", "chat", "own.yaml:3:3: `asked_model` is for formats whose streams name the model once: messages"),
-])
+@pytest.mark.parametrize(
+    ("condition", "name", "said"),
+    [
+        ("$header.x == 'a'", "messages", "own.yaml:3:16: unknown name `$header` (did you mean `$headers`?)"),
+        ("true", "chat", "own.yaml:3:3: `asked_model` is for formats whose streams name the model once: messages"),
+    ],
+)
 def test_a_mistake_is_named_with_its_place(condition: str, name: str, said: str):
     with pytest.raises(ConfigErrors) as caught:
         compiled(condition, name)

@@ -10,7 +10,7 @@ OLD = "$.encoding_format == 'base64' and $headers['user-agent'] == 'old'"
 
 
 def compiled(condition: object, hub: str = "hub: embeddings\n", more: str = "") -> Mapping:
-    return compile_mapping(read_text(f'mapping: own\n{hub}request:\n  base64_vectors: {condition}\n{more}', "own.yaml"))
+    return compile_mapping(read_text(f"mapping: own\n{hub}request:\n  base64_vectors: {condition}\n{more}", "own.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,19 @@ def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
     ]
 
 
-@pytest.mark.parametrize(("condition", "hub", "said"), [
-    ("[a]", "hub: embeddings\n", "own.yaml:4:19: a condition is an expression"),
-    ("$header.x == 'a'", "hub: embeddings\n", "own.yaml:4:19: unknown name `$header` (did you mean `$headers`?)"),
-    ("$model.id == 'a'", "hub: embeddings\n", "own.yaml:4:19: `$model` cannot be read here"),
-    ("true", "", "own.yaml:3:3: `base64_vectors` is for files with `hub: embeddings`: conversations have no vectors"),
-])
+@pytest.mark.parametrize(
+    ("condition", "hub", "said"),
+    [
+        ("[a]", "hub: embeddings\n", "own.yaml:4:19: a condition is an expression"),
+        ("$header.x == 'a'", "hub: embeddings\n", "own.yaml:4:19: unknown name `$header` (did you mean `$headers`?)"),
+        ("$model.id == 'a'", "hub: embeddings\n", "own.yaml:4:19: `$model` cannot be read here"),
+        (
+            "true",
+            "",
+            "own.yaml:3:3: `base64_vectors` is for files with `hub: embeddings`: conversations have no vectors",
+        ),
+    ],
+)
 def test_a_mistake_is_named_with_its_place(condition: str, hub: str, said: str):
     with pytest.raises(ConfigErrors) as caught:
         compiled(condition, hub)

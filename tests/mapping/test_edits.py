@@ -146,7 +146,13 @@ def test_an_edit_does_what_its_verb_says(text, given, expected):
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_edits_change_nothing_twice_over_a_strange_document(case):
     for strange in (
-        {}, {"m": None, "t": "x", "a": [], "stop": 5, "o": []}, {"m": [[]], "a": {}, "x": []}, [], "text", None, 7,
+        {},
+        {"m": None, "t": "x", "a": [], "stop": 5, "o": []},
+        {"m": [[]], "a": {}, "x": []},
+        [],
+        "text",
+        None,
+        7,
     ):
         before = copy.deepcopy(strange)
         edits(case[1])(strange, Context())
@@ -157,7 +163,7 @@ def test_a_document_no_edit_applies_to_is_the_same_object():
     given = {"m": [{"role": "user"}], "x": 1}
     text = (
         '- rename: {a: b, "$.m[*].c": d}\n- drop: [e, $..f]\n- values: {"$.m[*].role": {developer: system}}\n- clamp: '
-        '{x: [0, 2]}\n- default: {x: 3}'
+        "{x: [0, 2]}\n- default: {x: 3}"
     )
     assert edits(text)(given, Context()) is given
 
@@ -268,7 +274,7 @@ def test_refuse_has_no_place_in_an_answer():
 
 def test_a_value_that_cannot_be_computed_is_a_clean_error_naming_the_line():
     with pytest.raises(BadRequest) as failed:
-        run("- drop: [z]\n- set: {a: \"{{ $.b + 1 }}\"}", {"b": "text"})
+        run('- drop: [z]\n- set: {a: "{{ $.b + 1 }}"}', {"b": "text"})
     assert "cannot add" in failed.value.message
     assert str(failed.value).startswith("providers/p.yaml:2")
 
@@ -282,7 +288,10 @@ def test_lists_chain_in_order():
 def test_lists_read_the_headers_of_a_request_where_one_of_them_does():
     plain, reading = edits("- rename: {a: b}"), edits("- set: {c: $headers.beta}")
     assert [chain(lists).reads_headers for lists in ([plain], [reading], [plain, reading], [reading, plain])] == [
-        False, True, True, True,
+        False,
+        True,
+        True,
+        True,
     ]
 
 
@@ -342,7 +351,11 @@ def test_the_deepseek_overlay_passes_its_own_examples():
 
 
 TYPICAL = {
-    "model": "deepseek-flash", "max_completion_tokens": 100, "temperature": 1, "stream": True, "user": "u",
+    "model": "deepseek-flash",
+    "max_completion_tokens": 100,
+    "temperature": 1,
+    "stream": True,
+    "user": "u",
     "messages": [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
@@ -352,8 +365,10 @@ TYPICAL = {
             "reasoning": "hm",
             "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
         },
-        {"role": "tool", "tool_call_id": "c1", "content": "42"}, {"role": "assistant", "content": "ok"},
-        {"role": "user", "content": "more"}, {"role": "assistant", "content": "yes"},
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "more"},
+        {"role": "assistant", "content": "yes"},
         {"role": "user", "content": "bye"},
     ],
     "tools": [{"type": "function", "function": {"name": name, "strict": True, "parameters": {}}} for name in "fg"],

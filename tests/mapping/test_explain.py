@@ -49,7 +49,10 @@ def test_a_request_is_explained_line_by_line() -> None:
     told = explain_request(TINY, TINY, body, TraceContext({"upstream": "up"}))
     first, second = told.stages
     assert [(step.line, step.path, step.value) for step in first.steps] == [
-        (9, "model", "m"), (10, "turns.role", "user"), (5, "turns.parts.kind", "text"), (5, "turns.parts.text", "hi"),
+        (9, "model", "m"),
+        (10, "turns.role", "user"),
+        (5, "turns.parts.kind", "text"),
+        (5, "turns.parts.text", "hi"),
         (10, "turns.parts", {"kind": "text", "text": "hi"}),
     ]
     assert first.unread == ["odd"]

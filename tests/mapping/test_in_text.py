@@ -163,7 +163,7 @@ def test_what_stands_between_marks_is_a_part(name):
     mapping = made(marks)
     assert joined(whole(mapping, given)["parts"]) == joined(parts)
     for size in range(1, len(given) + 1):
-        pieces = [given[at:at + size] for at in range(0, len(given), size)]
+        pieces = [given[at : at + size] for at in range(0, len(given), size)]
         assert joined(streamed(mapping, pieces)["parts"]) == joined(parts), pieces
 
 
@@ -273,11 +273,15 @@ def test_a_whole_answer_in_a_clients_own_format():
 
 
 def test_examples_of_a_mapping_file_see_them():
-    good = SOURCE + THINK + """
+    good = (
+        SOURCE
+        + THINK
+        + """
 examples:
   - {of: response.to_hub, given: {texts: [<think>a</think>b]}, expect: {parts: [{kind: reasoning, text: a}, {kind: text, text: b}]}}
   - {of: stream.to_hub, given: [{text: <th}, {text: ink>a}, {stop: end}], expect: {id: run, parts: [{kind: reasoning, text: a}], stop: end}}
 """  # noqa: E501
+    )
     mapping = compile_mapping(read_text(good, "mappings/plain.yaml"))
     problems = run_examples(mapping, {})
     assert all("id" in problem.message or "created" in problem.message for problem in problems), [

@@ -137,8 +137,11 @@ ANSWER = {
     "ears": {"heard": 3, "sung": 4},
 }
 BARS = [
-    {"bar": "upbeat", "opus": "op1", "instrument": "oboe"}, {"bar": "t", "la": "l"}, {"bar": "t", "la": "a"},
-    {"bar": "c", "hand": 0, "id": "a", "step": "f", "la": '{"k"'}, {"bar": "c", "hand": 0, "la": ":1}"},
+    {"bar": "upbeat", "opus": "op1", "instrument": "oboe"},
+    {"bar": "t", "la": "l"},
+    {"bar": "t", "la": "a"},
+    {"bar": "c", "hand": 0, "id": "a", "step": "f", "la": '{"k"'},
+    {"bar": "c", "hand": 0, "la": ":1}"},
     {"bar": "coda", "end": "fine", "ears": {"heard": 3, "sung": 4}},
 ]
 
@@ -197,7 +200,7 @@ def test_a_plugin_is_a_filter() -> None:
 
     text = (
         'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | backwards }}"}\nexamples:\n  - {name: one, of: '
-        'request.to_hub, given: {a: xyz}, expect: {user: zyx}}\n'
+        "request.to_hub, given: {a: xyz}, expect: {user: zyx}}\n"
     )
     mapping = compile_mapping(document(text), plugins=load_plugins([plugin(backwards=backwards)]))
     assert run_examples(mapping) == []
@@ -218,11 +221,11 @@ def test_a_plugin_that_is_not_pure_is_found_by_the_examples() -> None:
     plugins = load_plugins([plugin(count=count, tick=tick)])
     changing = (
         'mapping: p\nrequest:\n  to_hub: {max_tokens: "{{ $.a | count }}"}\nexamples:\n  - {name: one, of: '
-        'request.to_hub, given: {a: []}, expect: {max_tokens: 1}}\n'
+        "request.to_hub, given: {a: []}, expect: {max_tokens: 1}}\n"
     )
     assert "changes what it is given" in run_examples(compile_mapping(document(changing), plugins=plugins))[0].message
     moody = (
         'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | tick }}"}\nexamples:\n  - {name: one, of: request.to_hub, '
-        'given: {a: x}, lost: []}\n'
+        "given: {a: x}, lost: []}\n"
     )
     assert "the second time" in run_examples(compile_mapping(document(moody), plugins=plugins))[0].message

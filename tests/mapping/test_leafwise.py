@@ -83,8 +83,10 @@ def test_a_leaf_that_cannot_stand_there_is_refused_and_harms_nothing(leaves: lis
 
 _trees = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
-    lambda inner: st.lists(inner, min_size=1, max_size=3)
-    | st.dictionaries(st.text("ab.'[\"ü", min_size=1, max_size=3), inner, min_size=1, max_size=3),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(st.text("ab.'[\"ü", min_size=1, max_size=3), inner, min_size=1, max_size=3)
+    ),
     max_leaves=8,
 ).filter(lambda tree: isinstance(tree, dict | list))
 

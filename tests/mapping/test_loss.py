@@ -425,34 +425,41 @@ READ = {
     "a name for a choice that is sent": ("{$let: {c: {$when: $.a, $value: $.items, $else: $.one}}, a: $c}", []),
     "a name for an object that is made": ("{$let: {c: {$when: $.one, x: $.one, y: $.items}}, a: $c.x}", []),
     "a computed name in a condition": (
-        "{$let: {c: \"{{ $.one | without('x') }}\"}, a: {$when: $c, $value: 1}, b: $.one.x}", ["one.odd"],
+        "{$let: {c: \"{{ $.one | without('x') }}\"}, a: {$when: $c, $value: 1}, b: $.one.x}",
+        ["one.odd"],
     ),
     "a computed name that is sent": ("{$let: {c: \"{{ $.one | without('x') }}\"}, a: {$when: $c, b: $c}}", []),
     "a part of a computed name that is sent": ("{$let: {c: '{{ $.one | entries }}'}, a: '$c[0].value'}", []),
     "a computed text that is sent": (
-        "{$let: {c: '{{ $.one | json }}'}, a: {$when: $c is string, $value: $c}, b: \"{{ $c if $c is string }}\"}", [],
+        "{$let: {c: '{{ $.one | json }}'}, a: {$when: $c is string, $value: $c}, b: \"{{ $c if $c is string }}\"}",
+        [],
     ),
     "a name computed of a computed name": (
-        "{$let: {c: '{{ $.one | entries }}', d: '{{ $c | length }}'}, a: {$when: $d, b: 1}}", ["one"],
+        "{$let: {c: '{{ $.one | entries }}', d: '{{ $c | length }}'}, a: {$when: $d, b: 1}}",
+        ["one"],
     ),
     "a name computed of one, and sent": ("{$let: {c: '{{ $.one | json }}', d: '{{ $c | lower }}'}, a: $d}", []),
     "a computed list in a condition": (
-        "{$let: {c: \"{{ $.items[*] | lookup('x', 'odd') }}\"}, a: {$when: $c, $value: 1}}", [],
+        "{$let: {c: \"{{ $.items[*] | lookup('x', 'odd') }}\"}, a: {$when: $c, $value: 1}}",
+        [],
     ),
     "a function's name in a condition": (
-        "{$let: {c: '{{ part($.one) }}'}, a: {$when: $c, $value: $.one.x}}", ["one.odd"],
+        "{$let: {c: '{{ part($.one) }}'}, a: {$when: $c, $value: $.one.x}}",
+        ["one.odd"],
     ),
     "a function's name that is sent": ("{$let: {c: '{{ part($.one) }}'}, a: {$when: $.x, $value: $c.b}}", []),
     "what a computed name asks first": (
-        "{$let: {c: \"{{ $.items if $.one.odd == 1 }}\"}, a: [{$each: $i in $c, b: $i.x}]}",
+        '{$let: {c: "{{ $.items if $.one.odd == 1 }}"}, a: [{$each: $i in $c, b: $i.x}]}',
         ["items[].odd", "one.x"],
     ),
     "a list that every item is looked for in": (
-        "{a: [{$each: $i in $.items, n: $i.odd, w: '{{ $i.x in $.words }}'}]}", [],
+        "{a: [{$each: $i in $.items, n: $i.odd, w: '{{ $i.x in $.words }}'}]}",
+        [],
     ),
     "a list that one word is looked for in": ("{a: \"{{ 'v' in $.words }}\", b: $.items}", ["words"]),
     "an item of a computed list": (
-        "{$let: {c: \"{{ $.items | chunks(1) }}\"}, a: [{$each: $i in $c, $when: $i, b: 1}]}", ["items"],
+        '{$let: {c: "{{ $.items | chunks(1) }}"}, a: [{$each: $i in $c, $when: $i, b: 1}]}',
+        ["items"],
     ),
 }
 
@@ -499,7 +506,7 @@ response:
     ("said", "left"),
     [
         ('x: "{{ calls() }}"', ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
-        ('x: "{{ named(\'c1\') }}"', ["seed", "turns[].parts[].args"]),
+        ("x: \"{{ named('c1') }}\"", ["seed", "turns[].parts[].args"]),
         ("x: {$when: calls(), $value: 1}", ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
         ("$let: {c: '{{ calls() }}'}, x: $c", ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
         ("x: $request.turns", ["seed"]),

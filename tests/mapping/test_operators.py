@@ -237,7 +237,13 @@ body:
 
 
 TRUTH = {
-    "absent": None, "null": None, "false": False, "empty text": "", "empty list": [], "empty object": {}, "zero": 0,
+    "absent": None,
+    "null": None,
+    "false": False,
+    "empty text": "",
+    "empty list": [],
+    "empty object": {},
+    "zero": 0,
     "text": "x",
 }
 
@@ -247,7 +253,7 @@ def test_truth_is_one_rule_everywhere(name: str) -> None:
     value = TRUTH[name]
     given = {} if name == "absent" else {"x": value}
     true = name in ("zero", "text")
-    assert run('{a: {$when: $.x, $value: 1, $else: 2}}', given) == {"a": 1 if true else 2}
+    assert run("{a: {$when: $.x, $value: 1, $else: 2}}", given) == {"a": 1 if true else 2}
     assert run('{a: "{{ 1 if $.x else 2 }}"}', given) == {"a": 1 if true else 2}
     assert run('{a: "{{ 1 if not $.x else 2 }}"}', given) == {"a": 2 if true else 1}
     assert run('{a: "{{ ($.x or 9) == 9 }}"}', given) == {"a": not true}
@@ -346,7 +352,12 @@ EXPRESSIONS = {
         {"c": {"d": {"n": "x"}}},
     ],
     "[{'n': 2}, {'n': 'a'}, 5, {'n': -1.5}, {'m': 1}, {'n': true}] | sort('n')": [
-        {"n": -1.5}, {"n": 2}, {"n": "a"}, 5, {"m": 1}, {"n": True},
+        {"n": -1.5},
+        {"n": 2},
+        {"n": "a"},
+        5,
+        {"m": 1},
+        {"n": True},
     ],
     "$.l | sort('n')": [1, 2],
     "'s' | sort('n')": None,

@@ -7,8 +7,14 @@ import pytest
 from tollgate.mapping import paths
 
 QUICK = (
-    "$.a[*].b", "$[*]", "$.a[?(@.kind == 'text')].text", "$.a[?(@.kind!='tool_call')]", "$.a[0][?(@.index == 0)].b[*]",
-    "$.a[?(@.n != 12)]", "$.a[?(@.custom == true)]", "$['a-b'][?(@.custom == false)][-1]",
+    "$.a[*].b",
+    "$[*]",
+    "$.a[?(@.kind == 'text')].text",
+    "$.a[?(@.kind!='tool_call')]",
+    "$.a[0][?(@.index == 0)].b[*]",
+    "$.a[?(@.n != 12)]",
+    "$.a[?(@.custom == true)]",
+    "$['a-b'][?(@.custom == false)][-1]",
     "$[\"a\"][?(@.v == '1-2')]",
 )
 

@@ -29,19 +29,95 @@ from tollgate.mapping import (
     tap_usage,
 )
 
-WORDS = st.sampled_from([
-    "text", "user", "assistant", "system", "tool", "function", "model", "type", "role", "content", "id", "name",
-    "arguments", "tool_use", "tool_result", "thinking", "image_url", "auto", "stop", "", "null", "{}",
-    "data:image/png;base64,AA", "tg1.WyJ4IiwieSIsbnVsbF0", "é\u0000\U0001f600", "x" * 40,
-])
-KEYS = st.sampled_from([
-    "model", "messages", "role", "content", "type", "text", "tool_calls", "function", "name", "arguments", "id",
-    "index", "tools", "tool_choice", "system", "input", "output", "choices", "delta", "message", "finish_reason",
-    "usage", "prompt_tokens", "stop", "reasoning", "reasoning_details", "thinking", "signature", "source", "parts",
-    "candidates", "functionCall", "args", "max_tokens", "metadata", "image_url", "url", "response", "item",
-    "content_block", "error", "stream", "annotations", "summary", "encrypted_content", "call_id", "tool_use_id",
-    "is_error", "cache_control", "n", "response_format", "format", "data", "usageMetadata", "finishReason",
-])
+WORDS = st.sampled_from(
+    [
+        "text",
+        "user",
+        "assistant",
+        "system",
+        "tool",
+        "function",
+        "model",
+        "type",
+        "role",
+        "content",
+        "id",
+        "name",
+        "arguments",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "image_url",
+        "auto",
+        "stop",
+        "",
+        "null",
+        "{}",
+        "data:image/png;base64,AA",
+        "tg1.WyJ4IiwieSIsbnVsbF0",
+        "é\u0000\U0001f600",
+        "x" * 40,
+    ]
+)
+KEYS = st.sampled_from(
+    [
+        "model",
+        "messages",
+        "role",
+        "content",
+        "type",
+        "text",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "id",
+        "index",
+        "tools",
+        "tool_choice",
+        "system",
+        "input",
+        "output",
+        "choices",
+        "delta",
+        "message",
+        "finish_reason",
+        "usage",
+        "prompt_tokens",
+        "stop",
+        "reasoning",
+        "reasoning_details",
+        "thinking",
+        "signature",
+        "source",
+        "parts",
+        "candidates",
+        "functionCall",
+        "args",
+        "max_tokens",
+        "metadata",
+        "image_url",
+        "url",
+        "response",
+        "item",
+        "content_block",
+        "error",
+        "stream",
+        "annotations",
+        "summary",
+        "encrypted_content",
+        "call_id",
+        "tool_use_id",
+        "is_error",
+        "cache_control",
+        "n",
+        "response_format",
+        "format",
+        "data",
+        "usageMetadata",
+        "finishReason",
+    ]
+)
 SCALARS = (
     st.none()
     | st.booleans()
@@ -54,11 +130,23 @@ JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=40
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=8)
-EVENT_TYPES = st.sampled_from([
-    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "error",
-    "response.created", "response.output_item.added", "response.output_text.delta",
-    "response.function_call_arguments.delta", "response.output_item.done", "response.completed", "response.failed",
-])
+EVENT_TYPES = st.sampled_from(
+    [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "error",
+        "response.created",
+        "response.output_item.added",
+        "response.output_text.delta",
+        "response.function_call_arguments.delta",
+        "response.output_item.done",
+        "response.completed",
+        "response.failed",
+    ]
+)
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -182,6 +270,7 @@ def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str
 
 # -- a stream says what the whole answer says
 
+
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
@@ -280,12 +369,14 @@ def hub_requests(draw: Any) -> dict[str, Any]:
     if tools := draw(TOOLS):
         made["tools"] = tools
         made["tool_choice"] = draw(
-            st.sampled_from([
-                {"mode": "auto"},
-                {"mode": "none"},
-                {"mode": "any"},
-                {"mode": "one", "name": tools[0]["name"]},
-            ])
+            st.sampled_from(
+                [
+                    {"mode": "auto"},
+                    {"mode": "none"},
+                    {"mode": "any"},
+                    {"mode": "one", "name": tools[0]["name"]},
+                ]
+            )
         )
     if draw(st.booleans()):
         made["temperature"] = draw(st.sampled_from([0, 0.5, 1]))

@@ -137,7 +137,6 @@ def test_headers_of_one_call_have_one_moment_also_in_functions():
     assert first["x-whom"] == chat.model.upstream
 
 
-
 def test_an_endpoints_header_wins_and_may_read_the_callers():
     messages = rich(endpoint="messages")
     assert messages.headers({"client-beta": "b1"})["x-beta"] == "b1"
@@ -185,7 +184,10 @@ def test_the_endpoints_word_on_usage_wins():
 def test_a_model_is_served_through_the_protocols_of_its_type():
     made = compiled(RICH, secrets=SECRETS).offers
     assert {name: [offer.endpoint for offer in offers] for name, offers in made.items()} == {
-        "acme/large": ["chat", "messages"], "acme/large-2": ["chat"], "acme/embed": ["embeddings"]}
+        "acme/large": ["chat", "messages"],
+        "acme/large-2": ["chat"],
+        "acme/embed": ["embeddings"],
+    }
     assert made["acme/embed"][0].batch == 96
     assert made["acme/large"][1].framing == "ndjson"
 
@@ -193,9 +195,17 @@ def test_a_model_is_served_through_the_protocols_of_its_type():
 def test_an_offer_knows_its_model_and_its_price():
     chat = rich()
     assert chat.model_facts == {
-        "id": "acme/large", "upstream": "large/2026:1", "provider": "acme", "name": "large", "type": "chat",
-        "context": 1000, "max_output": 100, "tokenizer": "Other", "input_modalities": ["text"],
-        "output_modalities": ["text"], "protocol": "chat",
+        "id": "acme/large",
+        "upstream": "large/2026:1",
+        "provider": "acme",
+        "name": "large",
+        "type": "chat",
+        "context": 1000,
+        "max_output": 100,
+        "tokenizer": "Other",
+        "input_modalities": ["text"],
+        "output_modalities": ["text"],
+        "protocol": "chat",
     }
     assert (chat.route, chat.model.priority, chat.model.weight) == ("acme/large/2026:1", 2, 3)
     assert chat.prices_text == '{"prompt":"1.50","completion":"2","unit":1000000}'
@@ -213,7 +223,7 @@ def test_edits_read_the_providers_variables():
 
 
 def test_edits_call_the_functions_of_the_file():
-    text = SMALL + "define:\n  twice($x): \"{{ $x ~ $x }}\"\nrequest: [{set: {a: \"{{ twice($.b) }}\"}}]\n"
+    text = SMALL + 'define:\n  twice($x): "{{ $x ~ $x }}"\nrequest: [{set: {a: "{{ twice($.b) }}"}}]\n'
     assert offer(text).request_edits({"b": "z"}, Context()) == {"b": "z", "a": "zz"}
 
 
@@ -240,7 +250,7 @@ def test_a_token_is_shared_only_by_those_who_read_it_alike():
 
 
 def test_a_tokens_end_told_as_a_time_is_read_against_the_clock():
-    bought = 'auth: {kind: oauth_client, token_url: https://x.example/t, body: {a: b}, token: $.iam, expires_in: %s}\n'
+    bought = "auth: {kind: oauth_client, token_url: https://x.example/t, body: {a: b}, token: $.iam, expires_in: %s}\n"
     reads = offer(SMALL + bought % '"{{ ($.until | seconds) - $now }}"').auth.reads
     assert 3.1e9 > reads["expires_in"]({"until": "2100-01-01T00:00:00.5Z"}, answer_headers={}) > 1e9
     assert reads["token"]({"iam": "t"}, answer_headers={}) == "t"
@@ -329,10 +339,12 @@ def test_an_address_that_misses_a_value_names_it():
 )
 def test_an_endpoint_and_its_mapping_are_for_the_same(speaks, hub, said):
     made = "vectors: $.v" if hub else "parts: [{kind: text, text: $.t}]"
-    own = compile_mapping(document(
-        f"mapping: own\n{hub}request: {{from_hub: {{a: $.model}}}}\nresponse: {{to_hub: {{{made}}}}}\n",
-        "mappings/own.yaml",
-    ))
+    own = compile_mapping(
+        document(
+            f"mapping: own\n{hub}request: {{from_hub: {{a: $.model}}}}\nresponse: {{to_hub: {{{made}}}}}\n",
+            "mappings/own.yaml",
+        )
+    )
     text = f"provider: acme\nurl: https://a.example\nspeaks: {{{speaks}: {{path: /x, mapping: own}}}}\n"
     if not said:
         compiled(text, mappings={"own": own})
@@ -388,8 +400,8 @@ def test_an_error_rule_that_events_would_fall_under_is_warned_of(rule, warned):
 @pytest.mark.parametrize(
     ("value", "raw", "said"),
     [
-        ("sk-canary/12345678", "", "found \"[secret]/chat\", wanted an address like https://api.example/v1"),
-        ("sk-canary/12345678", " | raw", "found \"[secret]/chat\", wanted an address like https://api.example/v1"),
+        ("sk-canary/12345678", "", 'found "[secret]/chat", wanted an address like https://api.example/v1'),
+        ("sk-canary/12345678", " | raw", 'found "[secret]/chat", wanted an address like https://api.example/v1'),
         ("http://127.0.0.1:9000", "", "https://api.example/v1 (what stands in braces is escaped: {{ $vars.x | raw }})"),
     ],
 )
@@ -431,13 +443,17 @@ examples:
         "{of: request, given: {user: u}, expect: {}, lost: [user]}",
         "{of: response, given: {x: 1}, expect: {y: 1}}",
         "{of: stream, given: {noise: 1, k: 2}, expect: {k: 2}}",
-        ("{of: errors, given: {status: 402, body: {oops: broke}}, expect: {verdict: next, alarm: balance, message: "
-        "broke}}"),
+        (
+            "{of: errors, given: {status: 402, body: {oops: broke}}, expect: {verdict: next, alarm: balance, message: "
+            "broke}}"
+        ),
         "{of: errors, given: {code: 7}, expect: {verdict: later, as: 429}}",
         "{of: errors, given: {fine: true}, expect: null}",
         "{of: usage, given: {tokens: {in: 3}}, expect: {input: 3}}",
-        ("{of: discover, given: {data: [{id: m1, len: 10, cost: 0.5}]}, expect: [{id: acme/m1, upstream: m1, context: "
-        "10}]}"),
+        (
+            "{of: discover, given: {data: [{id: m1, len: 10, cost: 0.5}]}, expect: [{id: acme/m1, upstream: m1, "
+            "context: 10}]}"
+        ),
     ],
 )
 def test_an_example_that_holds_is_silent(example):
@@ -474,7 +490,9 @@ def test_an_example_is_run_as_the_model_it_names():
 
 
 def test_an_example_is_run_with_what_is_declared_for_its_model():
-    text = SMALL + """
+    text = (
+        SMALL
+        + """
 can: {near: provider}
 policies: [{match: "*", can: {near: policy}}]
 request: [{set: {said: $can.near}}]
@@ -482,17 +500,21 @@ examples:
   - {of: request, model: acme/large, given: {}, expect: {said: policy}}
   - {of: request, given: {}, expect: {said: provider}}
 """
+    )
     assert run_provider_examples(compiled(text)) == []
 
 
-MARKED = SMALL.replace("models:", """in_text: [{from: <a>, to: </a>, kind: reasoning}]
+MARKED = SMALL.replace(
+    "models:",
+    """in_text: [{from: <a>, to: </a>, kind: reasoning}]
 policies:
   - {match: "acme/m*", protocols: [chat], in_text: [{from: <b>, to: </b>, kind: reasoning}]}
   - {match: "acme/medium", in_text: []}
 models:
   acme/medium: {price: {prompt: "1", completion: "2", unit: 1000000}}
   acme/mini: {price: {prompt: "1", completion: "2", unit: 1000000}}
-  acme/own: {in_text: [{from: <c>, kind: text}], price: {prompt: "1", completion: "2", unit: 1000000}}""")
+  acme/own: {in_text: [{from: <c>, kind: text}], price: {prompt: "1", completion: "2", unit: 1000000}}""",
+)
 
 
 @pytest.mark.parametrize(

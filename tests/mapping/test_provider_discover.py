@@ -14,7 +14,9 @@ from tollgate.errors import ConfigErrors, UpstreamFailed
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 
-LIST = SMALL + """
+LIST = (
+    SMALL
+    + """
 vars: {zone: eu}
 discover:
   url: "https://{{ $vars.zone }}.acme.example/models"
@@ -35,6 +37,7 @@ discover:
       completion: $.cost.out
       unit: 1000000
 """
+)
 
 
 def read(entries, text=LIST):
@@ -42,15 +45,26 @@ def read(entries, text=LIST):
 
 
 def test_an_entry_becomes_a_model():
-    (found,), problems = read([
-        {
-            "id": "m1", "label": "M One", "max_model_len": 8192, "created": 1.7e9, "inputs": ["text", "image"],
-            "cost": {"in": 0.15, "out": "0.60"},
-        }
-    ])
+    (found,), problems = read(
+        [
+            {
+                "id": "m1",
+                "label": "M One",
+                "max_model_len": 8192,
+                "created": 1.7e9,
+                "inputs": ["text", "image"],
+                "cost": {"in": 0.15, "out": "0.60"},
+            }
+        ]
+    )
     assert problems == ()
     assert (found.id, found.provider, found.upstream, found.name, found.context, found.created) == (
-        "acme/m1", "acme", "m1", "M One", 8192, 1700000000,
+        "acme/m1",
+        "acme",
+        "m1",
+        "M One",
+        8192,
+        1700000000,
     )
     assert found.input_modalities == ("text", "image")
     assert found.price.prices == {"prompt": Decimal("0.15"), "completion": Decimal("0.60")}
@@ -69,17 +83,20 @@ def test_a_price_with_an_exponent_keeps_its_value():
 
 
 def test_entries_that_do_not_count_are_left_out():
-    found, problems = read([
-        {"id": "m1", "kind": "moderation"},
-        {"id": "m2"},
-        {"no": "id"},
-        "text",
-        None,
-        {"id": "m2", "label": "again"},
-    ])
+    found, problems = read(
+        [
+            {"id": "m1", "kind": "moderation"},
+            {"id": "m2"},
+            {"no": "id"},
+            "text",
+            None,
+            {"id": "m2", "label": "again"},
+        ]
+    )
     assert [model.id for model in found] == ["acme/m2"]
     assert [problem.message for problem in problems] == [
-        f"found no id for an entry with {what}, wanted a text" for what in ("the fields no", "no fields", "no fields")]
+        f"found no id for an entry with {what}, wanted a text" for what in ("the fields no", "no fields", "no fields")
+    ]
 
 
 def test_an_entry_left_out_by_when_is_no_problem():
@@ -87,12 +104,14 @@ def test_an_entry_left_out_by_when_is_no_problem():
 
 
 def test_an_entry_that_does_not_fit_is_left_out_and_told():
-    found, problems = read([
-        {"id": "m1", "max_model_len": "huge"},
-        {"id": "bad name"},
-        {"id": "m3", "cost": {"in": "free"}},
-        {"id": "m4"},
-    ])
+    found, problems = read(
+        [
+            {"id": "m1", "max_model_len": "huge"},
+            {"id": "bad name"},
+            {"id": "m3", "cost": {"in": "free"}},
+            {"id": "m4"},
+        ]
+    )
     assert [model.id for model in found] == ["acme/m4"]  # above all not m3, which would be served at no price
     said = "\n".join(problem.render() for problem in problems)
     assert "huge" in said
@@ -139,7 +158,9 @@ def test_a_page_says_where_the_list_goes_on(told, address):
     assert discovery.following("https://eu.acme.example/models?limit=5", {"data": [], "next": told}) == address
 
 
-@pytest.mark.parametrize("told", ["https://us.acme.example/models", "http://eu.acme.example/models", "//x/", "http://["])
+@pytest.mark.parametrize(
+    "told", ["https://us.acme.example/models", "http://eu.acme.example/models", "//x/", "http://["]
+)
 def test_a_list_that_goes_on_elsewhere_is_not_followed(told):
     discovery = compiled(LIST.replace("  list: $.data\n", "  list: $.data\n  next: $.next\n")).discovery
     with pytest.raises(UpstreamFailed, match="another host"):
@@ -169,7 +190,11 @@ entries = st.lists(
         st.dictionaries(
             st.sampled_from(["id", "label", "max_model_len", "created", "inputs", "cost", "kind"]),
             st.one_of(
-                st.none(), st.text(max_size=4), st.integers(), st.floats(), st.lists(st.text(max_size=3), max_size=2),
+                st.none(),
+                st.text(max_size=4),
+                st.integers(),
+                st.floats(),
+                st.lists(st.text(max_size=3), max_size=2),
                 st.dictionaries(st.sampled_from(["in", "out"]), st.floats() | st.text(max_size=3), max_size=2),
             ),
             max_size=5,

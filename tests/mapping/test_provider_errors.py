@@ -27,11 +27,28 @@ def judged(text, status, body, headers=None, **more):
 @pytest.mark.parametrize(
     ("status", "kind", "alarm"),
     [
-        (400, "stop", None), (401, "next", "key"), (402, "next", "balance"), (403, "next", "key"), (404, "stop", None),
-        (407, "next", None), (408, "later", None), (409, "later", None), (413, "stop", None), (418, "stop", None),
-        (422, "stop", None), (425, "later", None), (429, "later", None), (500, "later", None), (501, "later", None),
-        (502, "later", None), (503, "later", None), (504, "later", None), (524, "later", None), (529, "later", None),
-        (302, "next", None), (304, "next", None),
+        (400, "stop", None),
+        (401, "next", "key"),
+        (402, "next", "balance"),
+        (403, "next", "key"),
+        (404, "stop", None),
+        (407, "next", None),
+        (408, "later", None),
+        (409, "later", None),
+        (413, "stop", None),
+        (418, "stop", None),
+        (422, "stop", None),
+        (425, "later", None),
+        (429, "later", None),
+        (500, "later", None),
+        (501, "later", None),
+        (502, "later", None),
+        (503, "later", None),
+        (504, "later", None),
+        (524, "later", None),
+        (529, "later", None),
+        (302, "next", None),
+        (304, "next", None),
     ],
 )
 def test_a_status_has_a_meaning_where_the_file_says_nothing(status, kind, alarm):
@@ -91,7 +108,11 @@ errors:
 """
     verdict = judged(text, 400, {"message": "m"}, {"x-amzn-errortype": "ThrottlingException", "x-wait-ms": "2500"})
     assert (verdict.kind, verdict.status, verdict.code, verdict.message, verdict.retry_after) == (
-        "later", 429, "ThrottlingException", "m", 2.5,
+        "later",
+        429,
+        "ThrottlingException",
+        "m",
+        2.5,
     )
     assert judged(text, 400, {"message": "m"}, {"x-amzn-errortype": "ValidationException"}).kind == "stop"
     assert judged(text, 200, {"text": "x"}, {"x-failed": "quota"}).message == "quota"
@@ -145,10 +166,23 @@ def test_a_200_can_hold_an_error(body, expected, chunk):
 @pytest.mark.parametrize(
     ("word", "status"),
     [
-        ("overloaded_error", 529), ("overloaded", 529), ("rate_limit_error", 429), ("rate_limit_exceeded", 429),
-        ("insufficient_quota", 402), ("billing_error", 402), ("authentication_error", 401), ("invalid_api_key", 401),
-        ("permission_error", 403), ("not_found_error", 404), ("invalid_request_error", 400), ("request_too_large", 413),
-        ("content_filter", 400), ("timeout_error", 504), ("server_error", 500), ("api_error", 500), ("own_word", 500),
+        ("overloaded_error", 529),
+        ("overloaded", 529),
+        ("rate_limit_error", 429),
+        ("rate_limit_exceeded", 429),
+        ("insufficient_quota", 402),
+        ("billing_error", 402),
+        ("authentication_error", 401),
+        ("invalid_api_key", 401),
+        ("permission_error", 403),
+        ("not_found_error", 404),
+        ("invalid_request_error", 400),
+        ("request_too_large", 413),
+        ("content_filter", 400),
+        ("timeout_error", 504),
+        ("server_error", 500),
+        ("api_error", 500),
+        ("own_word", 500),
     ],
 )
 @pytest.mark.parametrize("member", ["type", "code"])
@@ -159,9 +193,16 @@ def test_a_published_word_stands_for_its_status_in_a_200(member, word, status):
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"choices": []}, {"error": None}, {"error": {}},
-        {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}}, {"type": "ping"},
-        [], "text", None, 5,
+        {},
+        {"choices": []},
+        {"error": None},
+        {"error": {}},
+        {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}},
+        {"type": "ping"},
+        [],
+        "text",
+        None,
+        5,
     ],
     ids=str,
 )
@@ -201,8 +242,13 @@ def test_a_model_this_upstream_lacks_may_be_at_another():
 @pytest.mark.parametrize(
     ("status", "told", "kind"),
     [
-        (500, "false", "next"), (429, "false", "next"), (529, "true", "later"), (413, "true", "later"),
-        (400, "true", "stop"), (400, "false", "stop"), (401, "true", "next"),
+        (500, "false", "next"),
+        (429, "false", "next"),
+        (529, "true", "later"),
+        (413, "true", "later"),
+        (400, "true", "stop"),
+        (400, "false", "stop"),
+        (401, "true", "next"),
     ],
 )
 def test_a_hint_about_retries_is_taken(status, told, kind):
@@ -243,9 +289,12 @@ def test_a_wait_is_read_from_headers(headers, seconds):
         ({"acme-ratelimit-tokens-remaining": "0", "acme-ratelimit-tokens-reset": "2026-11-21T12:00:37"}, 37),
         (
             {
-                "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m20s",
-                "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "2s",
-                "x-ratelimit-remaining-images": "5", "x-ratelimit-reset-images": "1h",
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "1m20s",
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "2s",
+                "x-ratelimit-remaining-images": "5",
+                "x-ratelimit-reset-images": "1h",
             },
             80,
         ),
@@ -272,9 +321,24 @@ def test_a_used_up_limit_is_waited_for_where_nothing_else_tells_a_wait():
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
-        (37, 37), (1.5, 1.5), ("37", 37), ("37s", 37), ("320ms", 0.32), ("1m20s", 80), ("1h", 3600), ("1h2m3s", 3723),
-        ("6m0s", 360), ("0.66s", 0.66), ("", None), ("s", None), ("soon", None), (True, None), (None, None), (-1, None),
-        ({}, None), ("1s later", None),
+        (37, 37),
+        (1.5, 1.5),
+        ("37", 37),
+        ("37s", 37),
+        ("320ms", 0.32),
+        ("1m20s", 80),
+        ("1h", 3600),
+        ("1h2m3s", 3723),
+        ("6m0s", 360),
+        ("0.66s", 0.66),
+        ("", None),
+        ("s", None),
+        ("soon", None),
+        (True, None),
+        (None, None),
+        (-1, None),
+        ({}, None),
+        ("1s later", None),
     ],
     ids=repr,
 )
@@ -292,7 +356,10 @@ def test_the_files_own_wait_is_read_where_no_header_says_it():
 @pytest.mark.parametrize(
     ("status", "body", "overloaded"),
     [
-        (529, {}, True), (503, {}, True), (500, {"error": {"type": "overloaded_error"}}, True), (500, {}, False),
+        (529, {}, True),
+        (503, {}, True),
+        (500, {"error": {"type": "overloaded_error"}}, True),
+        (500, {}, False),
         (429, {}, False),
     ],
 )
@@ -331,7 +398,10 @@ def test_overload_is_told(status, body, overloaded):
         ("<html><title>open <h1 class=a>No <b>such</b>\n host</H1>", ("an HTML page (No such host)", "", "", "")),
         ("<html>" + "<title>" * 37_000, ("an HTML page", "", "", "")),  # took minutes, in which nobody was served
         ("<html><title>" + "<" * 250_000 + "</title>", ("an HTML page", "", "", "")),
-        ({}, ("", "", "", "")), (None, ("", "", "", "")), (7, ("", "", "", "")), ([], ("", "", "", "")),
+        ({}, ("", "", "", "")),
+        (None, ("", "", "", "")),
+        (7, ("", "", "", "")),
+        ([], ("", "", "", "")),
     ],
     ids=lambda value: json.dumps(value)[:50] if not isinstance(value, tuple) else "",
 )
@@ -381,9 +451,20 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from([
-                "error", "message", "type", "code", "detail", "errors", "base_resp", "status_code", "text", "loc",
-            ]),
+            st.sampled_from(
+                [
+                    "error",
+                    "message",
+                    "type",
+                    "code",
+                    "detail",
+                    "errors",
+                    "base_resp",
+                    "status_code",
+                    "text",
+                    "loc",
+                ]
+            ),
             inner,
             max_size=4,
         )

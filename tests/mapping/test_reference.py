@@ -33,8 +33,10 @@ def test_the_editor_schema_is_what_the_tables_say() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "mappings").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_editor_schema_takes_our_own_mappings(path: Path) -> None:
-    problems = [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}"
-                for error in Draft7Validator(editor_schema()).iter_errors(plain(read_file(path).root, floats=True))]
+    problems = [
+        f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}"
+        for error in Draft7Validator(editor_schema()).iter_errors(plain(read_file(path).root, floats=True))
+    ]
     assert problems == []
 
 

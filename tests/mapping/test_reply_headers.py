@@ -51,17 +51,20 @@ def test_the_messages_format_tells_instants_and_each_kind_of_token():
     assert told[b"anthropic-ratelimit-requests-reset"].endswith(b"Z")
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    (" x-ms", "`reply_headers` takes names"),
-    (" {elapsd: x-ms}", "unknown key `elapsd`"),
-    (" {elapsed: 'X ms'}", "`X ms` is no header name"),
-    (" {elapsed: {a: b}}", "a header's name is text"),
-    (" {limits: x-limit}", "`limits` takes requests and tokens"),
-    (" {limits: {request: {limit: x}}}", "unknown key `request`"),
-    (" {limits: {requests: x-limit}}", "`requests` takes limit, remaining, reset"),
-    (" {limits: {tokens: {left: x}}}", "unknown key `left`"),
-    (" {resets: seconds}", "`resets` is durations or instants"),
-])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (" x-ms", "`reply_headers` takes names"),
+        (" {elapsd: x-ms}", "unknown key `elapsd`"),
+        (" {elapsed: 'X ms'}", "`X ms` is no header name"),
+        (" {elapsed: {a: b}}", "a header's name is text"),
+        (" {limits: x-limit}", "`limits` takes requests and tokens"),
+        (" {limits: {request: {limit: x}}}", "unknown key `request`"),
+        (" {limits: {requests: x-limit}}", "`requests` takes limit, remaining, reset"),
+        (" {limits: {tokens: {left: x}}}", "unknown key `left`"),
+        (" {resets: seconds}", "`resets` is durations or instants"),
+    ],
+)
 def test_a_mistake_is_named_with_its_place(text: str, said: str):
     with pytest.raises(ConfigErrors) as caught:
         headers_of(text)

@@ -68,7 +68,9 @@ def signing(adds: str) -> Signing:
 def test_a_key_derived_from_the_day_signs_as_the_vendor_documents() -> None:
     body = r'{"Limit": 1, "Filters": [{"Values": ["\u672a\u547d\u540d"], "Name": "instance-name"}]}'
     call = {
-        "host": "cvm.tencentcloudapi.com", "body": body, "headers": {"content-type": "application/json; charset=utf-8"}
+        "host": "cvm.tencentcloudapi.com",
+        "body": body,
+        "headers": {"content-type": "application/json; charset=utf-8"},
     }
     added = signing(DERIVED_FROM_THE_DAY).adds(call, 1551113065, {"KEY": "Gu5t9xGARNpq86cd98joQYCN3*******"})
     assert added == {
@@ -88,8 +90,12 @@ def test_a_signature_in_yaml_equals_the_one_in_code(body: bytes) -> None:
     credentials = Credentials("AKID", "secret", "us-east-1", "bedrock")
     wanted = sign(credentials, "POST", url, {"content-type": "application/json"}, body, at)
     call = {
-        "method": "POST", "host": "x.amazonaws.com", "path": "/model/a%3Ab/converse", "query": "a=1&b=2",
-        "headers": {"content-type": "application/json"}, "body": body.decode("utf-8", "surrogateescape"),
+        "method": "POST",
+        "host": "x.amazonaws.com",
+        "path": "/model/a%3Ab/converse",
+        "query": "a=1&b=2",
+        "headers": {"content-type": "application/json"},
+        "body": body.decode("utf-8", "surrogateescape"),
     }
     assert signing(FOUR).adds(call, int(at.timestamp()), {"KEY": "secret"}) == {"headers": wanted}
 
@@ -129,7 +135,9 @@ def test_what_cannot_be_computed_fails_the_call_with_its_place() -> None:
 def test_an_example_shows_a_signature_without_the_real_secret() -> None:
     adds = "{headers: {x-sign: \"{{ ($call.body ~ $now) | hmac('md5', $secret.KEY) }}\", x-once: $call.nonce}}"
     given = {
-        "of": "auth", "with": {"secret": {"KEY": "k"}}, "given": {"now": 5, "call": {"body": "a"}},
+        "of": "auth",
+        "with": {"secret": {"KEY": "k"}},
+        "given": {"now": 5, "call": {"body": "a"}},
         "expect": {"headers": {"x-sign": "ed97ad30db6b119c88d4e54311960dbc"}},
     }
     text = PROVIDER.replace("ADDS", adds) + f"examples:\n  - {json.dumps(given)}\n"
@@ -159,14 +167,16 @@ def test_a_token_request_may_tell_the_time_and_what_is_said_only_once() -> None:
 def test_a_function_may_tell_what_a_token_request_says_only_once() -> None:
     bought = BOUGHT[: BOUGHT.index("headers")].replace("oauth_client", "oauth_client, client_id: a, client_secret: b")
     bought += 'headers: {RqUID: "{{ once() }}"}}'
-    text = PROVIDER.replace("{kind: signed, adds: ADDS}", bought) + "define: {once(): \"{{ $nonce | uuid }}\"}\n"
+    text = PROVIDER.replace("{kind: signed, adds: ADDS}", bought) + 'define: {once(): "{{ $nonce | uuid }}"}\n'
     auth = compiled(text, {"KEY": "k"}).offers["acme/one"][0].auth
     assert auth is not None and auth.anew is not None and auth.anew().headers != auth.anew().headers
 
 
 def test_an_example_shows_what_a_token_is_asked_for_with() -> None:
     given = {
-        "of": "auth", "with": {"secret": {"KEY": "k"}}, "given": {"now": 5},
+        "of": "auth",
+        "with": {"secret": {"KEY": "k"}},
+        "given": {"now": 5},
         "expect": {
             "headers": {"RqUID": "01234567-89ab-4def-8123-456789abcdef"},
             "form": {"scope": "all", "proof": "53b4bc89c9e0045e587d05e6093d3c27"},
@@ -182,19 +192,19 @@ MISTAKES = {
     "a text": ("{kind: signed, adds: x}", "`adds` is no object (what a call gets"),
     "an unknown part": ("{kind: signed, adds: {header: {a: b}}}", "`header` cannot be added to a call (did you mean"),
     "an unknown field of the call": (
-        '{kind: signed, adds: {headers: {a: $call.boddy}}}',
+        "{kind: signed, adds: {headers: {a: $call.boddy}}}",
         "`$call` has no field `boddy` (did you mean `body`?)",
     ),
     "an unknown digest": (
-        '{kind: signed, adds: {headers: {a: "{{ $call.body | digest(\'sha-256\') }}"}}}',
+        "{kind: signed, adds: {headers: {a: \"{{ $call.body | digest('sha-256') }}\"}}}",
         "`digest` does not know 'sha-256' (it takes one of sha256, ",
     ),
     "an unknown notation": (
-        '{kind: signed, adds: {headers: {a: "{{ $call.body | hmac(\'md5\', $secret.KEY, \'b64\') }}"}}}',
+        "{kind: signed, adds: {headers: {a: \"{{ $call.body | hmac('md5', $secret.KEY, 'b64') }}\"}}}",
         "`hmac` does not know 'b64' (it takes one of hex, ",
     ),
     "a code of dates that differs by machine": (
-        '{kind: signed, adds: {headers: {a: "{{ $now | date(\'%c\') }}"}}}',
+        "{kind: signed, adds: {headers: {a: \"{{ $now | date('%c') }}\"}}}",
         "`date` does not know '%c' (it takes such as",
     ),
 }

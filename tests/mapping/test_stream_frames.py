@@ -12,8 +12,14 @@ from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.streams.frames import is_steady
 
 AWKWARD = [
-    'say "hi"', "100 % {sure} %b %d", "line\nbreak\\", "\ue000text\ue000", "7000000000000007", "naïve 日本 \U0001f600",
-    " ", "one\u2028two\u2029three\x85four",
+    'say "hi"',
+    "100 % {sure} %b %d",
+    "line\nbreak\\",
+    "\ue000text\ue000",
+    "7000000000000007",
+    "naïve 日本 \U0001f600",
+    " ",
+    "one\u2028two\u2029three\x85four",
 ]
 
 
@@ -70,13 +76,18 @@ def test_any_stream_is_the_same_in_frames(target: str, answer: tuple[Any, list[A
 
 
 def test_a_text_that_stands_in_its_event_twice_is_framed_too() -> None:
-    echo = compile_mapping(read_text("""
+    echo = compile_mapping(
+        read_text(
+            """
 mapping: echo
 stream:
   from_hub:
     text:
       delta: [{say: $delta, and: [{once: more, say: $delta}]}]
-""", "echo.yaml"))
+""",
+            "echo.yaml",
+        )
+    )
     converter = StreamConverter(MAPPINGS["chat"], echo, Context(), frames=True)
     told = [data for text in AWKWARD for _, data in converter.feed(chunk(content=text))]
     expected = [{"say": text, "and": [{"once": "more", "say": text}]} for text in AWKWARD]
@@ -105,21 +116,26 @@ def test_all_deltas_of_the_shipped_formats_have_frames(target: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize(("code", "steady"), [
-    ("R.out.append((None, {'id': R.id, 'text': V}))", True),
-    ("o1['text'] = V", True),
-    ("R.out.append((None, {'text': V, 'size': len(V)}))", False),
-    ("R.out.append((None, {'text': fn_upper_1(V, C)}))", False),
-    ("R.out.append((None, {'text': V, 'all': P.text}))", False),
-    ("R.out.append((None, {'text': V, 'tokens': R.usage}))", False),
-    ("R.out.append((None, {'id': R.id}))", False),
-])
+@pytest.mark.parametrize(
+    ("code", "steady"),
+    [
+        ("R.out.append((None, {'id': R.id, 'text': V}))", True),
+        ("o1['text'] = V", True),
+        ("R.out.append((None, {'text': V, 'size': len(V)}))", False),
+        ("R.out.append((None, {'text': fn_upper_1(V, C)}))", False),
+        ("R.out.append((None, {'text': V, 'all': P.text}))", False),
+        ("R.out.append((None, {'text': V, 'tokens': R.usage}))", False),
+        ("R.out.append((None, {'id': R.id}))", False),
+    ],
+)
 def test_a_handler_is_steady_when_nothing_but_the_text_changes(code: str, steady: bool) -> None:
     assert is_steady([code]) is steady
 
 
 def test_a_handler_that_looks_at_its_text_is_asked_every_time() -> None:
-    loud = compile_mapping(read_text("""
+    loud = compile_mapping(
+        read_text(
+            """
 mapping: loud
 stream:
   from_hub:
@@ -127,7 +143,10 @@ stream:
       delta:
         - {$when: "$delta | starts('!')", shout: $delta}
         - {$when: "not ($delta | starts('!'))", say: $delta}
-""", "loud.yaml"))
+""",
+            "loud.yaml",
+        )
+    )
     converter = StreamConverter(MAPPINGS["chat"], loud, Context(), frames=True)
     assert [data for text in ("a", "!b", "c") for _, data in converter.feed(chunk(content=text))] == [
         {"say": "a"},

@@ -104,12 +104,14 @@ def call(index: Any = None, id: Any = None, name: Any = None, args: Any = None) 
 
 
 def test_text_then_finish() -> None:
-    said = say([
-        {"id": "a", "d": {"text": "Hel"}},
-        {"id": "a", "d": {"text": "lo"}},
-        {"stop": "end", "usage": {"input": 1}},
-        {"usage": {"output": 2}},
-    ])
+    said = say(
+        [
+            {"id": "a", "d": {"text": "Hel"}},
+            {"id": "a", "d": {"text": "lo"}},
+            {"stop": "end", "usage": {"input": 1}},
+            {"usage": {"output": 2}},
+        ]
+    )
     assert said == [
         {"type": "start", "id": "a"},
         {"type": "open", "i": 0, "kind": "text"},
@@ -131,19 +133,32 @@ def test_an_id_that_never_comes_is_made() -> None:
 
 
 def test_usage_last_value_wins_per_member() -> None:
-    said = say([
-        {"id": "a", "usage": {"input": 3, "output": 1}},
-        {"usage": {"output": 9}},
-        {"usage": {"input": 4, "output": None}},
-        {"stop": "end"},
-    ])
+    said = say(
+        [
+            {"id": "a", "usage": {"input": 3, "output": 1}},
+            {"usage": {"output": 9}},
+            {"usage": {"input": 4, "output": None}},
+            {"stop": "end"},
+        ]
+    )
     assert said[-2]["usage"] == {"input": 4, "output": 9}
 
 
 def test_a_part_of_another_kind_closes_the_open_one() -> None:
     said = say([{"id": "a", "d": {"think": "a"}}, {"d": {"text": "b"}}, {"d": {"think": "c"}}, {"stop": "end"}])
     assert shape(said) == [
-        "start", "open0", "think0", "close0", "open1", "text1", "close1", "open2", "think2", "close2", "finish", "bye",
+        "start",
+        "open0",
+        "think0",
+        "close0",
+        "open1",
+        "text1",
+        "close1",
+        "open2",
+        "think2",
+        "close2",
+        "finish",
+        "bye",
     ]
 
 
@@ -242,10 +257,12 @@ def test_a_call_without_id_gets_one() -> None:
 
 
 def test_text_beside_a_call_keeps_both() -> None:
-    said = say([
-        {"id": "a", "d": {"text": "hm", "calls": [{"index": 0, "id": "c", "name": "f", "args": "{}"}]}},
-        {"stop": "length"},
-    ])
+    said = say(
+        [
+            {"id": "a", "d": {"text": "hm", "calls": [{"index": 0, "id": "c", "name": "f", "args": "{}"}]}},
+            {"stop": "length"},
+        ]
+    )
     assert shape(said) == ["start", "open0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
     assert said[-2]["stop"] == "length"
 
@@ -257,11 +274,15 @@ def test_a_tool_stop_without_calls_is_an_end() -> None:
 def test_explicit_parts_that_interleave_are_held() -> None:
     said = say(
         [
-            {"type": "begin", "id": "a"}, {"type": "open", "kind": "text", "key": 0},
+            {"type": "begin", "id": "a"},
+            {"type": "open", "kind": "text", "key": 0},
             {"type": "open", "kind": "tool_call", "key": 1, "id": "c", "name": "f"},
             {"type": "more", "kind": "text", "key": 0, "text": "one"},
-            {"type": "more", "kind": "tool_call", "key": 1, "text": "{}"}, {"type": "over", "key": 1},
-            {"type": "more", "kind": "text", "key": 0, "text": " two"}, {"type": "over", "key": 0}, {"type": "done"},
+            {"type": "more", "kind": "tool_call", "key": 1, "text": "{}"},
+            {"type": "over", "key": 1},
+            {"type": "more", "kind": "text", "key": 0, "text": " two"},
+            {"type": "over", "key": 0},
+            {"type": "done"},
         ],
         EXPLICIT,
     )
@@ -333,7 +354,12 @@ def test_an_event_is_named_by_what_no_label_can_be_too(label: object, told: dict
 def test_a_tap_watches_and_never_raises() -> None:
     tap = Tap(PLAIN)
     for event in (
-        {"id": "a", "d": {"text": "four"}}, [], None, "x", {"d": 3}, call(0, "c", "f", "{}"),
+        {"id": "a", "d": {"text": "four"}},
+        [],
+        None,
+        "x",
+        {"d": 3},
+        call(0, "c", "f", "{}"),
         {"stop": "end", "usage": {"input": 1}},
     ):
         tap.feed(event)
@@ -374,7 +400,10 @@ def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> 
         },
     )
     assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
-        ("text", "Hello"), ("tool_call", '{"a":1}'), ("tool_call", "{}")]
+        ("text", "Hello"),
+        ("tool_call", '{"a":1}'),
+        ("tool_call", "{}"),
+    ]
     assert converter.lost == []
 
 

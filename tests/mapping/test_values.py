@@ -11,9 +11,18 @@ from tollgate.mapping.failures import Fault
 @pytest.mark.parametrize(
     ("left", "right", "is_less", "is_less_or_same"),
     [
-        (1, 2, True, True), (2, 2.0, False, True), (2.5, 2, False, False), ("a", "b", True, True),
-        ("b", "b", False, True), ("1", 2, False, False), (1, "2", False, False), (False, 1, False, False),
-        (0, True, False, False), (None, 1, False, False), (1, None, False, False), ([1], [2], False, False),
+        (1, 2, True, True),
+        (2, 2.0, False, True),
+        (2.5, 2, False, False),
+        ("a", "b", True, True),
+        ("b", "b", False, True),
+        ("1", 2, False, False),
+        (1, "2", False, False),
+        (False, 1, False, False),
+        (0, True, False, False),
+        (None, 1, False, False),
+        (1, None, False, False),
+        ([1], [2], False, False),
     ],
 )
 def test_numbers_compare_with_numbers_and_texts_with_texts(left, right, is_less, is_less_or_same):
@@ -38,8 +47,14 @@ def test_a_division_by_nothing_is_absent(name):
 @pytest.mark.parametrize(
     ("value", "start", "stop", "part"),
     [
-        ([1, 2, 3], 0, 1, [1]), ([1, 2, 3], 1, None, [2, 3]), ([1, 2, 3], None, -1, [1, 2]), ([1], 1, None, None),
-        ("abc", 1, 2, "b"), ("abc", 3, None, ""), ([1, 2], "1", True, [1, 2]), ({"a": 1}, 0, 1, None),
+        ([1, 2, 3], 0, 1, [1]),
+        ([1, 2, 3], 1, None, [2, 3]),
+        ([1, 2, 3], None, -1, [1, 2]),
+        ([1], 1, None, None),
+        ("abc", 1, 2, "b"),
+        ("abc", 3, None, ""),
+        ([1, 2], "1", True, [1, 2]),
+        ({"a": 1}, 0, 1, None),
         (None, 0, 1, None),
     ],
 )

@@ -22,7 +22,11 @@ DIALECTS: dict[str, str] = {"bedrock": "bedrock-converse", "cohere": "cohere-cha
 READERS: dict[str, Any] = {"bedrock": read_bedrock, "cohere": read_cohere, "ollama": read_ollama}
 CAN: dict[str, dict[str, Any]] = {
     "bedrock": {
-        "cache_control": True, "reasoning": True, "thinking": True, "strict_tools": True, "results_without_files": True,
+        "cache_control": True,
+        "reasoning": True,
+        "thinking": True,
+        "strict_tools": True,
+        "results_without_files": True,
     },
     "cohere": {"reasoning": True},
     "ollama": {},
@@ -164,10 +168,12 @@ def sent(client: str, dialect: str, x: Any) -> Sent:
     except Refused as no:
         return Sent(refused=no.message)
     faults = [f"{x.id}: {fault}" for fault in check(dialect, done.body)]
-    return Sent((
-        *faults,
-        *(f"{x.id}: {miss}" for miss in differences(dialect, wanted, READERS[dialect].asked(done.body), done.lost)),
-    ))
+    return Sent(
+        (
+            *faults,
+            *(f"{x.id}: {miss}" for miss in differences(dialect, wanted, READERS[dialect].asked(done.body), done.lost)),
+        )
+    )
 
 
 def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> list[compare.Miss]:
@@ -209,8 +215,12 @@ def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> lis
         misses.append(compare.Miss("tools", sorted(needed), sorted(got.tools)))
     for name in set(got.tools) & set(wanted.tools):
         (w, schema), (g, other) = wanted.tools[name], got.tools[name]
-        if w != g or schema != "custom" and compare.schema_differs(schema, other) and not (
-                dialect == "bedrock" and compare.narrowed(json.loads(schema or "{}"), json.loads(other or "{}"))):
+        if (
+            w != g
+            or schema != "custom"
+            and compare.schema_differs(schema, other)
+            and not (dialect == "bedrock" and compare.narrowed(json.loads(schema or "{}"), json.loads(other or "{}")))
+        ):
             misses.append(compare.Miss(f"tool {name}", (w, schema), (g, other)))
     forced = kind in ("any", "one") or kind == "names" and choice[1] == "required"
     held = got.choice == "any" or isinstance(got.choice, tuple)

@@ -31,7 +31,21 @@ IMAGE = {"format!": {"png", "jpeg", "gif", "webp"}, "source!": BYTES}
 VIDEO = {"format!": {"mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"}, "source!": BYTES}
 AUDIO = {
     "format!": {
-        "mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm", "webm",
+        "mp3",
+        "opus",
+        "wav",
+        "aac",
+        "flac",
+        "mp4",
+        "ogg",
+        "mkv",
+        "mka",
+        "x-aac",
+        "m4a",
+        "mpeg",
+        "mpga",
+        "pcm",
+        "webm",
     },
     "source!": BYTES,
 }
@@ -44,33 +58,47 @@ DOCUMENT = {
 FILLED = re.compile(r".*\S.*", re.DOTALL)
 """A text block may not be blank."""
 CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
-RESULT = {"toolUseId!": CALL_ID, "status": {"success", "error"},
-          "content!": [OneOf({"text": str, "image": IMAGE, "document": DOCUMENT, "video": VIDEO})]}
+RESULT = {
+    "toolUseId!": CALL_ID,
+    "status": {"success", "error"},
+    "content!": [OneOf({"text": str, "image": IMAGE, "document": DOCUMENT, "video": VIDEO})],
+}
 BEDROCK = {
     "system": [OneOf({"text": FILLED, "cachePoint": CACHE})],
     "messages!": [
         {
             "role!": {"user", "assistant"},
             "content!": [
-                OneOf({
-                    "text": FILLED, "image": IMAGE, "document": DOCUMENT, "video": VIDEO, "audio": AUDIO,
-                    "cachePoint": CACHE, "toolResult": RESULT,
-                    "toolUse": {"toolUseId!": CALL_ID, "name!": str, "input!": ANY},
-                    "reasoningContent": OneOf({
-                        "reasoningText": {"text!": str, "signature": str},
-                        "redactedContent": str,
-                    }),
-                })
+                OneOf(
+                    {
+                        "text": FILLED,
+                        "image": IMAGE,
+                        "document": DOCUMENT,
+                        "video": VIDEO,
+                        "audio": AUDIO,
+                        "cachePoint": CACHE,
+                        "toolResult": RESULT,
+                        "toolUse": {"toolUseId!": CALL_ID, "name!": str, "input!": ANY},
+                        "reasoningContent": OneOf(
+                            {
+                                "reasoningText": {"text!": str, "signature": str},
+                                "redactedContent": str,
+                            }
+                        ),
+                    }
+                )
             ],
         }
     ],
     "inferenceConfig": {"maxTokens": int, "temperature": NUMBER, "topP": NUMBER, "stopSequences": [str]},
     "toolConfig": {
         "tools!": [
-            OneOf({
-                "cachePoint": CACHE,
-                "toolSpec": {"name!": str, "description": FILLED, "inputSchema!": {"json!": dict}, "strict": bool},
-            })
+            OneOf(
+                {
+                    "cachePoint": CACHE,
+                    "toolSpec": {"name!": str, "description": FILLED, "inputSchema!": {"json!": dict}, "strict": bool},
+                }
+            )
         ],
         "toolChoice": OneOf({"auto": {}, "any": {}, "tool": {"name!": str}}),
     },
@@ -90,31 +118,60 @@ BEDROCK = {
 }
 FUNCTION = {"type!": {"function"}, "function!": {"name!": str, "description": str, "parameters!": dict}}
 COHERE = {
-    "model!": str, "stream": bool, "max_tokens": int, "temperature": NUMBER, "seed": int, "presence_penalty": NUMBER,
-    "frequency_penalty": NUMBER, "p": NUMBER, "k": NUMBER, "logprobs": bool, "stop_sequences": [str],
-    "tools": [FUNCTION], "strict_tools": bool, "tool_choice": {"REQUIRED", "NONE"},
+    "model!": str,
+    "stream": bool,
+    "max_tokens": int,
+    "temperature": NUMBER,
+    "seed": int,
+    "presence_penalty": NUMBER,
+    "frequency_penalty": NUMBER,
+    "p": NUMBER,
+    "k": NUMBER,
+    "logprobs": bool,
+    "stop_sequences": [str],
+    "tools": [FUNCTION],
+    "strict_tools": bool,
+    "tool_choice": {"REQUIRED", "NONE"},
     "response_format": {"type!": {"json_object"}, "json_schema": dict},
     "thinking": {"type!": {"enabled", "disabled"}, "token_budget": int},
     "messages!": [
         {
-            "role!": {"system", "user", "assistant", "tool"}, "tool_plan": str, "tool_call_id": str, "content": ANY,
+            "role!": {"system", "user", "assistant", "tool"},
+            "tool_plan": str,
+            "tool_call_id": str,
+            "content": ANY,
             "tool_calls": [{"id!": str, "type!": {"function"}, "function!": {"name!": str, "arguments!": str}}],
         }
     ],
 }
 OLLAMA = {
-    "model!": str, "stream!": bool, "think": {True, False, "low", "medium", "high"}, "format": ANY, "logprobs": bool,
-    "top_logprobs": int, "tools": [FUNCTION],
+    "model!": str,
+    "stream!": bool,
+    "think": {True, False, "low", "medium", "high"},
+    "format": ANY,
+    "logprobs": bool,
+    "top_logprobs": int,
+    "tools": [FUNCTION],
     "messages!": [
         {
-            "role!": {"system", "user", "assistant", "tool"}, "content!": str, "thinking": str, "images": [str],
-            "tool_name": str, "tool_call_id": str,
+            "role!": {"system", "user", "assistant", "tool"},
+            "content!": str,
+            "thinking": str,
+            "images": [str],
+            "tool_name": str,
+            "tool_call_id": str,
             "tool_calls": [{"id": str, "function!": {"name!": str, "arguments!": dict}}],
         }
     ],
     "options": {
-        "num_predict": int, "temperature": NUMBER, "top_p": NUMBER, "top_k": NUMBER, "seed": int, "stop": [str],
-        "presence_penalty": NUMBER, "frequency_penalty": NUMBER,
+        "num_predict": int,
+        "temperature": NUMBER,
+        "top_p": NUMBER,
+        "top_k": NUMBER,
+        "seed": int,
+        "stop": [str],
+        "presence_penalty": NUMBER,
+        "frequency_penalty": NUMBER,
     },
 }
 SHAPES = {"bedrock": BEDROCK, "cohere": COHERE, "ollama": OLLAMA}

@@ -37,11 +37,14 @@ def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
 
 
 @pytest.mark.parametrize("fail", [True, False], ids=["the connection broke", "the upstream just ended"])
-@pytest.mark.parametrize(("open_kind", "events"), [
-    ("tool_use", [call("w", '{"city"', index=0, id="c1")]),
-    ("text", [chunk(content="half a")]),
-    ("thinking", [chunk(reasoning="half a")]),
-])
+@pytest.mark.parametrize(
+    ("open_kind", "events"),
+    [
+        ("tool_use", [call("w", '{"city"', index=0, id="c1")]),
+        ("text", [chunk(content="half a")]),
+        ("thinking", [chunk(reasoning="half a")]),
+    ],
+)
 def test_a_block_that_broke_off_is_never_said_to_be_done(open_kind: str, events: list[Any], fail: bool):
     """Claude Code took up half a call, and did not ask once more for half a text."""
     said = told("messages", events, fail=fail)
@@ -148,8 +151,14 @@ def test_what_was_said_of_a_block_waits_for_no_end():
 
 
 REFUSED = {
-    "id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal",
-    "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1},
+    "id": "m1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [],
+    "stop_reason": "refusal",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 3, "output_tokens": 1},
 }
 
 
@@ -210,8 +219,14 @@ def test_reasoning_beside_an_empty_list_of_details_is_kept():
 
 
 def test_the_empty_text_of_a_free_form_call_stays_empty():
-    answer = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
-              "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}]}
+    answer = {
+        "id": "m1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "tool_use",
+        "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}],
+    }
     for client, read in (
         ("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]),
         ("responses", lambda body: body["output"][0]["input"]),

@@ -13,22 +13,40 @@ from mappings.support import context, converted, mapping
 from support.sdks import response_events
 from tollgate.mapping import convert_request, convert_response
 
-TOOLS: list[dict[str, Any]] = [{"type": "shell", "environment": {"type": "local"}}, {"type": "local_shell"},
-                               {"type": "apply_patch"}]
+TOOLS: list[dict[str, Any]] = [
+    {"type": "shell", "environment": {"type": "local"}},
+    {"type": "local_shell"},
+    {"type": "apply_patch"},
+]
 PATCH = {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"}
 SHELL = {"commands": ["ls", "pwd"], "timeout_ms": 5, "max_output_length": None}
 LOCAL = {"type": "exec", "command": ["ls"], "env": {}}
 CALLS = [
     ("shell", '{"commands":["ls","pwd"],"timeout_ms":5}', "shell_call", "sh_", {"action": SHELL}),
-    ("shell", '{"commands":"ls"}', "shell_call", "sh_",
-     {"action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None}}),
+    (
+        "shell",
+        '{"commands":"ls"}',
+        "shell_call",
+        "sh_",
+        {"action": {"commands": ["ls"], "timeout_ms": None, "max_output_length": None}},
+    ),
     ("local_shell", '{"command":["ls"]}', "local_shell_call", "lsh_", {"action": LOCAL}),
     ("local_shell", '{"command":"ls"}', "local_shell_call", "lsh_", {"action": LOCAL}),
     ("apply_patch", json.dumps(PATCH), "apply_patch_call", "apc_", {"operation": PATCH}),
-    ("apply_patch", '{"type":"delete_file","path":"a"}', "apply_patch_call", "apc_",
-     {"operation": {"type": "delete_file", "path": "a"}}),
-    ("shell", '["no object"]', "shell_call", "sh_",
-     {"action": {"commands": [], "timeout_ms": None, "max_output_length": None}}),
+    (
+        "apply_patch",
+        '{"type":"delete_file","path":"a"}',
+        "apply_patch_call",
+        "apc_",
+        {"operation": {"type": "delete_file", "path": "a"}},
+    ),
+    (
+        "shell",
+        '["no object"]',
+        "shell_call",
+        "sh_",
+        {"action": {"commands": [], "timeout_ms": None, "max_output_length": None}},
+    ),
 ]
 
 
@@ -70,8 +88,12 @@ def test_the_call_comes_back_as_the_clients_own(
 
 
 def test_a_function_of_that_name_stays_a_function() -> None:
-    run = asked([{"type": "function", "name": "shell", "parameters": {"type": "object"}},
-                 {"type": "shell", "environment": {"type": "container_auto"}}])
+    run = asked(
+        [
+            {"type": "function", "name": "shell", "parameters": {"type": "object"}},
+            {"type": "shell", "environment": {"type": "container_auto"}},
+        ]
+    )
     choice = {"index": 0, "message": {"tool_calls": [call("shell", "{}")]}, "finish_reason": "tool_calls"}
     made = convert_response(mapping("chat"), mapping("responses"), {"id": "x", "choices": [choice]}, run)
     assert made.body["output"][0]["type"] == "function_call"

@@ -23,9 +23,15 @@ from tollgate.mapping import convert_response
 RECORDED = {"bedrock": (35, 18, 7), "cohere": (19, 11, 1), "ollama": (5, 6, 1)}
 """Whole answers, streams, errors."""
 REQUESTS = {
-    ("chat", "bedrock"): (405, 9), ("responses", "bedrock"): (209, 10), ("messages", "bedrock"): (233, 9),
-    ("chat", "cohere"): (395, 19), ("responses", "cohere"): (202, 17), ("messages", "cohere"): (224, 18),
-    ("chat", "ollama"): (395, 19), ("responses", "ollama"): (202, 17), ("messages", "ollama"): (224, 18),
+    ("chat", "bedrock"): (405, 9),
+    ("responses", "bedrock"): (209, 10),
+    ("messages", "bedrock"): (233, 9),
+    ("chat", "cohere"): (395, 19),
+    ("responses", "cohere"): (202, 17),
+    ("messages", "cohere"): (224, 18),
+    ("chat", "ollama"): (395, 19),
+    ("responses", "ollama"): (202, 17),
+    ("messages", "ollama"): (224, 18),
 }
 """Sent, and refused by name."""
 REFUSALS = {

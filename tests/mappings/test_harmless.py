@@ -66,13 +66,20 @@ def test_what_is_empty_says_nothing(empty: object) -> None:
 def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     idle = {
-        "min_p": 0, "repetition_penalty": 1, "top_k": -1, "user": "",
-        "include_reasoning": True, "reasoning": {"exclude": False}, "usage": {"include": True},
+        "min_p": 0,
+        "repetition_penalty": 1,
+        "top_k": -1,
+        "user": "",
+        "include_reasoning": True,
+        "reasoning": {"exclude": False},
+        "usage": {"include": True},
     }
     assert convert_request(mapping("chat"), mapping("messages"), chat | idle, context()).lost == []
     told = {"min_p": 0.1, "repetition_penalty": 1.1, "include_reasoning": False}
     assert convert_request(mapping("chat"), mapping("messages"), chat | told, context()).lost == [
-        "min_p", "repetition_penalty", "include_reasoning"
+        "min_p",
+        "repetition_penalty",
+        "include_reasoning",
     ]
 
 
@@ -91,8 +98,12 @@ def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream:
     call = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}}
     turns = [
         {"role": "user", "content": "a"},
-        {"role": "assistant", "content": '{"b": 2}', "parsed": {"b": 2},
-         "tool_calls": [{"id": "c1", "type": "function", "function": call}]},
+        {
+            "role": "assistant",
+            "content": '{"b": 2}',
+            "parsed": {"b": 2},
+            "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": "1"},
     ]
     body = {"model": "m", "messages": turns, "tools": [{"type": "function", "function": {"name": "f"}}]}
@@ -116,15 +127,24 @@ def test_a_wrong_list_is_a_mistake(written: str, said: str) -> None:
 
 
 AGENT = {
-    "model": "m", "store": False, "stream": True, "include": ["reasoning.encrypted_content"],
-    "instructions": "Be an agent.", "parallel_tool_calls": True, "prompt_cache_key": "k",
-    "reasoning": {"effort": "low", "summary": "auto"}, "client_metadata": {"a": "b"},
+    "model": "m",
+    "store": False,
+    "stream": True,
+    "include": ["reasoning.encrypted_content"],
+    "instructions": "Be an agent.",
+    "parallel_tool_calls": True,
+    "prompt_cache_key": "k",
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "client_metadata": {"a": "b"},
     "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}],
     "tool_choice": "auto",
     "input": [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
         {
-            "type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "type": "message",
+            "id": "msg_1",
+            "status": "completed",
+            "role": "assistant",
             "content": [{"type": "output_text", "text": "ok", "annotations": [], "logprobs": []}],
         },
         {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "c1", "name": "f", "arguments": "{}"},

@@ -25,9 +25,21 @@ CHAT_PARTS: tuple[dict[str, Any], ...] = (
     {"type": "document_url", "document_url": "https://x/a.pdf"},
 )
 CARRIED = {
-    "message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", "local_shell_call_output",
-    "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output", "text",
-    "thinking", "redacted_thinking", "tool_use", "compaction",
+    "message",
+    "reasoning",
+    "function_call",
+    "custom_tool_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "compaction",
 }
 """Kinds of items and blocks that have other tests."""
 STATE = {"compaction", "function_call_output", "custom_tool_call_output", "tool_search_output", "additional_tools"}

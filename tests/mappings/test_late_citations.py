@@ -31,8 +31,10 @@ def stream(telling: str) -> list[dict[str, Any]]:
         {"type": "response.output_text.done", **AT, "text": "said"},
         {"type": "response.content_part.done", **AT, "part": told("part")},
         {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [told("item")]}},
-        {"type": "response.completed", "response": {
-            "id": "r", "status": "completed", "output": [{**item, "content": [told("end")]}]}},
+        {
+            "type": "response.completed",
+            "response": {"id": "r", "status": "completed", "output": [{**item, "content": [told("end")]}]},
+        },
     ]
     if "event" not in telling:
         del events[5]

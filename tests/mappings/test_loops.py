@@ -42,7 +42,10 @@ def chat_answer(n: int) -> dict[str, Any]:
     if CALLS[n]:
         message["reasoning_details"] = [
             {
-                "type": "reasoning.text", "text": f"t{n}", "signature": f"SIG{n}", "format": "anthropic-claude-v1",
+                "type": "reasoning.text",
+                "text": f"t{n}",
+                "signature": f"SIG{n}",
+                "format": "anthropic-claude-v1",
                 "index": 0,
             }
         ]
@@ -61,23 +64,27 @@ def chat_answer(n: int) -> dict[str, Any]:
 def responses_answer(n: int) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if CALLS[n]:
-        output.append({
-            "id": f"rs_{n}",
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": f"t{n}"}],
-            "encrypted_content": f"ENC{n}",
-        })
+        output.append(
+            {
+                "id": f"rs_{n}",
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": f"t{n}"}],
+                "encrypted_content": f"ENC{n}",
+            }
+        )
     output += [
         {"id": f"fc_{i}", "type": "function_call", "call_id": i, "name": f, "arguments": json.dumps(a)}
         for i, f, a in CALLS[n]
     ]
     if not CALLS[n]:
-        output.append({
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "done", "annotations": []}],
-        })
+        output.append(
+            {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "done", "annotations": []}],
+            }
+        )
     return {
         "id": f"resp_{n}",
         "model": "m",
@@ -112,10 +119,12 @@ def messages_answer(n: int) -> dict[str, Any]:
 def gemini_answer(n: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": f"t{n}", "thought": True}] if CALLS[n] else [{"text": "done"}]
     for k, (i, f, a) in enumerate(CALLS[n]):
-        parts.append({
-            "functionCall": {"id": i, "name": f, "args": a},
-            **({"thoughtSignature": f"SIG{n}"} if k == 0 else {}),
-        })
+        parts.append(
+            {
+                "functionCall": {"id": i, "name": f, "args": a},
+                **({"thoughtSignature": f"SIG{n}"} if k == 0 else {}),
+            }
+        )
     return {
         "responseId": f"r{n}",
         "modelVersion": "m",
@@ -143,9 +152,9 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
         ]
         for k, call in enumerate(m.get("tool_calls", [])):
             text = call["function"]["arguments"]
-            deltas.append({
-                "tool_calls": [{**call, "index": k, "function": {"name": call["function"]["name"], "arguments": ""}}]
-            })
+            deltas.append(
+                {"tool_calls": [{**call, "index": k, "function": {"name": call["function"]["name"], "arguments": ""}}]}
+            )
             deltas += [
                 {"tool_calls": [{"index": k, "function": {"arguments": piece}}]} for piece in (text[:3], text[3:])
             ]
@@ -159,19 +168,23 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
     if upstream == "responses":
         events = [{"type": "response.created", "response": {"id": answer["id"], "model": "m", "created_at": 5}}]
         for k, item in enumerate(answer["output"]):
-            events.append({
-                "type": "response.output_item.added",
-                "output_index": k,
-                "item": {**item, "summary": [], "arguments": "", "content": [], "encrypted_content": "early"},
-            })
-            if item["type"] == "reasoning":
-                events.append({
-                    "type": "response.reasoning_summary_text.delta",
+            events.append(
+                {
+                    "type": "response.output_item.added",
                     "output_index": k,
-                    "summary_index": 0,
-                    "item_id": item["id"],
-                    "delta": item["summary"][0]["text"],
-                })
+                    "item": {**item, "summary": [], "arguments": "", "content": [], "encrypted_content": "early"},
+                }
+            )
+            if item["type"] == "reasoning":
+                events.append(
+                    {
+                        "type": "response.reasoning_summary_text.delta",
+                        "output_index": k,
+                        "summary_index": 0,
+                        "item_id": item["id"],
+                        "delta": item["summary"][0]["text"],
+                    }
+                )
             elif item["type"] == "function_call":
                 events += [
                     {
@@ -183,13 +196,15 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
                     for piece in (item["arguments"][:3], item["arguments"][3:])
                 ]
             else:
-                events.append({
-                    "type": "response.output_text.delta",
-                    "output_index": k,
-                    "content_index": 0,
-                    "item_id": item["id"],
-                    "delta": "done",
-                })
+                events.append(
+                    {
+                        "type": "response.output_text.delta",
+                        "output_index": k,
+                        "content_index": 0,
+                        "item_id": item["id"],
+                        "delta": "done",
+                    }
+                )
             events.append({"type": "response.output_item.done", "output_index": k, "item": item})
         return [*events, {"type": "response.completed", "response": answer}]
     events = [{"type": "message_start", "message": {**answer, "content": [], "stop_reason": None}}]
@@ -297,10 +312,14 @@ def append(client: str, request: dict[str, Any], answer: Any) -> list[tuple[str,
         request["messages"].append({"role": "assistant", "content": [b.to_dict() for b in answer.content]})
         calls = [(b.id, b.name) for b in answer.content if b.type == "tool_use"]
         if calls:
-            request["messages"].append({
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": i, "content": f"result of {i}"} for i, _ in calls],
-            })
+            request["messages"].append(
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": i, "content": f"result of {i}"} for i, _ in calls
+                    ],
+                }
+            )
     return calls
 
 
@@ -359,8 +378,12 @@ def expect_gemini(body: dict[str, Any], rounds: int) -> None:
             (p["functionCall"]["id"], p["functionCall"]["name"], p["functionCall"]["args"]) for p in calls
         ] == CALLS[n]
         assert [p.get("thoughtSignature") for p in calls] == [f"SIG{n}"] + [None] * (len(calls) - 1)
-    results = [(p["functionResponse"]["id"], p["functionResponse"]["name"], p["functionResponse"]["response"]["output"])
-               for c in body["contents"] for p in c["parts"] if "functionResponse" in p]
+    results = [
+        (p["functionResponse"]["id"], p["functionResponse"]["name"], p["functionResponse"]["response"]["output"])
+        for c in body["contents"]
+        for p in c["parts"]
+        if "functionResponse" in p
+    ]
     assert results == [(i, f, f"result of {i}") for n in range(rounds) for i, f, _ in CALLS[n]]
 
 

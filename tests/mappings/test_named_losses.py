@@ -168,11 +168,13 @@ def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
     body["messages"][0]["content"][1]["context"] = "from a book"
     assert lost("chat", body) == ["messages[].content[].context"]
     del body["messages"][0]["content"][1]["context"]
-    body["messages"][2]["content"][0]["content"].append({
-        "type": "document",
-        "source": {"type": "text", "media_type": "text/plain", "data": "words"},
-        "context": "from a book",
-    })
+    body["messages"][2]["content"][0]["content"].append(
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "words"},
+            "context": "from a book",
+        }
+    )
     assert lost("chat", body) == ["messages[].content[].content[].context"]
 
 
@@ -276,7 +278,7 @@ def variants(value: Any) -> Iterator[Any]:
         yield [*value, {"unread": 1}, "other", None]
         for place, item in enumerate(value[:3]):
             for changed in variants(item):
-                yield [*value[:place], changed, *value[place + 1:]]
+                yield [*value[:place], changed, *value[place + 1 :]]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -60,8 +60,13 @@ def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> N
         item = said[-1]["response"]["output"][0]
     else:
         answer = {
-            "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [CALL],
-            "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 1},
+            "id": "m",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [CALL],
+            "stop_reason": "tool_use",
+            "usage": {"input_tokens": 1, "output_tokens": 1},
         }
         item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]
     assert (item["name"], item["namespace"]) == ("search", "files")
@@ -90,7 +95,12 @@ def test_a_free_form_tool_of_a_namespace_crosses_and_comes_back() -> None:
     assert [tool["name"] for tool in made.body["tools"]] == ["patch"]
     call = {**CALL, "name": "patch", "input": {"input": "*** Begin"}}
     answer = {
-        "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [call], "stop_reason": "tool_use",
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [call],
+        "stop_reason": "tool_use",
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
     item = convert_response(mapping("messages"), mapping("responses"), answer, run).body["output"][0]

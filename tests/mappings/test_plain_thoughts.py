@@ -41,10 +41,14 @@ def streamed(asked: dict[str, Any]) -> dict[str, Any]:
     events = [
         data
         for number, delta in enumerate(chunks)
-        for _, data in converter.feed({
-            "id": "c", "created": 1, "model": "m",
-            "choices": [{"index": 0, "delta": delta, "finish_reason": "stop" if number == 2 else None}],
-        })
+        for _, data in converter.feed(
+            {
+                "id": "c",
+                "created": 1,
+                "model": "m",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": "stop" if number == 2 else None}],
+            }
+        )
     ]
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     item: dict[str, Any] = done[0]
@@ -73,8 +77,12 @@ def test_a_client_that_did_not_ask_gets_none(told: Any):
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", ["messages", "responses"])
 def test_an_unsigned_thought_of_gemini_goes_back_to_it(client: str, stream: bool):
-    answer = {"responseId": "r", "candidates": [
-        {"content": {"parts": [{"text": "hm", "thought": True}, {"text": "Hi"}]}, "finishReason": "STOP"}]}
+    answer = {
+        "responseId": "r",
+        "candidates": [
+            {"content": {"parts": [{"text": "hm", "thought": True}, {"text": "Hi"}]}, "finishReason": "STOP"}
+        ],
+    }
     context = Context(run_id="r1", now=5)
     context.asked = ASKED
     place = {"messages": "content", "responses": "output"}[client]
@@ -87,8 +95,10 @@ def test_an_unsigned_thought_of_gemini_goes_back_to_it(client: str, stream: bool
             said = events[-1]["response"]["output"]
         else:
             signed = [event["delta"].get("signature") for event in events if event["type"] == "content_block_delta"]
-            said = [{"type": "thinking", "thinking": "hm", "signature": next(filter(None, signed))},
-                    {"type": "text", "text": "Hi"}]
+            said = [
+                {"type": "thinking", "thinking": "hm", "signature": next(filter(None, signed))},
+                {"type": "text", "text": "Hi"},
+            ]
     first, then = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
     if client == "messages":
         turn = {"role": "assistant", "content": said}

@@ -11,9 +11,15 @@ from tollgate.mapping import convert_request
 @pytest.mark.parametrize(
     ("upstream", "asked", "sent"),
     [
-        ("chat", "auto", "auto"), ("responses", "auto", "auto"), ("messages", "auto", "auto"),
-        ("bedrock", "auto", None), ("chat", "standard_only", "default"), ("messages", "priority", None),
-        ("bedrock", "priority", "priority"), ("gemini", "priority", "priority"), ("gemini", "auto", None),
+        ("chat", "auto", "auto"),
+        ("responses", "auto", "auto"),
+        ("messages", "auto", "auto"),
+        ("bedrock", "auto", None),
+        ("chat", "standard_only", "default"),
+        ("messages", "priority", None),
+        ("bedrock", "priority", "priority"),
+        ("gemini", "priority", "priority"),
+        ("gemini", "auto", None),
         ("chat", None, None),
     ],
 )

@@ -77,15 +77,19 @@ def test_citations_told_before_the_text_reach_it() -> None:
 
 def test_a_number_in_message_delta_never_lowers_what_the_cache_told() -> None:
     tap = Tap(mapping("messages"))
-    tap.feed({
-        "type": "message_start",
-        "message": {"id": "m", "usage": {"input_tokens": 4, "cache_read_input_tokens": 100, "output_tokens": 1}},
-    })
-    tap.feed({
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"input_tokens": 4, "output_tokens": 9},
-    })
+    tap.feed(
+        {
+            "type": "message_start",
+            "message": {"id": "m", "usage": {"input_tokens": 4, "cache_read_input_tokens": 100, "output_tokens": 1}},
+        }
+    )
+    tap.feed(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"input_tokens": 4, "output_tokens": 9},
+        }
+    )
     assert (tap.usage["input"], tap.usage["cache_read"], tap.usage["output"]) == (104, 100, 9)
 
 
@@ -108,8 +112,12 @@ def test_a_signature_without_text_is_kept() -> None:
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
     ]
-    details = [d for _, e in converted("messages", "chat", events) if e != "[DONE]"
-               for d in e["choices"][0]["delta"].get("reasoning_details", [])]
+    details = [
+        d
+        for _, e in converted("messages", "chat", events)
+        if e != "[DONE]"
+        for d in e["choices"][0]["delta"].get("reasoning_details", [])
+    ]
     assert details == [
         {"type": "reasoning.text", "text": "", "signature": "SIG", "format": "anthropic-claude-v1", "index": 0}
     ]
@@ -131,21 +139,40 @@ def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
     ("pieces", "calls"),
     [
         ([piece(id="a", name="get_"), piece(name="weather"), piece(arguments="{}")], [("get_weather", "{}")]),
-        ([piece(id="a", name="get"), piece(name="_wea"), piece(name="ther"), piece(arguments="{}")],
-         [("get_weather", "{}")]),
+        (
+            [piece(id="a", name="get"), piece(name="_wea"), piece(name="ther"), piece(arguments="{}")],
+            [("get_weather", "{}")],
+        ),
         ([piece(id="a", name="get_weather"), piece(name="get_weather", arguments="{}")], [("get_weather", "{}")]),
         ([piece(id="a", name="get"), piece(name="get", arguments='{"a":1}')], [("get", '{"a":1}')]),
         ([piece(id="a", name="get")], [("get", "{}")]),
-        ([piece(id="a", name="get_", arguments=""), piece(name="weather", arguments=""),
-          piece(1, id="b", name="get", arguments="{}"), piece(arguments="{}")],
-         [("get_weather", "{}"), ("get", "{}")]),
+        (
+            [
+                piece(id="a", name="get_", arguments=""),
+                piece(name="weather", arguments=""),
+                piece(1, id="b", name="get", arguments="{}"),
+                piece(arguments="{}"),
+            ],
+            [("get_weather", "{}"), ("get", "{}")],
+        ),
         ([piece(id="a", name="un"), piece(name="known"), piece(arguments="{}")], [("un", "{}")]),
         ([piece(id="a", name="get"), piece(1, arguments='{"a"'), piece(1, arguments=":1}")], [("get", '{"a":1}')]),
-        ([piece(id="a", name="get", arguments="{}"), piece(1, arguments='{"a":1}'), piece(1, id="b", name="get")],
-         [("get", "{}"), ("get", '{"a":1}')]),
+        (
+            [piece(id="a", name="get", arguments="{}"), piece(1, arguments='{"a":1}'), piece(1, id="b", name="get")],
+            [("get", "{}"), ("get", '{"a":1}')],
+        ),
     ],
-    ids=["two pieces", "three, the first a name too", "repeated", "repeated, and a beginning", "a beginning alone",
-         "beside another call", "of a tool nobody declared", "arguments under another place", "arguments first"],
+    ids=[
+        "two pieces",
+        "three, the first a name too",
+        "repeated",
+        "repeated, and a beginning",
+        "a beginning alone",
+        "beside another call",
+        "of a tool nobody declared",
+        "arguments under another place",
+        "arguments first",
+    ],
 )
 @pytest.mark.parametrize("client", ["chat", "responses"])
 def test_names_and_arguments_in_pieces(client: str, pieces: list[dict[str, Any]], calls: list[tuple[str, str]]) -> None:
@@ -209,35 +236,53 @@ def messages_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -
 
 
 CITATION = {
-    "type": "web_search_result_location", "url": "https://a.example", "title": "A", "cited_text": "x",
+    "type": "web_search_result_location",
+    "url": "https://a.example",
+    "title": "A",
+    "cited_text": "x",
     "encrypted_index": "e",
 }
 THOUGHTFUL: dict[str, list[Any]] = {
     "chat": [chunk(reasoning="hm"), chunk(content="so"), chunk("stop")],
     "messages": [
         START,
-        *messages_block(0, {"type": "thinking", "thinking": "", "signature": ""},
-                        {"type": "thinking_delta", "thinking": "hm"}, {"type": "signature_delta", "signature": "S"}),
+        *messages_block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "hm"},
+            {"type": "signature_delta", "signature": "S"},
+        ),
         *messages_block(1, {"type": "redacted_thinking", "data": "opaque"}),
-        *messages_block(2, {"type": "text", "text": "", "citations": []}, {"type": "text_delta", "text": "so"},
-                        *({"type": "citations_delta", "citation": CITATION} for _ in range(2))),
+        *messages_block(
+            2,
+            {"type": "text", "text": "", "citations": []},
+            {"type": "text_delta", "text": "so"},
+            *({"type": "citations_delta", "citation": CITATION} for _ in range(2)),
+        ),
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
     ],
     "gemini": [
         {
             "responseId": "r1",
-            "candidates": [{"content": {"parts": [
-                {"text": "hm", "thought": True},
-                {"functionCall": {"name": "weather", "args": {"city": "Rom"}}, "thoughtSignature": "S"},
-                {"functionCall": {"name": "weather", "args": {"city": "Bern"}}},
-                {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
-                {"inlineData": {"mimeType": "image/png", "data": "BBBB"}},
-            ]}}],
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {"text": "hm", "thought": True},
+                            {"functionCall": {"name": "weather", "args": {"city": "Rom"}}, "thoughtSignature": "S"},
+                            {"functionCall": {"name": "weather", "args": {"city": "Bern"}}},
+                            {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+                            {"inlineData": {"mimeType": "image/png", "data": "BBBB"}},
+                        ]
+                    }
+                }
+            ],
         },
         {
             "responseId": "r1",
-            "candidates": [{"content": {"parts": [{"functionCall": {"name": "now", "args": {}}}]},
-                            "finishReason": "STOP"}],
+            "candidates": [
+                {"content": {"parts": [{"functionCall": {"name": "now", "args": {}}}]}, "finishReason": "STOP"}
+            ],
             "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 3},
         },
     ],
@@ -255,8 +300,9 @@ def test_a_thought_never_has_a_null_for_a_signature(upstream: str) -> None:
 @pytest.mark.parametrize("upstream", THOUGHTFUL)
 def test_every_item_of_a_list_in_a_chat_delta_has_its_index(upstream: str) -> None:
     """The official stream helper adds lists up by it, and raises where it is missing."""
-    deltas = [data["choices"][0]["delta"] for _, data in converted(upstream, "chat", THOUGHTFUL[upstream])
-              if data != "[DONE]"]
+    deltas = [
+        data["choices"][0]["delta"] for _, data in converted(upstream, "chat", THOUGHTFUL[upstream]) if data != "[DONE]"
+    ]
     lists = [value for delta in deltas for value in delta.values() if isinstance(value, list)]
     assert lists or upstream == "chat"
     assert all(isinstance(item.get("index"), int) for items in lists for item in items), lists
@@ -268,7 +314,9 @@ def test_parallel_calls_of_one_stream_stay_apart_and_its_thoughts_are_output() -
     told += [data for _, data in converter.finish()]
     calls = [part for part in converter.parts() if part["kind"] == "tool_call"]
     assert [(call["name"], call["args"]) for call in calls] == [
-        ("weather", '{"city":"Rom"}'), ("weather", '{"city":"Bern"}'), ("now", "{}"),
+        ("weather", '{"city":"Rom"}'),
+        ("weather", '{"city":"Bern"}'),
+        ("now", "{}"),
     ]
     assert len({call["id"] for call in calls}) == 3
     usage = next(data["usage"] for data in told if data != "[DONE]" and data.get("usage"))

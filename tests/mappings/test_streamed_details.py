@@ -13,8 +13,10 @@ from tollgate.mapping import Context, StreamConverter, convert_request, convert_
 CLAUDE = [
     {"type": "message_start", "message": {"id": "m", "model": "x", "usage": {"input_tokens": 1, "output_tokens": 1}}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
-    *({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": text}}
-      for text in ("Let me", " see.")),
+    *(
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": text}}
+        for text in ("Let me", " see.")
+    ),
     {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "SIG"}},
     {"type": "content_block_stop", "index": 0},
 ]
@@ -24,11 +26,26 @@ BEDROCK = [
 ] + [{"contentBlockIndex": 0}]
 OPENAI = [
     {"type": "response.created", "response": {"id": "r", "model": "x", "created_at": 5}},
-    *({"type": "response.reasoning_summary_text.delta", "output_index": 0, "item_id": "rs_1", "summary_index": 0,
-       "delta": text} for text in ("Let me", " see.")),
-    {"type": "response.output_item.done", "output_index": 0, "item": {
-        "type": "reasoning", "id": "rs_1", "encrypted_content": "ENC",
-        "summary": [{"type": "summary_text", "text": "Let me see."}]}},
+    *(
+        {
+            "type": "response.reasoning_summary_text.delta",
+            "output_index": 0,
+            "item_id": "rs_1",
+            "summary_index": 0,
+            "delta": text,
+        }
+        for text in ("Let me", " see.")
+    ),
+    {
+        "type": "response.output_item.done",
+        "output_index": 0,
+        "item": {
+            "type": "reasoning",
+            "id": "rs_1",
+            "encrypted_content": "ENC",
+            "summary": [{"type": "summary_text", "text": "Let me see."}],
+        },
+    },
 ]
 GEMINI = [
     {"responseId": "r", "candidates": [{"content": {"role": "model", "parts": [part]}}]}
@@ -55,13 +72,23 @@ def test_who_reads_the_details_where_there_are_some_has_each_thought_once(upstre
     assert read == "Let me see."
 
 
-@pytest.mark.parametrize(("upstream", "expected"), [
-    ("messages", {"type": "thinking", "thinking": "Let me see.", "signature": "SIG"}),
-    ("bedrock", {"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "SIG"}}}),
-    ("responses", {"type": "reasoning", "id": "rs_1", "encrypted_content": "ENC",
-                   "summary": [{"type": "summary_text", "text": "Let me see."}]}),
-    ("gemini", {"text": "Let me see.", "thought": True}),      # nobody signed it, and it is taken back all the same
-])
+@pytest.mark.parametrize(
+    ("upstream", "expected"),
+    [
+        ("messages", {"type": "thinking", "thinking": "Let me see.", "signature": "SIG"}),
+        ("bedrock", {"reasoningContent": {"reasoningText": {"text": "Let me see.", "signature": "SIG"}}}),
+        (
+            "responses",
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "encrypted_content": "ENC",
+                "summary": [{"type": "summary_text", "text": "Let me see."}],
+            },
+        ),
+        ("gemini", {"text": "Let me see.", "thought": True}),  # nobody signed it, and it is taken back all the same
+    ],
+)
 def test_details_that_a_client_collected_come_back_whole(upstream, expected):
     told = deltas(upstream)
     turn = {

@@ -9,15 +9,26 @@ import pytest
 from mappings.support import mapping
 from tollgate.mapping import Context, convert_request, convert_response
 
-ANSWER = {"type": "message", "id": "m1", "role": "assistant", "model": "m", "stop_reason": "end_turn",
-          "content": [{"type": "text", "text": "1"}], "usage": {"input_tokens": 1, "output_tokens": 1}}
+ANSWER = {
+    "type": "message",
+    "id": "m1",
+    "role": "assistant",
+    "model": "m",
+    "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "1"}],
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}
 
 
-@pytest.mark.parametrize(("asked", "told"), [
-    ({}, {"strict": False}),
-    ({"description": None, "strict": None}, {"strict": False}),
-    ({"description": "d", "strict": True}, {"description": "d", "strict": True}),
-], ids=["nothing said", "nulls", "all said"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, {"strict": False}),
+        ({"description": None, "strict": None}, {"strict": False}),
+        ({"description": "d", "strict": True}, {"description": "d", "strict": True}),
+    ],
+    ids=["nothing said", "nulls", "all said"],
+)
 def test_a_schema_is_told_back_without_a_description_that_is_null(asked: dict[str, Any], told: dict[str, Any]) -> None:
     # the published schema has a text there, or nothing
     named = {"type": "json_schema", "name": "n", "schema": {}}

@@ -96,11 +96,15 @@ def streams(upstream: str, calls: list[tuple[int, str]]) -> list[Any]:
         events: list[Any] = [{"type": "message_start", "message": {"id": "m", "model": "m"}}]
         for n, name in calls:
             block = {"type": "tool_use", "id": f"t{n}", "name": name, "input": {}}
-            events += [{"type": "content_block_start", "index": n, "content_block": block},
-                       {"type": "content_block_stop", "index": n}]
+            events += [
+                {"type": "content_block_start", "index": n, "content_block": block},
+                {"type": "content_block_stop", "index": n},
+            ]
         return [*events, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
     events = [{"role": "assistant"}]
     for n, name in calls:
-        events += [{"contentBlockIndex": n, "start": {"toolUse": {"toolUseId": f"t{n}", "name": name}}},
-                   {"contentBlockIndex": n}]
+        events += [
+            {"contentBlockIndex": n, "start": {"toolUse": {"toolUseId": f"t{n}", "name": name}}},
+            {"contentBlockIndex": n},
+        ]
     return [*events, {"stopReason": "tool_use"}]

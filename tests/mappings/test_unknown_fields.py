@@ -13,7 +13,14 @@ from mappings.support import mapping
 from tollgate.config.load import Map, plain
 
 CARRIED = (
-    "cache_control", "schema", "parameters", "input_schema", "arguments", "input", "action", "operation",
+    "cache_control",
+    "schema",
+    "parameters",
+    "input_schema",
+    "arguments",
+    "input",
+    "action",
+    "operation",
     "prompt_cache_breakpoint",
 )
 """Members whose value goes on as it is, unknown members too."""

@@ -131,6 +131,7 @@ def _inside(hours: str, at: datetime) -> bool:
 
 # -- how each format counts, read straight from the recorded JSON
 
+
 def _n(value: Any) -> int:
     return value if isinstance(value, int) else int(value) if isinstance(value, float) else 0
 
@@ -165,8 +166,15 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
         reasoning = min(reasoning, answer)
         answer -= reasoning
     return Buckets(
-        _n(usage.get("prompt_tokens")) - read - write - audio_in, read, write, 0, answer - audio_out, reasoning,
-        audio_in, audio_out, _n((usage.get("server_tool_use_details") or {}).get("web_search_requests")),
+        _n(usage.get("prompt_tokens")) - read - write - audio_in,
+        read,
+        write,
+        0,
+        answer - audio_out,
+        reasoning,
+        audio_in,
+        audio_out,
+        _n((usage.get("server_tool_use_details") or {}).get("web_search_requests")),
     )
 
 
@@ -191,10 +199,12 @@ def responses(usage: dict[str, Any]) -> Buckets:
 def messages(usage: dict[str, Any]) -> Buckets:
     passes = [messages({**step, "iterations": None}) for step in usage.get("iterations") or ()]
     if passes:  # each is billed; a compaction and another model's advice are in no other counter
-        rest = messages({
-            "output_tokens_details": usage.get("output_tokens_details"),
-            "server_tool_use": usage.get("server_tool_use"),
-        })
+        rest = messages(
+            {
+                "output_tokens_details": usage.get("output_tokens_details"),
+                "server_tool_use": usage.get("server_tool_use"),
+            }
+        )
         return sum(passes, rest)
     write, hour = (
         _n(usage.get("cache_creation_input_tokens")),
@@ -224,9 +234,17 @@ def gemini(usage: dict[str, Any]) -> Buckets:
     drawn = _of_kind(usage.get("candidatesTokensDetails"), "IMAGE")
     spoken = _of_kind(usage.get("candidatesTokensDetails"), "AUDIO")
     return Buckets(
-        _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept, read - kept,
-        0, 0, _n(usage.get("candidatesTokenCount")) - spoken - drawn, _n(usage.get("thoughtsTokenCount")), audio - kept,
-        spoken, usage.get("searches", 0), kept, drawn,
+        _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept,
+        read - kept,
+        0,
+        0,
+        _n(usage.get("candidatesTokenCount")) - spoken - drawn,
+        _n(usage.get("thoughtsTokenCount")),
+        audio - kept,
+        spoken,
+        usage.get("searches", 0),
+        kept,
+        drawn,
     )
 
 

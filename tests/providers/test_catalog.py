@@ -12,8 +12,15 @@ from tollgate.config.model import Model
 pytestmark = pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
 PROVIDERS = sorted(path.stem for path in (shipped.REPOSITORY / "providers" / "models").glob("*.yaml"))
 TOKENS = (
-    "prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-    "audio", "input_audio_cache", "audio_output",
+    "prompt",
+    "completion",
+    "input_cache_read",
+    "input_cache_write",
+    "input_cache_write_1h",
+    "internal_reasoning",
+    "audio",
+    "input_audio_cache",
+    "audio_output",
 )
 
 
@@ -23,7 +30,8 @@ def models(provider: str) -> list[Model]:
 
 def per_token(prices, unit: int) -> dict[str, Fraction]:
     return {name: Fraction(value) / unit for name, value in prices.items() if name in TOKENS} | {
-        name: Fraction(value) for name, value in prices.items() if name in ("request", "web_search")}
+        name: Fraction(value) for name, value in prices.items() if name in ("request", "web_search")
+    }
 
 
 def told(row: dict, unit: int) -> dict[str, Fraction]:
@@ -48,19 +56,28 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
         ]
         assert [
             (
-                per_token(v.prices, price.unit), v.min_prompt_tokens, v.max_prompt_tokens, v.min_completion_tokens,
-                v.thinking, v.word,
+                per_token(v.prices, price.unit),
+                v.min_prompt_tokens,
+                v.max_prompt_tokens,
+                v.min_completion_tokens,
+                v.thinking,
+                v.word,
             )
             for v in price.volumes
         ] == [
             (
-                told(v, unit), v.get("min_prompt_tokens"), v.get("max_prompt_tokens"), v.get("min_completion_tokens"),
-                v.get("thinking"), v.get("word"),
+                told(v, unit),
+                v.get("min_prompt_tokens"),
+                v.get("max_prompt_tokens"),
+                v.get("min_completion_tokens"),
+                v.get("thinking"),
+                v.get("word"),
             )
             for v in volumes
         ], model.id
         assert {tier: per_token(prices, price.unit) for tier, prices in price.service_tiers.items()} == {
-            tier: told(prices, unit) for tier, prices in pricing.get("service_tiers", {}).items()}, model.id
+            tier: told(prices, unit) for tier, prices in pricing.get("service_tiers", {}).items()
+        }, model.id
         assert {name: Fraction(value) for name, value in price.multipliers.items()} == {
             n: Fraction(v) for n, v in pricing.get("multipliers", {}).items()
         }
@@ -116,8 +133,11 @@ def test_limits_and_abilities_are_the_facts(provider: str) -> None:
             row.get("max_dimension") or 0
         ), model.id
         assert model.retires == row.get("retires", "") and model.hugging_face_id == row.get("hugging_face_id"), model.id
-        assert row.get("native_endpoint") != "responses" or "responses" in model.protocols or "responses" not in \
-            shipped.loaded().gateway.providers[provider].endpoints, model.id
+        assert (
+            row.get("native_endpoint") != "responses"
+            or "responses" in model.protocols
+            or "responses" not in shipped.loaded().gateway.providers[provider].endpoints
+        ), model.id
         assert model.description
 
 
@@ -162,9 +182,14 @@ def test_the_catalog_is_wide_and_each_model_has_one_meaning() -> None:
 @pytest.mark.parametrize(
     ("model", "first"),
     [
-        ("openai/gpt-5.2", "openai"), ("anthropic/claude-opus-5.5", "anthropic"),
-        ("deepseek/deepseek-v4-pro", "deepseek"), ("z-ai/glm-5.3", "zai"), ("google/gemini-2.5-pro", "gemini"),
-        ("mistralai/mistral-large", "mistral"), ("x-ai/grok-4.3", "xai"), ("qwen/qwen3-max", "dashscope"),
+        ("openai/gpt-5.2", "openai"),
+        ("anthropic/claude-opus-5.5", "anthropic"),
+        ("deepseek/deepseek-v4-pro", "deepseek"),
+        ("z-ai/glm-5.3", "zai"),
+        ("google/gemini-2.5-pro", "gemini"),
+        ("mistralai/mistral-large", "mistral"),
+        ("x-ai/grok-4.3", "xai"),
+        ("qwen/qwen3-max", "dashscope"),
     ],
 )
 def test_the_vendors_own_service_comes_first(model: str, first: str) -> None:

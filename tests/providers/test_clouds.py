@@ -47,6 +47,7 @@ def provider_file(name: str, old: str, new: str) -> str:
 
 # -- Bedrock
 
+
 def bedrock(port: int) -> dict[str, str]:
     return {
         "bedrock": provider_file(
@@ -270,6 +271,7 @@ async def test_a_whole_answer_and_an_embedding(tmp_path) -> None:
 
 # -- Vertex
 
+
 @pytest.fixture(scope="module")
 def key():
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -373,13 +375,14 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
 
 # -- Claude at the clouds
 
+
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
 def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
     # a word it does not know is a 400 there: anthropics/claude-code issues 49370 and 34802
     here = next(offer for offer in offers(provider) if offer.endpoint == "messages")
     said = {
         "anthropic-beta": "oauth-2025-04-20, "
-                          "context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"
+        "context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"
     }
     sent = native_headers(said, here.headers(said), here.made_headers)
     assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"

@@ -39,9 +39,14 @@ def test_an_effort_and_its_switch_are_said_in_the_providers_own_words(provider, 
 @pytest.mark.parametrize(
     ("reasoning", "effort"),
     [
-        ({"enabled": True}, "medium"), ({"max_tokens": 4096}, "low"), ({"max_tokens": 16384}, "medium"),
-        ({"max_tokens": 16385}, "high"), ({"effort": "high", "max_tokens": 5}, "high"), ({"exclude": True}, None),
-        ({}, None), ({"max_tokens": "many"}, None),
+        ({"enabled": True}, "medium"),
+        ({"max_tokens": 4096}, "low"),
+        ({"max_tokens": 16384}, "medium"),
+        ({"max_tokens": 16385}, "high"),
+        ({"effort": "high", "max_tokens": 5}, "high"),
+        ({"exclude": True}, None),
+        ({}, None),
+        ({"max_tokens": "many"}, None),
     ],
     ids=str,
 )

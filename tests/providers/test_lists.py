@@ -19,16 +19,19 @@ def listed(body):
 def test_long_prompts_have_the_prices_the_list_overrides():
     tier = {"min_prompt_tokens": 200000, "prompt": "0.000004", "completion": "0.000018", "audio": "0"}
     at_night = {"utc_start": 1600, "utc_end": 30, "prompt": "0.000001"}
-    (price,) = listed({
-        "data": [
-            {
-                "id": "acme/long",
-                "pricing": {"prompt": "0.000002", "completion": "0.000012", "overrides": [tier, at_night]},
-            }
-        ]
-    }).values()
+    (price,) = listed(
+        {
+            "data": [
+                {
+                    "id": "acme/long",
+                    "pricing": {"prompt": "0.000002", "completion": "0.000012", "overrides": [tier, at_night]},
+                }
+            ]
+        }
+    ).values()
     assert [(row.min_prompt_tokens, dict(row.prices)) for row in price.volumes] == [
-        (200000, {"prompt": Decimal("0.000004"), "completion": Decimal("0.000018")})]
+        (200000, {"prompt": Decimal("0.000004"), "completion": Decimal("0.000018")})
+    ]
     assert not price.windows
 
 

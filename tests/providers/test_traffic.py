@@ -75,7 +75,16 @@ MUST_DROP = {
 }
 """What makes these providers refuse a whole request, from their own documentation."""
 NO_DEVELOPER = (
-    "mistral", "deepseek", "xai", "together", "fireworks", "dashscope", "zai", "cerebras", "perplexity", "huggingface",
+    "mistral",
+    "deepseek",
+    "xai",
+    "together",
+    "fireworks",
+    "dashscope",
+    "zai",
+    "cerebras",
+    "perplexity",
+    "huggingface",
     "sambanova",
 )
 
@@ -127,10 +136,25 @@ def test_a_hostile_request_is_tamed(file: str) -> None:
                 {"role": "developer", "content": "Be brief."},
                 {"role": "user", "content": "Hi", "name": "bob"},
             ],
-            "max_completion_tokens": 5, "max_tokens": 5, "temperature": 1.9, "top_p": 0.9, "n": 1, "seed": 7,
-            "user": "u", "store": False, "logit_bias": {}, "logprobs": True, "top_logprobs": 1, "presence_penalty": 0.1,
-            "frequency_penalty": 0.1, "stop": ["x", "y"], "metadata": {}, "stream": True,
-            "stream_options": {"include_usage": True}, "service_tier": "auto", "reasoning_effort": "low",
+            "max_completion_tokens": 5,
+            "max_tokens": 5,
+            "temperature": 1.9,
+            "top_p": 0.9,
+            "n": 1,
+            "seed": 7,
+            "user": "u",
+            "store": False,
+            "logit_bias": {},
+            "logprobs": True,
+            "top_logprobs": 1,
+            "presence_penalty": 0.1,
+            "frequency_penalty": 0.1,
+            "stop": ["x", "y"],
+            "metadata": {},
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "service_tier": "auto",
+            "reasoning_effort": "low",
             "web_search_options": {},
         }
         if file == "perplexity":
@@ -138,7 +162,9 @@ def test_a_hostile_request_is_tamed(file: str) -> None:
         sent = offer.request_edits(copy.deepcopy(body), Context(offer.model_facts, offer.can))
         assert not {*MUST_DROP.get(file, ())} & sent.keys(), offer.route
         assert not {"max_tokens", "max_completion_tokens"} <= sent.keys() or file in (
-            "openai", "azure-openai", "vertex"
+            "openai",
+            "azure-openai",
+            "vertex",
         ), offer.route
         assert sent["temperature" if "temperature" in sent else "messages"], offer.route
         if file in ("zai", "minimax", "moonshot"):
@@ -146,6 +172,7 @@ def test_a_hostile_request_is_tamed(file: str) -> None:
 
 
 # -- answers and streams
+
 
 def parted(message: dict[str, Any]) -> tuple[Any, Any]:
     """Content and thoughts of a recorded answer; a content that is a list of both told apart."""
@@ -219,6 +246,7 @@ def test_streams_reach_every_client(file: str) -> None:
 
 # -- usage and prices
 
+
 @priced
 @pytest.mark.parametrize("file", FILES)
 def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
@@ -239,8 +267,17 @@ def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
         usage = from_hub(hub, excludes=excludes(exchange))
         assert (
             facts.Buckets(
-                usage.input, usage.cache_read, usage.cache_write, usage.cache_write_1h, usage.output, usage.reasoning,
-                usage.audio_input, usage.audio_output, usage.searches, usage.audio_cache_read, usage.image_output,
+                usage.input,
+                usage.cache_read,
+                usage.cache_write,
+                usage.cache_write_1h,
+                usage.output,
+                usage.reasoning,
+                usage.audio_input,
+                usage.audio_output,
+                usage.searches,
+                usage.audio_cache_read,
+                usage.image_output,
             )
             == used
         ), (exchange.id, usage, hub)

@@ -14,12 +14,30 @@ from replay.traffic import FOLDER, read_sse
 ABSENT = "no recorded traffic at shared/traffic beside the repository"
 
 FILES = {
-    "openai": "openai", "azure-openai": "azure-openai", "anthropic": "anthropic", "gemini": "gemini",
-    "vertexai": "vertex", "bedrock": "bedrock", "bedrock-mantle": "bedrock-mantle", "mistral": "mistral",
-    "groq": "groq", "deepseek": "deepseek", "xai": "xai", "cohere": "cohere", "together": "together",
-    "fireworks": "fireworks", "openrouter": "openrouter", "cerebras": "cerebras", "perplexity": "perplexity",
-    "alibaba": "dashscope", "zai": "zai", "huggingface": "huggingface", "ollama": "ollama", "sambanova": "sambanova",
-    "novita": "novita", "voyage": "voyage",
+    "openai": "openai",
+    "azure-openai": "azure-openai",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "vertexai": "vertex",
+    "bedrock": "bedrock",
+    "bedrock-mantle": "bedrock-mantle",
+    "mistral": "mistral",
+    "groq": "groq",
+    "deepseek": "deepseek",
+    "xai": "xai",
+    "cohere": "cohere",
+    "together": "together",
+    "fireworks": "fireworks",
+    "openrouter": "openrouter",
+    "cerebras": "cerebras",
+    "perplexity": "perplexity",
+    "alibaba": "dashscope",
+    "zai": "zai",
+    "huggingface": "huggingface",
+    "ollama": "ollama",
+    "sambanova": "sambanova",
+    "novita": "novita",
+    "voyage": "voyage",
 }
 """Recorded provider -> file here."""
 ENDPOINTS = {
@@ -169,8 +187,16 @@ def _read(row: dict[str, Any]) -> Exchange:
     elif isinstance(body, list):
         events = [(None, item) for item in body]
     return Exchange(
-        raw["id"], FILES[row["provider"]], *endpoint, raw.get("model"), bool(events), answer["status"],
-        frozenset(raw["features"]), (raw["request"] or {}).get("body"),
-        {name.lower(): value for name, value in answer.get("headers", {}).items()}, body, tuple(events),
+        raw["id"],
+        FILES[row["provider"]],
+        *endpoint,
+        raw.get("model"),
+        bool(events),
+        answer["status"],
+        frozenset(raw["features"]),
+        (raw["request"] or {}).get("body"),
+        {name.lower(): value for name, value in answer.get("headers", {}).items()},
+        body,
+        tuple(events),
         row["provider"] == "xai",
     )

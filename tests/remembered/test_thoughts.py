@@ -27,7 +27,9 @@ def turns(*parts: dict[str, Any], role: str = "assistant") -> dict[str, Any]:
 def test_what_a_client_left_out_is_put_back_in_its_order():
     thoughts = kept(THOUGHT, TEXT, {**THOUGHT, "token": "SIG2"}, CALL)
     assert thoughts.restored("alice", MAKER, turns(TEXT, CALL)) == [
-        USER, {"role": "assistant", "parts": [THOUGHT, TEXT, {**THOUGHT, "token": "SIG2"}, CALL]}, RESULT,
+        USER,
+        {"role": "assistant", "parts": [THOUGHT, TEXT, {**THOUGHT, "token": "SIG2"}, CALL]},
+        RESULT,
     ]
 
 

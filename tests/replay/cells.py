@@ -29,8 +29,12 @@ from tollgate.mapping import (
 
 CLIENTS = ("chat", "responses", "messages")
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
-READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages,
-                           "gemini": read_gemini}
+READERS: dict[str, Any] = {
+    "chat": read_chat,
+    "responses": read_responses,
+    "messages": read_messages,
+    "gemini": read_gemini,
+}
 
 
 @dataclass(frozen=True)

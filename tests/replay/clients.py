@@ -332,12 +332,16 @@ EVENTS = {
     "response.reasoning_summary_part.done": "ResponseReasoningSummaryPartDoneEvent",
     "response.reasoning_summary_text.delta": "ResponseReasoningSummaryTextDeltaEvent",
     "response.reasoning_summary_text.done": "ResponseReasoningSummaryTextDoneEvent",
-    "response.refusal.delta": "ResponseRefusalDeltaEvent", "response.refusal.done": "ResponseRefusalDoneEvent",
+    "response.refusal.delta": "ResponseRefusalDeltaEvent",
+    "response.refusal.done": "ResponseRefusalDoneEvent",
     "response.custom_tool_call_input.delta": "ResponseCustomToolCallInputDeltaEvent",
     "response.custom_tool_call_input.done": "ResponseCustomToolCallInputDoneEvent",
-    "response.created": "ResponseCreatedEvent", "response.in_progress": "ResponseInProgressEvent",
-    "response.completed": "ResponseCompletedEvent", "response.incomplete": "ResponseIncompleteEvent",
-    "response.failed": "ResponseFailedEvent", "error": "ResponseErrorEvent",
+    "response.created": "ResponseCreatedEvent",
+    "response.in_progress": "ResponseInProgressEvent",
+    "response.completed": "ResponseCompletedEvent",
+    "response.incomplete": "ResponseIncompleteEvent",
+    "response.failed": "ResponseFailedEvent",
+    "error": "ResponseErrorEvent",
 }
 
 _seen_events: dict[str, int] = {}

@@ -136,18 +136,18 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
         other = got.settings.get(name)
         if value == other or name == "stream":
             continue
-        if (name in named or name in LOSABLE[target] and name in named):
+        if name in named or name in LOSABLE[target] and name in named:
             continue
         if name == "temperature" and target == "messages" and (other == 1 or "thinking" in str(got.effort)):
             continue
         if name == "max_tokens" and target == "responses" and other == 16:
             continue
         if name in ("temperature", "top_p", "top_k") and target == "messages" and got.effort:
-            continue                                    # sampling may not be set while thinking
+            continue  # sampling may not be set while thinking
         if name == "logprobs" and value is True and got.settings.get("top_logprobs"):
             continue
         if name in ("top_logprobs", "presence_penalty", "frequency_penalty") and value == 0:
-            continue                                    # says what holds anyway
+            continue  # says what holds anyway
         differ(name, value, other)
     if target == "messages" and wanted.caches > got.caches:
         differ("caches", wanted.caches, got.caches)
@@ -209,7 +209,7 @@ def narrowed(w: Any, g: Any) -> bool:
     """Whether `g` is the schema `w` with its objects closed, and with limits said in descriptions."""
     if not isinstance(w, dict) or not isinstance(g, dict):
         return w == g or isinstance(w, list) and isinstance(g, list) and len(w) == len(g) and all(map(narrowed, w, g))
-    if isinstance(w.get("description"), dict):          # fields by name, one of them called so
+    if isinstance(w.get("description"), dict):  # fields by name, one of them called so
         return set(w) == set(g) and all(narrowed(w[key], g[key]) for key in w)
     words = g.get("description", "")
     said = {
@@ -246,5 +246,5 @@ def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> l
         if classes.get(w, w) == classes.get(g or "", g) or w == "none" or "thinking" in named or "effort" in named:
             return []
         if target == "messages" and g:
-            return []                                   # the token limit leaves room for a smaller budget only
+            return []  # the token limit leaves room for a smaller budget only
     return [Miss(member, w, g)]

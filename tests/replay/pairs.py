@@ -18,9 +18,9 @@ from tollgate.mapping import Refused, convert_request
 
 EXPLAINED = {
     "multimodalRequest/followup": "the chat recording's assistant turn is empty; it says nothing, so it becomes no "
-                                  "turn",
+    "turn",
     "reasoningRequestTruncated/followup": "the chat recording's assistant turn is empty; it says nothing, so it "
-                                          "becomes no turn",
+    "becomes no turn",
     "promptCacheKeyParam": "only the messages recording has a system text",
     "promptCacheKeyParam/followup": "only the messages recording has a system text",
 }
@@ -42,9 +42,14 @@ def structure(a: Asked) -> dict[str, Any]:
     turns = [role for role, _ in itertools.groupby(a.turns)]
     choice = a.choice[0] if isinstance(a.choice, tuple) else a.choice
     return {
-        "system": bool(a.system), "turns": turns, "user text": bool(a.user),
-        "calls": [c.name for c in a.calls], "results": len(a.results), "media": len(a.media),
-        "tools": sorted(a.tools), "choice": None if choice == "auto" else choice,
+        "system": bool(a.system),
+        "turns": turns,
+        "user text": bool(a.user),
+        "calls": [c.name for c in a.calls],
+        "results": len(a.results),
+        "media": len(a.media),
+        "tools": sorted(a.tools),
+        "choice": None if choice == "auto" else choice,
         "schema": "schema" if a.format not in (None, "json") else a.format,
     }
 
@@ -52,8 +57,11 @@ def structure(a: Asked) -> dict[str, Any]:
 def directions() -> Iterator[tuple[str, str, str, str, str]]:
     """(case, source protocol, source id, target protocol, target id), streams and whole answers alike."""
     for case, members in pairs().items():
-        found = [(PROTOCOLS[name.removesuffix(".stream")], i) for name, i in members.items()
-                 if name.removesuffix(".stream") in PROTOCOLS]
+        found = [
+            (PROTOCOLS[name.removesuffix(".stream")], i)
+            for name, i in members.items()
+            if name.removesuffix(".stream") in PROTOCOLS
+        ]
         for (source, i), (target, j) in itertools.permutations(found, 2):
             if source in CLIENTS and source != target:
                 yield case, source, i, target, j

@@ -13,14 +13,23 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
         return None
     inp, out = u.get("prompt_tokens_details") or {}, u.get("completion_tokens_details") or {}
     old = u.get("prompt_token_details") or {}
-    spellings = [inp.get("cached_tokens"), old.get("cached_tokens"), u.get("prompt_cache_hit_tokens"),
-                 u.get("cache_read_input_tokens"), u.get("cached_tokens"), u.get("num_cached_tokens")]
+    spellings = [
+        inp.get("cached_tokens"),
+        old.get("cached_tokens"),
+        u.get("prompt_cache_hit_tokens"),
+        u.get("cache_read_input_tokens"),
+        u.get("cached_tokens"),
+        u.get("num_cached_tokens"),
+    ]
     return {
-        "input": u.get("prompt_tokens") or 0, "output": u.get("completion_tokens") or 0,
+        "input": u.get("prompt_tokens") or 0,
+        "output": u.get("completion_tokens") or 0,
         "cache_read": next((x for x in spellings if x is not None), 0),
         "cache_write": inp.get("cache_write_tokens") or u.get("cache_creation_input_tokens") or 0,
-        "reasoning": out.get("reasoning_tokens") or (u.get("completion_token_details") or {}).get("reasoning_tokens")
-        or u.get("reasoning_tokens") or 0,
+        "reasoning": out.get("reasoning_tokens")
+        or (u.get("completion_token_details") or {}).get("reasoning_tokens")
+        or u.get("reasoning_tokens")
+        or 0,
     }
 
 
@@ -79,13 +88,18 @@ def answer(body: dict[str, Any]) -> Answer:
     audio = m.get("audio") or {}
     links = [a["url_citation"]["url"] for a in m.get("annotations") or [] if a.get("type") == "url_citation"]
     return Answer(
-        text=text, reasoning=reasoning_of(m) + thought, refusal=m.get("refusal") or "",
-        transcript=audio.get("transcript") or "", calls=calls, stops=stops_of(finish, calls, m.get("refusal") or ""),
+        text=text,
+        reasoning=reasoning_of(m) + thought,
+        refusal=m.get("refusal") or "",
+        transcript=audio.get("transcript") or "",
+        calls=calls,
+        stops=stops_of(finish, calls, m.get("refusal") or ""),
         usage=usage_of(body.get("usage") or (body.get("x_groq") or {}).get("usage")),
         links=links or list(body.get("citations") or []),
         tokens=[t["token"] for t in ((choice.get("logprobs") or {}).get("content") or [])],
         images=[fingerprint(i["image_url"]["url"]) for i in m.get("images") or []],
-        audio=[fingerprint(audio["data"])] if audio.get("data") else [])
+        audio=[fingerprint(audio["data"])] if audio.get("data") else [],
+    )
 
 
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
@@ -96,7 +110,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     for _, chunk in events:
         if not isinstance(chunk, dict):
             if chunk == "[DONE]" and finish is None and not a.error:
-                finish = "stop"                          # some upstreams never say a reason, only that they are done
+                finish = "stop"  # some upstreams never say a reason, only that they are done
             continue
         if chunk.get("error"):
             error = chunk["error"]
@@ -138,8 +152,9 @@ def grow(slots: list[dict[str, Any]], c: dict[str, Any]) -> None:
     key, call_id = c.get("index"), c.get("id") or ""
     slot = None
     for s in slots:
-        if (key is not None and s["key"] == key and (not call_id or s["id"] in ("", call_id))) \
-                or (key is None and call_id and s["id"] == call_id):
+        if (key is not None and s["key"] == key and (not call_id or s["id"] in ("", call_id))) or (
+            key is None and call_id and s["id"] == call_id
+        ):
             slot = s
     if slot is None and key is None and not call_id and slots:
         slot = slots[-1]
@@ -195,21 +210,34 @@ def asked(body: dict[str, Any]) -> Asked:
     a.parallel = body.get("parallel_tool_calls")
     rf = body.get("response_format") or {}
     a.format = {"json_object": "json", "json_schema": schema_text((rf.get("json_schema") or {}).get("schema"))}.get(
-        rf.get("type"))
+        rf.get("type")
+    )
     effort = body.get("reasoning_effort") or (body.get("reasoning") or {}).get("effort")
     a.effort = None if effort == "default" else effort
-    if a.effort is None and ((body.get("reasoning") or {}).get("enabled") or
-                             (body.get("thinking") or {}).get("type") == "enabled"):
+    if a.effort is None and (
+        (body.get("reasoning") or {}).get("enabled") or (body.get("thinking") or {}).get("type") == "enabled"
+    ):
         a.effort = "medium"
     stop = body.get("stop")
-    a.settings = {k: v for k, v in {
-        "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
-        "temperature": body.get("temperature"), "top_p": body.get("top_p"), "top_k": body.get("top_k"),
-        "stop": [stop] if isinstance(stop, str) else stop or None, "seed": body.get("seed"),
-        "presence_penalty": body.get("presence_penalty"), "frequency_penalty": body.get("frequency_penalty"),
-        "user": body.get("user"), "logprobs": body.get("logprobs") or None, "top_logprobs": body.get("top_logprobs"),
-        "stream": body.get("stream") or None, "verbosity": body.get("verbosity"),
-    }.items() if v is not None}
+    a.settings = {
+        k: v
+        for k, v in {
+            "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
+            "temperature": body.get("temperature"),
+            "top_p": body.get("top_p"),
+            "top_k": body.get("top_k"),
+            "stop": [stop] if isinstance(stop, str) else stop or None,
+            "seed": body.get("seed"),
+            "presence_penalty": body.get("presence_penalty"),
+            "frequency_penalty": body.get("frequency_penalty"),
+            "user": body.get("user"),
+            "logprobs": body.get("logprobs") or None,
+            "top_logprobs": body.get("top_logprobs"),
+            "stream": body.get("stream") or None,
+            "verbosity": body.get("verbosity"),
+        }.items()
+        if v is not None
+    }
     a.caches = json.dumps(body).count('"cache_control"')
     return a
 

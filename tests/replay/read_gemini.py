@@ -15,10 +15,13 @@ BROKEN = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", 9}
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
     if not u:
         return None
-    return {"input": (u.get("promptTokenCount") or 0) + (u.get("toolUsePromptTokenCount") or 0),
-            "output": (u.get("candidatesTokenCount") or 0) + (u.get("thoughtsTokenCount") or 0),
-            "cache_read": u.get("cachedContentTokenCount") or 0, "cache_write": 0,
-            "reasoning": u.get("thoughtsTokenCount") or 0}
+    return {
+        "input": (u.get("promptTokenCount") or 0) + (u.get("toolUsePromptTokenCount") or 0),
+        "output": (u.get("candidatesTokenCount") or 0) + (u.get("thoughtsTokenCount") or 0),
+        "cache_read": u.get("cachedContentTokenCount") or 0,
+        "cache_write": 0,
+        "reasoning": u.get("thoughtsTokenCount") or 0,
+    }
 
 
 def answer(body: dict[str, Any]) -> Answer:
@@ -114,8 +117,13 @@ def asked(body: dict[str, Any]) -> Asked:
     cfg = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     names = cfg.get("allowedFunctionNames") or []
     mode = {"AUTO": "auto", "NONE": "none", "ANY": "any"}.get(cfg.get("mode") or "")
-    a.choice = ("one", names[0]) if mode == "any" and len(names) == 1 else \
-        ("names", "required", sorted(names)) if names else mode
+    a.choice = (
+        ("one", names[0])
+        if mode == "any" and len(names) == 1
+        else ("names", "required", sorted(names))
+        if names
+        else mode
+    )
     g = body.get("generationConfig") or {}
     if g.get("responseJsonSchema") or g.get("responseSchema"):
         a.format = schema_text(g.get("responseJsonSchema") or g.get("responseSchema"))
@@ -123,10 +131,20 @@ def asked(body: dict[str, Any]) -> Asked:
         a.format = "json"
     t = g.get("thinkingConfig") or {}
     a.effort = t.get("thinkingLevel") or effort_of(t.get("thinkingBudget"))
-    a.settings = {k: v for k, v in {
-        "max_tokens": g.get("maxOutputTokens"), "temperature": g.get("temperature"), "top_p": g.get("topP"),
-        "top_k": g.get("topK"), "stop": g.get("stopSequences"), "seed": g.get("seed"),
-        "presence_penalty": g.get("presencePenalty"), "frequency_penalty": g.get("frequencyPenalty"),
-        "logprobs": g.get("responseLogprobs"), "top_logprobs": g.get("logprobs"),
-    }.items() if v is not None}
+    a.settings = {
+        k: v
+        for k, v in {
+            "max_tokens": g.get("maxOutputTokens"),
+            "temperature": g.get("temperature"),
+            "top_p": g.get("topP"),
+            "top_k": g.get("topK"),
+            "stop": g.get("stopSequences"),
+            "seed": g.get("seed"),
+            "presence_penalty": g.get("presencePenalty"),
+            "frequency_penalty": g.get("frequencyPenalty"),
+            "logprobs": g.get("responseLogprobs"),
+            "top_logprobs": g.get("logprobs"),
+        }.items()
+        if v is not None
+    }
     return a

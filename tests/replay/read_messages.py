@@ -7,9 +7,15 @@ from typing import Any
 
 from replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
 
-STOPS = {"end_turn": {"end", "error"}, "stop_sequence": {"sequence"}, "max_tokens": {"length"},
-         "model_context_window_exceeded": {"length"}, "tool_use": {"tool"}, "refusal": {"filter", "refusal"},
-         "pause_turn": {"pause"}}
+STOPS = {
+    "end_turn": {"end", "error"},
+    "stop_sequence": {"sequence"},
+    "max_tokens": {"length"},
+    "model_context_window_exceeded": {"length"},
+    "tool_use": {"tool"},
+    "refusal": {"filter", "refusal"},
+    "pause_turn": {"pause"},
+}
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -19,9 +25,13 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
         names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         u = {**u, **{name: sum(step.get(name) or 0 for step in steps) for name in names}}
     read, write = u.get("cache_read_input_tokens") or 0, u.get("cache_creation_input_tokens") or 0
-    return {"input": (u.get("input_tokens") or 0) + read + write, "output": u.get("output_tokens") or 0,
-            "cache_read": read, "cache_write": write,
-            "reasoning": (u.get("output_tokens_details") or {}).get("thinking_tokens") or 0}
+    return {
+        "input": (u.get("input_tokens") or 0) + read + write,
+        "output": u.get("output_tokens") or 0,
+        "cache_read": read,
+        "cache_write": write,
+        "reasoning": (u.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+    }
 
 
 def answer(body: dict[str, Any]) -> Answer:
@@ -110,11 +120,19 @@ def asked(body: dict[str, Any]) -> Asked:
     a.effort = (body.get("output_config") or {}).get("effort") or effort_of(thinking.get("budget_tokens"))
     if thinking.get("type") == "disabled" and not a.effort:
         a.effort = "none"
-    a.settings = {k: v for k, v in {
-        "max_tokens": body.get("max_tokens"), "temperature": body.get("temperature"), "top_p": body.get("top_p"),
-        "top_k": body.get("top_k"), "stop": body.get("stop_sequences"),
-        "user": (body.get("metadata") or {}).get("user_id"), "stream": body.get("stream") or None,
-    }.items() if v is not None}
+    a.settings = {
+        k: v
+        for k, v in {
+            "max_tokens": body.get("max_tokens"),
+            "temperature": body.get("temperature"),
+            "top_p": body.get("top_p"),
+            "top_k": body.get("top_k"),
+            "stop": body.get("stop_sequences"),
+            "user": (body.get("metadata") or {}).get("user_id"),
+            "stream": body.get("stream") or None,
+        }.items()
+        if v is not None
+    }
     a.caches = json.dumps({k: v for k, v in body.items() if k != "cache_control"}).count('"cache_control"')
     return a
 

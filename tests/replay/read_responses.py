@@ -12,8 +12,13 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
     if not u:
         return None
     inp, out = u.get("input_tokens_details") or {}, u.get("output_tokens_details") or {}
-    return {"input": u["input_tokens"], "output": u["output_tokens"], "cache_read": inp.get("cached_tokens") or 0,
-            "cache_write": inp.get("cache_write_tokens") or 0, "reasoning": out.get("reasoning_tokens") or 0}
+    return {
+        "input": u["input_tokens"],
+        "output": u["output_tokens"],
+        "cache_read": inp.get("cached_tokens") or 0,
+        "cache_write": inp.get("cache_write_tokens") or 0,
+        "reasoning": out.get("reasoning_tokens") or 0,
+    }
 
 
 def answer(body: dict[str, Any]) -> Answer:
@@ -33,8 +38,9 @@ def answer(body: dict[str, Any]) -> Answer:
         elif kind == "custom_tool_call":
             a.calls.append(Call(item["call_id"], item["name"], item["input"]))
         elif kind == "reasoning":
-            a.reasoning += "".join(s["text"] for s in item.get("summary") or []) or \
-                "".join(s["text"] for s in item.get("content") or [])
+            a.reasoning += "".join(s["text"] for s in item.get("summary") or []) or "".join(
+                s["text"] for s in item.get("content") or []
+            )
         elif kind == "image_generation_call" and item.get("result"):
             a.images.append(fingerprint(item["result"]))
     status = body.get("status")
@@ -126,12 +132,20 @@ def asked(body: dict[str, Any]) -> Asked:
     a.choice = choice_of(body.get("tool_choice"))
     a.parallel = body.get("parallel_tool_calls")
     a.format = {"json_object": "json", "json_schema": schema_text(fmt.get("schema"))}.get(fmt.get("type"))
-    a.settings = {k: v for k, v in {
-        "max_tokens": body.get("max_output_tokens"), "temperature": body.get("temperature"),
-        "top_p": body.get("top_p"), "user": body.get("user"), "top_logprobs": body.get("top_logprobs"),
-        "logprobs": True if "message.output_text.logprobs" in (body.get("include") or []) else None,
-        "stream": body.get("stream") or None, "verbosity": (body.get("text") or {}).get("verbosity"),
-    }.items() if v is not None}
+    a.settings = {
+        k: v
+        for k, v in {
+            "max_tokens": body.get("max_output_tokens"),
+            "temperature": body.get("temperature"),
+            "top_p": body.get("top_p"),
+            "user": body.get("user"),
+            "top_logprobs": body.get("top_logprobs"),
+            "logprobs": True if "message.output_text.logprobs" in (body.get("include") or []) else None,
+            "stream": body.get("stream") or None,
+            "verbosity": (body.get("text") or {}).get("verbosity"),
+        }.items()
+        if v is not None
+    }
     a.caches = json.dumps(body).count('"prompt_cache_breakpoint"')
     return a
 

@@ -17,8 +17,12 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 FOLDER = Path(os.environ.get("TOLLGATE_TRAFFIC") or SHARED / "traffic")
 ABSENT = f"no recorded traffic at {FOLDER.parent.name}/{FOLDER.name} beside the repository"
 
-PROTOCOLS = {"openai-chat": "chat", "openai-responses": "responses", "anthropic-messages": "messages",
-             "gemini-generate": "gemini"}
+PROTOCOLS = {
+    "openai-chat": "chat",
+    "openai-responses": "responses",
+    "anthropic-messages": "messages",
+    "gemini-generate": "gemini",
+}
 """Recorded protocol -> mapping name."""
 
 
@@ -81,10 +85,17 @@ def exchange(exchange_id: str) -> Exchange:
     raw = json.loads((FOLDER / row["file"]).read_text())
     answer = raw["response"]
     return Exchange(
-        id=raw["id"], protocol=PROTOCOLS[raw["protocol"]], provider=raw["provider"], stream=bool(raw["stream"]),
-        status=answer["status"], features=frozenset(raw["features"]),
-        request=(raw["request"] or {}).get("body"), body=answer.get("body"), sse=answer.get("sse"),
-        framing=answer.get("framing"))
+        id=raw["id"],
+        protocol=PROTOCOLS[raw["protocol"]],
+        provider=raw["provider"],
+        stream=bool(raw["stream"]),
+        status=answer["status"],
+        features=frozenset(raw["features"]),
+        request=(raw["request"] or {}).get("body"),
+        body=answer.get("body"),
+        sse=answer.get("sse"),
+        framing=answer.get("framing"),
+    )
 
 
 def present() -> bool:

@@ -67,7 +67,11 @@ def start(*options: str) -> tuple[subprocess.Popen[str], str]:
     """A `tollgate sandbox` process and its base address (without /v1)."""
     process = subprocess.Popen(
         [
-            sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", "127.0.0.1:0",
+            sys.executable,
+            "-c",
+            "from tollgate.cli.sandbox import command; command()",
+            "--bind",
+            "127.0.0.1:0",
             *options,
         ],
         stdout=subprocess.PIPE,

@@ -20,9 +20,11 @@ GET = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 3}},
     "required": ["city"],
 }
-TOOLS = {"chat": [{"type": "function", "function": {"name": n, "parameters": GET}} for n in ("get", "put")],
-         "responses": [{"type": "function", "name": n, "parameters": GET} for n in ("get", "put")],
-         "messages": [{"name": n, "input_schema": GET} for n in ("get", "put")]}
+TOOLS = {
+    "chat": [{"type": "function", "function": {"name": n, "parameters": GET}} for n in ("get", "put")],
+    "responses": [{"type": "function", "name": n, "parameters": GET} for n in ("get", "put")],
+    "messages": [{"name": n, "input_schema": GET} for n in ("get", "put")],
+}
 
 
 def text_of(protocol: str, body: dict) -> str:
@@ -35,8 +37,10 @@ def text_of(protocol: str, body: dict) -> str:
 
 def calls_of(protocol: str, body: dict) -> list[tuple[str, dict]]:
     if protocol == "chat":
-        return [(c["function"]["name"], json.loads(c["function"]["arguments"]))
-                for c in body["choices"][0]["message"].get("tool_calls", [])]
+        return [
+            (c["function"]["name"], json.loads(c["function"]["arguments"]))
+            for c in body["choices"][0]["message"].get("tool_calls", [])
+        ]
     if protocol == "responses":
         return [(i["name"], json.loads(i["arguments"])) for i in body["output"] if i["type"] == "function_call"]
     return [(b["name"], b["input"]) for b in body["content"] if b["type"] == "tool_use"]
@@ -117,8 +121,17 @@ async def test_the_answer_echoes_the_last_user_text(ask, protocol):
     assert usage_of(protocol, heard.json) == (1 + counting.PER_MESSAGE, 4)
 
 
-WORDS = ["hi", "hi [[tool]]", "hi [[tools=3]] [[preface]]", "hi [[tokens=30]]", "hi [[refuse]]", "[[tool=nothing {}]]",
-         "[[finish=length]] hi", "hi [[think]]", "hi [[empty]]"]
+WORDS = [
+    "hi",
+    "hi [[tool]]",
+    "hi [[tools=3]] [[preface]]",
+    "hi [[tokens=30]]",
+    "hi [[refuse]]",
+    "[[tool=nothing {}]]",
+    "[[finish=length]] hi",
+    "hi [[think]]",
+    "hi [[empty]]",
+]
 
 
 @pytest.mark.parametrize("text", WORDS)
@@ -189,15 +202,19 @@ async def test_a_call_without_a_result_is_refused(sandbox, protocol):
     assert (await hear(sandbox, path, body)).status == 400
 
 
-FORCED = {"chat": [{"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "put"}}}],
-          "responses": [{"tool_choice": "required"}, {"tool_choice": {"type": "function", "name": "put"}}],
-          "messages": [{"tool_choice": {"type": "any"}}, {"tool_choice": {"type": "tool", "name": "put"}}]}
+FORCED = {
+    "chat": [{"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "put"}}}],
+    "responses": [{"tool_choice": "required"}, {"tool_choice": {"type": "function", "name": "put"}}],
+    "messages": [{"tool_choice": {"type": "any"}}, {"tool_choice": {"type": "tool", "name": "put"}}],
+}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_tool_choice_is_obeyed(ask, protocol):
-    names = [[n for n, _ in calls_of(protocol, (await ask(protocol, "x", tools=TOOLS[protocol], **choice)).json)]
-             for choice in FORCED[protocol]]
+    names = [
+        [n for n, _ in calls_of(protocol, (await ask(protocol, "x", tools=TOOLS[protocol], **choice)).json)]
+        for choice in FORCED[protocol]
+    ]
     assert names == [["get"], ["put"]]
     none = {"type": "none"} if protocol == "messages" else "none"
     assert calls_of(protocol, (await ask(protocol, "x [[tool]]", tools=TOOLS[protocol], tool_choice=none)).json) == []
@@ -218,9 +235,12 @@ SCHEMA = {
     "additionalProperties": False,
     "required": ["name", "age", "tags", "kind", "next", "when"],
     "properties": {
-        "name": {"type": "string", "minLength": 3}, "age": {"type": "integer", "exclusiveMinimum": 17, "multipleOf": 4},
-        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}, "kind": {"const": "x"},
-        "ok": {"type": ["boolean", "null"]}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+        "name": {"type": "string", "minLength": 3},
+        "age": {"type": "integer", "exclusiveMinimum": 17, "multipleOf": 4},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2},
+        "kind": {"const": "x"},
+        "ok": {"type": ["boolean", "null"]},
+        "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
         "when": {"type": "string", "format": "date-time"},
     },
     "$defs": {
@@ -235,15 +255,21 @@ SCHEMA = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_structured_output_fits_the_schema(ask, protocol):
-    wanted = {"chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": SCHEMA}}},
-              "responses": {"text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}},
-              "messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}}[protocol]
+    wanted = {
+        "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": SCHEMA}}},
+        "responses": {"text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}},
+        "messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    }[protocol]
     jsonschema.validate(json.loads(text_of(protocol, (await ask(protocol, "hello", **wanted)).json)), SCHEMA)
 
 
 SCHEMAS = [
-    {"type": "number", "maximum": -5}, {"type": "integer", "minimum": 7}, {"type": "number", "exclusiveMaximum": 1},
-    {"type": "string", "maxLength": 2}, {"type": "array", "items": {"type": "null"}, "minItems": 3}, {"type": "object"},
+    {"type": "number", "maximum": -5},
+    {"type": "integer", "minimum": 7},
+    {"type": "number", "exclusiveMaximum": 1},
+    {"type": "string", "maxLength": 2},
+    {"type": "array", "items": {"type": "null"}, "minItems": 3},
+    {"type": "object"},
     {
         "allOf": [
             {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
@@ -297,9 +323,11 @@ async def test_logprobs_cover_the_text(ask):
     assert "".join(tokens) == "You said: hi"
 
 
-PICTURES = {"chat": {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
-            "responses": {"type": "input_image", "image_url": "data:image/png;base64,AA"},
-            "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}}
+PICTURES = {
+    "chat": {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
+    "responses": {"type": "input_image", "image_url": "data:image/png;base64,AA"},
+    "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}},
+}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -402,8 +430,11 @@ async def test_a_moved_mark_reads_the_old_prefix_and_writes_the_rest(sandbox):
     first = {"role": "user", "content": [{"type": "text", "text": "a " * 40, **mark}]}
     answer = {"role": "assistant", "content": "well"}
     one = (await hear(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": [first]})).json["usage"]
-    turn = [{"role": "user", "content": [{"type": "text", "text": "a " * 40, **mark}]}, answer,
-            {"role": "user", "content": [{"type": "text", "text": "more", **mark}]}]
+    turn = [
+        {"role": "user", "content": [{"type": "text", "text": "a " * 40, **mark}]},
+        answer,
+        {"role": "user", "content": [{"type": "text", "text": "more", **mark}]},
+    ]
     two = (await hear(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": turn})).json["usage"]
     assert two["cache_read_input_tokens"] == one["cache_creation_input_tokens"]
     assert two["cache_creation_input_tokens"] == (1 + counting.PER_MESSAGE) * 2
@@ -433,7 +464,13 @@ async def test_message_streams_have_the_published_order(ask):
     order = [name for name, _ in heard.events if name != "content_block_delta"]
     block = ["content_block_start", "content_block_stop"]
     assert order == [
-        "message_start", "content_block_start", "ping", "content_block_stop", *block, *block, "message_delta",
+        "message_start",
+        "content_block_start",
+        "ping",
+        "content_block_stop",
+        *block,
+        *block,
+        "message_delta",
         "message_stop",
     ]
     assert heard.objects[0]["message"]["usage"]["output_tokens"] == 1
@@ -473,7 +510,8 @@ async def test_a_key_may_be_required():
 
 
 BAD = {
-    "no model": ("chat", {"messages": []}, "model"), "no messages": ("chat", {"model": "echo"}, "messages"),
+    "no model": ("chat", {"messages": []}, "model"),
+    "no messages": ("chat", {"model": "echo"}, "messages"),
     "empty messages": ("chat", {"model": "echo", "messages": []}, "messages"),
     "messages are a string": ("chat", {"model": "echo", "messages": "x"}, "messages"),
     "unknown role": ("chat", {"model": "echo", "messages": [{"role": "bot", "content": "x"}]}, "messages.[0].role"),
@@ -560,6 +598,7 @@ async def test_bodies_that_are_no_json_object_are_refused(sandbox):
 
 
 # Every marker, each shown once.
+
 
 async def _marker_tokens(ask):
     assert usage_of("chat", (await ask("chat", "hi [[tokens=50]]")).json)[1] == 50
@@ -752,6 +791,7 @@ async def test_a_marker_does_what_it_says(ask, marker):
 
 # Embeddings and images.
 
+
 def test_vectors_are_unit_length_and_repeat():
     one, two = embeddings.vector("hi", 256), embeddings.vector("ho", 256)
     assert sum(x * x for x in one) == pytest.approx(1, abs=1e-5)
@@ -772,8 +812,14 @@ async def test_every_kind_of_embedding_input_is_counted(sandbox, given, rows, to
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"input": []}, {"input": ""}, {"input": [""]}, {"input": {}}, {"input": ["a"] * 2049},
-        {"input": "a", "dimensions": 7}, {"input": "a", "encoding_format": "hex"},
+        {},
+        {"input": []},
+        {"input": ""},
+        {"input": [""]},
+        {"input": {}},
+        {"input": ["a"] * 2049},
+        {"input": "a", "dimensions": 7},
+        {"input": "a", "encoding_format": "hex"},
     ],
     ids=lambda b: str(b)[:40],
 )
@@ -814,7 +860,9 @@ async def test_pictures_asked_for_at_once_come_with_their_usage(sandbox):
 @pytest.mark.parametrize(
     "body",
     [
-        {"model": "p"}, {"input": {"prompt": "x"}}, {"model": "p", "input": {}},
+        {"model": "p"},
+        {"input": {"prompt": "x"}},
+        {"model": "p", "input": {}},
         {"model": "p", "input": {"prompt": "x", "count": 99}},
         {"model": "p", "input": {"prompt": "x", "aspect_ratio": "2"}},
     ],
@@ -830,6 +878,7 @@ async def test_unknown_paths_and_jobs_are_404(sandbox):
 
 
 # Who leaves is counted.
+
 
 async def test_leaving_early_is_an_abort_and_reading_to_the_end_is_not(sandbox, ask):
     await ask("chat", "hi", stream=True)

@@ -9,8 +9,19 @@ import openai
 import pytest
 
 HELLO = [{"role": "user", "content": "hi"}]
-TOOL = {"type": "function", "function": {"name": "get", "strict": True, "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}}}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
 
 
 @pytest.fixture
@@ -141,9 +152,17 @@ def test_messages_tool_loop(talk):
     tool = {"name": "get", "input_schema": TOOL["function"]["parameters"]}
     turns = [{"role": "user", "content": "Rome [[tools=2]] [[think]]"}]
     first = talk.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
-    turns += [{"role": "assistant", "content": first.content},
-              {"role": "user", "content": [{"type": "tool_result", "tool_use_id": b.id, "content": json.dumps(b.input)}
-                                           for b in first.content if b.type == "tool_use"]}]
+    turns += [
+        {"role": "assistant", "content": first.content},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": b.id, "content": json.dumps(b.input)}
+                for b in first.content
+                if b.type == "tool_use"
+            ],
+        },
+    ]
     second = talk.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
     assert second.content[-1].text == 'The tool said: {"city":"Rome"}; {"city":"Rome"}'.replace('":"', '": "')
 

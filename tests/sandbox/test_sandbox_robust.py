@@ -32,8 +32,14 @@ SCHEMA = {
 }
 GOOD = {
     "/chat/completions": {
-        "model": "reasoner", "stream": True, "n": 1, "logprobs": True, "top_logprobs": 1, "stop": ["x"],
-        "max_tokens": 50, "stream_options": {"include_usage": True},
+        "model": "reasoner",
+        "stream": True,
+        "n": 1,
+        "logprobs": True,
+        "top_logprobs": 1,
+        "stop": ["x"],
+        "max_tokens": 50,
+        "stream_options": {"include_usage": True},
         "messages": [
             {"role": "system", "content": "s"},
             {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
@@ -51,7 +57,10 @@ GOOD = {
         "reasoning": {"effort": "low"},
     },
     "/responses": {
-        "model": "reasoner", "stream": True, "instructions": "i", "include": ["reasoning.encrypted_content"],
+        "model": "reasoner",
+        "stream": True,
+        "instructions": "i",
+        "include": ["reasoning.encrypted_content"],
         "reasoning": {"effort": "low", "summary": "auto"},
         "input": [
             {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
@@ -60,8 +69,10 @@ GOOD = {
             {"role": "user", "content": "hi [[tool]]"},
         ],
         "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
-        "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}, "previous_response_id": None,
-        "top_logprobs": 1, "max_output_tokens": 50,
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
+        "previous_response_id": None,
+        "top_logprobs": 1,
+        "max_output_tokens": 50,
     },
     "/messages": {
         "model": "echo",
@@ -119,8 +130,11 @@ def test_the_untouched_body_is_good(route):
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$ref": "#"}, {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, {"$ref": "#/nowhere"},
-        "text", 5,
+        {"$ref": "#"},
+        {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+        {"$ref": "#/nowhere"},
+        "text",
+        5,
     ],
 )
 def test_odd_schemas_are_answered(schema):

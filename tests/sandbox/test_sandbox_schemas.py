@@ -10,8 +10,10 @@ import orjson
 import pytest
 from sandbox_talk import SCHEMAS, hear
 
-TOOLS = [{"type": "function", "name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
-         {"type": "custom", "name": "free"}]
+TOOLS = [
+    {"type": "function", "name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    {"type": "custom", "name": "free"},
+]
 CHAT_TOOLS = [
     {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}},
     {"type": "custom", "custom": {"name": "free"}},
@@ -94,15 +96,22 @@ RESPONSES = {
         },
     ),
     "tools": ("hi [[tools=2]] [[preface]]", {"tools": TOOLS, "tool_choice": {"type": "function", "name": "get"}}),
-    "custom": ("[[tool=free]]", {"tools": TOOLS}), "incomplete": ("a b c d e", {"max_output_tokens": 3}),
-    "filtered": ("[[finish=content_filter]]", {}), "refusal": ("[[refuse]]", {}), "empty": ("[[empty]]", {}),
+    "custom": ("[[tool=free]]", {"tools": TOOLS}),
+    "incomplete": ("a b c d e", {"max_output_tokens": 3}),
+    "filtered": ("[[finish=content_filter]]", {}),
+    "refusal": ("[[refuse]]", {}),
+    "empty": ("[[empty]]", {}),
     "error": ("[[stream-error=5]]", {}),
     "logprobs": ("hi", {"include": ["message.output_text.logprobs"], "top_logprobs": 2}),
     "settings": (
         "hi",
         {
-            "instructions": "be short", "temperature": 0.2, "metadata": {"a": "b"}, "user": "u",
-            "prompt_cache_key": "k", "truncation": "auto",
+            "instructions": "be short",
+            "temperature": 0.2,
+            "metadata": {"a": "b"},
+            "user": "u",
+            "prompt_cache_key": "k",
+            "truncation": "auto",
             "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
         },
     ),

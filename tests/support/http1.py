@@ -20,8 +20,10 @@ READ = {
         ("POST", "/a", "1.1", b"abc"),
     ),
     "chunks, an extension, trailers": (
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: "
-        b"y\r\n\r\n"),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;e=1\r\nab\r\n1\r\nc\r\n0\r\nHost: "
+            b"y\r\n\r\n"
+        ),
         ("POST", "/", "1.1", b"abc"),
     ),
     "a whole address": (
@@ -41,8 +43,10 @@ READ = {
         ("POST", "/", "1.1", b"a"),
     ),
     "an upgrade asked for beside chunks": (
-        (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: "
-        b"chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: "
+            b"chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
+        ),
         ("POST", "/", "1.1", b"a"),
     ),
     "an upgrade header without connection: upgrade": (
@@ -66,7 +70,7 @@ REFUSED = {
     "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: "
-                           b"chunked\r\n\r\n0\r\n\r\n",
+    b"chunked\r\n\r\n0\r\n\r\n",
     "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
     "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
     "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",

@@ -26,8 +26,11 @@ from tollgate.services import Services
 from tollgate.upstream import Client
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-SCHEMA = {"type": "object", "required": ["prompt"], "properties": {
-    "prompt": {"type": "string"}, "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1}}}
+SCHEMA = {
+    "type": "object",
+    "required": ["prompt"],
+    "properties": {"prompt": {"type": "string"}, "n": {"type": "integer", "minimum": 1, "maximum": 4, "default": 1}},
+}
 
 
 @dataclass
@@ -69,8 +72,15 @@ def at(*path):
 
 def image_model(id="acme/draw", provider="acme", **facts) -> Model:
     return Model(
-        id=id, provider=provider, upstream=facts.pop("upstream", "draw-1"), mark=Mark("p.yaml", 1, 1), name="Draw",
-        type="image", description="Draws.", tags=("text-to-image",), **facts,
+        id=id,
+        provider=provider,
+        upstream=facts.pop("upstream", "draw-1"),
+        mark=Mark("p.yaml", 1, 1),
+        name="Draw",
+        type="image",
+        description="Draws.",
+        tags=("text-to-image",),
+        **facts,
     )
 
 
@@ -98,10 +108,17 @@ def make_offer(provider="acme", *, poll=True, model=None, price=None, schema=SCH
         steps["poll"] = Step("poll", "GET", lambda values: f"{base}/jobs/{values['$job']['id']}", job)
     more = {**steps, **more}
     return ImageOffer(
-        provider=provider, model=model or image_model(provider=provider), facts={"upstream": "draw-1"},
-        schema=InputSchema(schema), price=price or ImagePrice(Decimal("0.04"), asked=at("$input", "n")),
-        headers=lambda: {"authorization": "Bearer secret"}, variables={}, errors=ErrorRules(), timeouts=Timeouts(),
-        every=more.pop("every", (0.01,)), **more,
+        provider=provider,
+        model=model or image_model(provider=provider),
+        facts={"upstream": "draw-1"},
+        schema=InputSchema(schema),
+        price=price or ImagePrice(Decimal("0.04"), asked=at("$input", "n")),
+        headers=lambda: {"authorization": "Bearer secret"},
+        variables={},
+        errors=ErrorRules(),
+        timeouts=Timeouts(),
+        every=more.pop("every", (0.01,)),
+        **more,
     )
 
 

@@ -178,8 +178,13 @@ class Leaving:
         self, body: dict[str, Any], key: str, *, seconds: float | None = None, blocks: int | None = None
     ) -> None:
         self.raw = json.dumps(body).encode()
-        self.scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
-                      "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]}
+        self.scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")],
+        }
         self.seconds, self.blocks = seconds, blocks
         self.gone = asyncio.Event()
         self.sent: list[Any] = []

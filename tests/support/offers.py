@@ -30,9 +30,19 @@ def offer(of, protocol="chat", **more):
     name = f"{of.provider}/{of.upstream}"
     own = Tariff(of.price) if of.price else None
     return Offer(
-        provider=of.provider, route=name, model=of, protocol=protocol, endpoint=protocol, mapping=None,
-        address=Address("https://x.example/", "https://x.example/"), errors=None, timeouts=Timeouts(), fixed_headers={},
-        own_tariff=own, can=dict(of.can), **more,
+        provider=of.provider,
+        route=name,
+        model=of,
+        protocol=protocol,
+        endpoint=protocol,
+        mapping=None,
+        address=Address("https://x.example/", "https://x.example/"),
+        errors=None,
+        timeouts=Timeouts(),
+        fixed_headers={},
+        own_tariff=own,
+        can=dict(of.can),
+        **more,
     )
 
 

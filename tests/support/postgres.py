@@ -62,7 +62,16 @@ class Server:
         self.port = free_port()
         subprocess.run(
             [
-                programs / "initdb", "-D", folder / "data", "-U", "tollgate", "-A", "trust", "-E", "UTF8", "--locale=C",
+                programs / "initdb",
+                "-D",
+                folder / "data",
+                "-U",
+                "tollgate",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C",
                 "--no-sync",
             ],
             check=True,

@@ -20,7 +20,7 @@ CALLED = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "message
 
 _PRICE = (
     '{prompt: "0.10", completion: "0.40", input_cache_read: "0.01", input_cache_write: "0.12", unit: 1000000, '
-    'currency: USD}'
+    "currency: USD}"
 )
 _MODEL = f"""
 models:

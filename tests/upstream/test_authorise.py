@@ -37,21 +37,49 @@ _MORE = {
 }
 _RUNTIME = "https://bedrock-runtime.us-east-1.amazonaws.com/model/"
 SIGNATURES = {
-    "escaped model id": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", "", _JSON,
-                         "33f2278153897ed4aff2dba26a6f8974e20401d80425b157b0f9c29e560058e8"),
-    "session token": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", _SESSION, _JSON,
-                      "d55168b5718e9577f0c2202a8c00b1c084a1890c9f959402e227713a00bbebbc"),
-    "more headers": (_RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream", _SESSION, _MORE,
-                     "971292cdd4b1d5edfd7aa4461a280dfa12151b5895fa0a3222e9e71b8384c4c5"),
-    "inference profile": (_RUNTIME + "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse", "", {},
-                          "b6a65c2fba8c71166a26b7c19df441977329b1e24f10f183a346d49198738f66"),
-    "query": ("https://bedrock.us-west-2.amazonaws.com/foundation-models?byProvider=x&a=2&a=1&flag&z=%20y", "", _JSON,
-              "2f3a4951ec44e1d58f46b2991ef0a578912d733fc0e6b4a6cfb908771cccc1f6"),
-    "port, dots and slashes": ("https://vpce.example.com:8443/a//b/../c/?q=1", _SESSION, {},
-                               "75ce2697dd9c319ddc0df97db32f1f4606ab2880c5470192d465076260311b32"),
+    "escaped model id": (
+        _RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream",
+        "",
+        _JSON,
+        "33f2278153897ed4aff2dba26a6f8974e20401d80425b157b0f9c29e560058e8",
+    ),
+    "session token": (
+        _RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream",
+        _SESSION,
+        _JSON,
+        "d55168b5718e9577f0c2202a8c00b1c084a1890c9f959402e227713a00bbebbc",
+    ),
+    "more headers": (
+        _RUNTIME + "anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream",
+        _SESSION,
+        _MORE,
+        "971292cdd4b1d5edfd7aa4461a280dfa12151b5895fa0a3222e9e71b8384c4c5",
+    ),
+    "inference profile": (
+        _RUNTIME + "arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse",
+        "",
+        {},
+        "b6a65c2fba8c71166a26b7c19df441977329b1e24f10f183a346d49198738f66",
+    ),
+    "query": (
+        "https://bedrock.us-west-2.amazonaws.com/foundation-models?byProvider=x&a=2&a=1&flag&z=%20y",
+        "",
+        _JSON,
+        "2f3a4951ec44e1d58f46b2991ef0a578912d733fc0e6b4a6cfb908771cccc1f6",
+    ),
+    "port, dots and slashes": (
+        "https://vpce.example.com:8443/a//b/../c/?q=1",
+        _SESSION,
+        {},
+        "75ce2697dd9c319ddc0df97db32f1f4606ab2880c5470192d465076260311b32",
+    ),
     "no path": ("https://x.amazonaws.com", "", {}, "315eb654c550d12cd8a9e06d67838691d155ad65e36ea957a964e40640531cce"),
-    "colon left bare": ("https://x.amazonaws.com/model/a:b~c/x%20y", _SESSION, _MORE,
-                        "0137c1e7c8c75fecacaf0cb06bf36068a1a52004c2e5552e3f3295688d0aeba6"),
+    "colon left bare": (
+        "https://x.amazonaws.com/model/a:b~c/x%20y",
+        _SESSION,
+        _MORE,
+        "0137c1e7c8c75fecacaf0cb06bf36068a1a52004c2e5552e3f3295688d0aeba6",
+    ),
 }
 
 
@@ -122,7 +150,12 @@ async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: 
     assert (seen.headers["x-sign"], seen.headers["x-old"]) == ("s", "new")
     first, second = told
     assert {name: first[name] for name in ("method", "path", "query", "body", "size", "host")} == {
-        "method": "POST", "path": "/a%3Ab", "query": "q=1", "body": "hé", "size": 3, "host": seen.headers["host"],
+        "method": "POST",
+        "path": "/a%3Ab",
+        "query": "q=1",
+        "body": "hé",
+        "size": 3,
+        "host": seen.headers["host"],
     }
     assert first.keys() == {*CALL_FIELDS, "now"} and first["headers"] == {"x-old": "old"}
     assert len(str(first["nonce"])) == 32 and first["nonce"] != second["nonce"]
@@ -417,6 +450,7 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
         await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\n{}" % status)
 
     async with upstream(issuer) as tokens, upstream(script) as server:
+
         async def ask() -> int:
             async with await client.open(
                 Call("POST", server.url(), body=b"asked", auth=client_auth(tokens.url()))

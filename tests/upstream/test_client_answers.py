@@ -19,8 +19,17 @@ QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
 
 
 def call(url: str, **more) -> Call:
-    return Call(**{"method": "POST", "url": url, "headers": {"authorization": "Bearer sk-canary"}, "body": b'{"a":1}',
-                   "timeouts": QUICK, "provider": "acme", **more})
+    return Call(
+        **{
+            "method": "POST",
+            "url": url,
+            "headers": {"authorization": "Bearer sk-canary"},
+            "body": b'{"a":1}',
+            "timeouts": QUICK,
+            "provider": "acme",
+            **more,
+        }
+    )
 
 
 WHOLE = {

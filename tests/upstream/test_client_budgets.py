@@ -187,6 +187,7 @@ async def test_cancelling_closes_the_connection_at_once(client: Client, script) 
             gone.set()
 
     async with upstream(watched) as server:
+
         async def consume() -> None:
             async with await client.open(call(server.url())) as answer:
                 async for _ in answer.chunks():

@@ -57,8 +57,13 @@ async def test_long_addresses_are_called_and_not_kept(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [ok(b"a", "connection: close"), b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na", ok(b"a", "keep-alive: timeout=1"),
-     ok(b"a") + b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad", ok(b"a") + b"x"],
+    [
+        ok(b"a", "connection: close"),
+        b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na",
+        ok(b"a", "keep-alive: timeout=1"),
+        ok(b"a") + b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad",
+        ok(b"a") + b"x",
+    ],
     ids=["close asked", "HTTP/1.0", "kept for too short", "a second answer nobody asked for", "stray bytes"],
 )
 async def test_a_connection_that_may_not_be_kept_is_not(client: Client, answer: bytes) -> None:
@@ -328,6 +333,7 @@ async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
         return await peer.say(ok(b"a"))
 
     async with upstream(script) as server:
+
         async def one(i: int) -> None:
             with contextlib.suppress(UpstreamUnreachable, UpstreamTimeout):
                 await fetch(client, server.url(f"/{i}"), timeouts=Timeouts(first_byte=0.01 if i % 8 == 2 else 2))
@@ -372,6 +378,7 @@ async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
 
 async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
     async with upstream(ok(b"a")) as server:
+
         async def resolver(host: str, port: int):
             return [
                 (socket.AF_INET6, "::1", 1),
@@ -422,6 +429,7 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", silent))
         async with upstream(ok(b"a")) as server:
+
             async def resolver(host: str, port: int):
                 return [(socket.AF_INET, "127.0.0.1", silent), (socket.AF_INET, "127.0.0.1", server.port)]
 

@@ -286,8 +286,14 @@ async def test_the_environment_is_read_at_start_and_the_provider_may_say_otherwi
         assert len(heads) == 1
 
 
-RULES = ProxyRules({"HTTP_PROXY": "http://plain:1", "https_proxy": "secure:2", "HTTPS_PROXY": "http://ignored:3",
-                    "NO_PROXY": "example.com, .corp, 10.0.0.0/8,*.wild.net, ported:8080, fd00::/8"})
+RULES = ProxyRules(
+    {
+        "HTTP_PROXY": "http://plain:1",
+        "https_proxy": "secure:2",
+        "HTTPS_PROXY": "http://ignored:3",
+        "NO_PROXY": "example.com, .corp, 10.0.0.0/8,*.wild.net, ported:8080, fd00::/8",
+    }
+)
 
 
 @pytest.mark.parametrize(

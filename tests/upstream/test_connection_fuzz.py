@@ -69,8 +69,12 @@ def run(chunks: list[bytes]) -> tuple[Answer, Rack, Wire]:
     return asyncio.run(exchange())
 
 
-_GOOD = [ok(b"hello"), CHUNKED_HEAD + chunked(b"he", b"llo"), b"HTTP/1.1 200 OK\r\n\r\nhello",
-         b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"hello", "x: y")]
+_GOOD = [
+    ok(b"hello"),
+    CHUNKED_HEAD + chunked(b"he", b"llo"),
+    b"HTTP/1.1 200 OK\r\n\r\nhello",
+    b"HTTP/1.1 100 Continue\r\n\r\n" + ok(b"hello", "x: y"),
+]
 _BITS = st.sampled_from(
     [
         b"\r\n",

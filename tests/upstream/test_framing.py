@@ -35,8 +35,10 @@ FAULT = message(b"", message_type="error", error_code="InternalError", error_mes
 STREAMS = {
     "sse": (b": hi\n\nevent: a\r\ndata: {}\r\n\r\ndata: [DONE]", [b"", b"{}", b"[DONE]"]),
     "ndjson": (b'{"a":1}\n\n{"b":"\\n"}\r\n{"c":3}', [b'{"a":1}', b"", b'{"b":"\\n"}', b'{"c":3}']),
-    "json-array": (b' [{"a":"]},\\"{"}\n,\r\n[1,[2]], 7 ,"x,y",null, {}\n]\n',
-                   [b'{"a":"]},\\"{"}', b"[1,[2]]", b"7", b'"x,y"', b"null", b"{}", b""]),
+    "json-array": (
+        b' [{"a":"]},\\"{"}\n,\r\n[1,[2]], 7 ,"x,y",null, {}\n]\n',
+        [b'{"a":"]},\\"{"}', b"[1,[2]]", b"7", b'"x,y"', b"null", b"{}", b""],
+    ),
     "aws-eventstream": (START + DELTA, [b'{"role":"assistant"}', b'{"delta":{"text":"hi"}}']),
 }
 
@@ -82,8 +84,11 @@ def test_a_stream_gives_its_events_however_it_is_cut(framing: str) -> None:
     assert decode(framing, *(stream[i : i + 1] for i in range(len(stream)))) == whole
 
 
-_JSON = st.recursive(st.none() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3)
-                     | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=8)
+_JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -118,9 +123,20 @@ def test_an_exception_inside_a_stream_is_flagged_and_named() -> None:
 
 
 def test_every_header_type_is_read_past() -> None:
-    heading = b"".join(bytes([1]) + name + body for name, body in [
-        (b"a", b"\x00"), (b"b", b"\x01"), (b"c", b"\x02\x7f"), (b"d", b"\x03\x00\x01"), (b"e", b"\x04\x00\x00\x00\x01"),
-        (b"f", b"\x05" + bytes(8)), (b"g", b"\x06\x00\x02hi"), (b"h", b"\x08" + bytes(8)), (b"i", b"\x09" + bytes(16))])
+    heading = b"".join(
+        bytes([1]) + name + body
+        for name, body in [
+            (b"a", b"\x00"),
+            (b"b", b"\x01"),
+            (b"c", b"\x02\x7f"),
+            (b"d", b"\x03\x00\x01"),
+            (b"e", b"\x04\x00\x00\x00\x01"),
+            (b"f", b"\x05" + bytes(8)),
+            (b"g", b"\x06\x00\x02hi"),
+            (b"h", b"\x08" + bytes(8)),
+            (b"i", b"\x09" + bytes(16)),
+        ]
+    )
     heading += b"\x0b:event-type\x07\x00\x01x"
     prelude = struct.pack(">II", len(heading) + 16, len(heading))
     body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading

@@ -21,9 +21,26 @@ from tollgate.money import CONTEXT, decimal_of, decimal_text
 
 UNIT = 1_000_000
 GENERATED = (
-    "upstream", "aliases", "canonical_slug", "name", "description", "type", "created", "context", "max_output",
-    "modalities", "tokenizer", "encoding", "instruct_type", "hugging_face_id", "parameters", "dimensions",
-    "max_dimension", "protocols", "retires", "price",
+    "upstream",
+    "aliases",
+    "canonical_slug",
+    "name",
+    "description",
+    "type",
+    "created",
+    "context",
+    "max_output",
+    "modalities",
+    "tokenizer",
+    "encoding",
+    "instruct_type",
+    "hugging_face_id",
+    "parameters",
+    "dimensions",
+    "max_dimension",
+    "protocols",
+    "retires",
+    "price",
 )
 """The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
 _ADDED_PRICES = ("image_output_token", "why")
@@ -51,8 +68,9 @@ class Source:
 
     def takes(self, model: str, upstream: str) -> bool:
         """Whether an offer belongs into the file."""
-        return (not self.only or any(fnmatchcase(name, glob) for glob in self.only for name in (model, upstream))) \
-            and not any(fnmatchcase(name, glob) for glob in self.without for name in (model, upstream))
+        return (
+            not self.only or any(fnmatchcase(name, glob) for glob in self.only for name in (model, upstream))
+        ) and not any(fnmatchcase(name, glob) for glob in self.without for name in (model, upstream))
 
 
 @dataclass(slots=True)
@@ -152,8 +170,12 @@ def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
         for other in others:
             meant.setdefault(other, set()).add(name)
     offers = offers_of(facts)
-    elsewhere = {other for offer in offers for other in offer.get("aliases") or ()
-                 if isinstance(other, str) and _SIMPLE_NAME.match(other) and other not in meant}
+    elsewhere = {
+        other
+        for offer in offers
+        for other in offer.get("aliases") or ()
+        if isinstance(other, str) and _SIMPLE_NAME.match(other) and other not in meant
+    }
     for offer in offers:
         for other in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
             meant.setdefault(other, set()).add(offer["id"])
@@ -169,8 +191,11 @@ def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
 def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
     """The better of two offers of one model sorts first."""
     region = offer.get("inference_profile")
-    return (_REGIONS.index(region) if region in _REGIONS else len(_REGIONS), bool(offer.get("moving_alias")),
-            len(str(offer.get("upstream_model"))))
+    return (
+        _REGIONS.index(region) if region in _REGIONS else len(_REGIONS),
+        bool(offer.get("moving_alias")),
+        len(str(offer.get("upstream_model"))),
+    )
 
 
 def _entry(
@@ -255,6 +280,7 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
 
 
 # -- prices
+
 
 def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any]:
     factor = Decimal(UNIT) / Decimal(int(pricing.get("unit", 1)))

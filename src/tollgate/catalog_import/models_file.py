@@ -87,7 +87,7 @@ def _wrapped(line: str, indent: int) -> list[str]:
     lines = []
     while len(line) > _WIDTH and (cut := line.rfind(", ", 0, _WIDTH)) > indent and line.rstrip().endswith("]"):
         lines.append(line[: cut + 1])
-        line = " " * indent + line[cut + 2:]
+        line = " " * indent + line[cut + 2 :]
     return [*lines, line]
 
 

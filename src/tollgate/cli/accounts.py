@@ -35,8 +35,15 @@ def list_(path: Path | None, as_json: bool) -> None:
         ("account", "name", "role", "balance", "held", "spent", "granted", "active keys", "created"),
         [
             (
-                v.account.id, v.account.name, v.account.role, v.sums.balance, v.sums.held, v.sums.spent, v.sums.granted,
-                v.active_keys, v.account.created_at,
+                v.account.id,
+                v.account.name,
+                v.account.role,
+                v.sums.balance,
+                v.sums.held,
+                v.sums.spent,
+                v.sums.granted,
+                v.active_keys,
+                v.account.created_at,
             )
             for v in views
         ],
@@ -74,8 +81,11 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
     if as_json:
         print_json(_plain(view))
     else:
-        click.echo(f"account {id} is there; give it credits with: tollgate credits grant {id} 10" if amount is None
-                   else f"account {id} is there with {amount} credits")
+        click.echo(
+            f"account {id} is there; give it credits with: tollgate credits grant {id} 10"
+            if amount is None
+            else f"account {id} is there with {amount} credits"
+        )
 
 
 @command.command(help="Show one account, its credits and keys.")
@@ -97,9 +107,18 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
     from tollgate.cli.keys import print_keys
 
     account, sums = view.account, view.sums
-    print_table(("account", account.id), [
-        ("name", account.name), ("role", account.role), ("created", account.created_at), ("granted", sums.granted),
-        ("spent", sums.spent), ("balance", sums.balance), ("held by running requests", sums.held)])
+    print_table(
+        ("account", account.id),
+        [
+            ("name", account.name),
+            ("role", account.role),
+            ("created", account.created_at),
+            ("granted", sums.granted),
+            ("spent", sums.spent),
+            ("balance", sums.balance),
+            ("held by running requests", sums.held),
+        ],
+    )
     print_keys(keys)
 
 
@@ -179,5 +198,11 @@ def at_terminal() -> bool:
 
 def _plain(view: Any) -> dict[str, Any]:
     account, sums = view.account, view.sums
-    return {"id": account.id, "name": account.name, "role": account.role, "created_at": account.created_at,
-            **plain_sums(sums), "active_keys": view.active_keys}
+    return {
+        "id": account.id,
+        "name": account.name,
+        "role": account.role,
+        "created_at": account.created_at,
+        **plain_sums(sums),
+        "active_keys": view.active_keys,
+    }

@@ -58,12 +58,20 @@ class _Planned:
 @click.option("--only", multiple=True, metavar="GLOB", help="Only these models (with --provider).")
 @click.option("--without", multiple=True, metavar="GLOB", help="All but these models (with --provider).")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("providers/models"), show_default=True,
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("providers/models"),
+    show_default=True,
     help="The folder of models files, below the one with the providers.",
 )
 @click.option("--yes", is_flag=True, help="Write without asking.")
 def import_command(
-    file: Path, provider: str | None, name: str | None, only: tuple[str, ...], without: tuple[str, ...], out: Path,
+    file: Path,
+    provider: str | None,
+    name: str | None,
+    only: tuple[str, ...],
+    without: tuple[str, ...],
+    out: Path,
     yes: bool,
 ) -> None:
     """Turn a facts file (JSON: `models`, one entry for each offer) into models files, and show what changes first.
@@ -119,10 +127,12 @@ def _present(out: Path) -> list[tuple[Path, Source]]:
     for path in sorted(out.glob("*.yaml")):
         source = _tree(path).get("from")
         if isinstance(source, dict) and source.get("provider"):
-            found.append((
-                path,
-                Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ())),
-            ))
+            found.append(
+                (
+                    path,
+                    Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ())),
+                )
+            )
     return found
 
 

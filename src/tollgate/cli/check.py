@@ -62,8 +62,12 @@ class Report:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--routes", is_flag=True, help="Print every model with its routes, in the order they are tried.")
 @click.option("--coverage", is_flag=True, help="Print which lines of the mappings no example reaches.")
-@click.option("--write-schema", type=click.Path(file_okay=False, path_type=Path), default=None,
-              help="Write the JSON Schemas for editors into a folder, and stop.")
+@click.option(
+    "--write-schema",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Write the JSON Schemas for editors into a folder, and stop.",
+)
 def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, write_schema: Path | None) -> None:
     if write_schema:
         for written in write_schemas(write_schema):
@@ -148,11 +152,13 @@ def _print_routes(loaded: Loaded) -> None:
     for provider in loaded.gateway.providers.values():
         for model in provider.models if not provider.off else ():
             spoken = model.protocols or tuple(_fitting(provider, model)) or ("images",)
-            by_model.setdefault(model.id, []).append((
-                model.priority,
-                -model.weight,
-                f"{provider.name}:{model.upstream} ({', '.join(spoken)})",
-            ))
+            by_model.setdefault(model.id, []).append(
+                (
+                    model.priority,
+                    -model.weight,
+                    f"{provider.name}:{model.upstream} ({', '.join(spoken)})",
+                )
+            )
     for name in sorted(by_model):
         click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
 
@@ -214,9 +220,7 @@ def _as_json(report: Report) -> dict[str, object]:
         ],
         "providers": [
             {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
-            for provider in (
-                report.loaded.gateway.providers.values() if report.loaded and report.loads else ()
-            )
+            for provider in (report.loaded.gateway.providers.values() if report.loaded and report.loads else ())
         ],
         "said": report.said,
     }

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 _LIMITS = {
-    "expires": "never", "cap": "none", "rpm": "none", "tpm": "none", "concurrent": "none", "endpoints": "all",
+    "expires": "never",
+    "cap": "none",
+    "rpm": "none",
+    "tpm": "none",
+    "concurrent": "none",
+    "endpoints": "all",
     "addresses": "all",
 }
 """Options of a change with the word that ends the limit; an empty text does not,
@@ -94,7 +99,7 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     default=None,
     callback=_named_list,
     help="What it may be used for, separated by commas: chat, responses, messages (with count_tokens), embeddings, "
-         "images, mcp; all is the default.",
+    "images, mcp; all is the default.",
 )
 @click.option(
     "--addresses",
@@ -121,13 +126,15 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
     key, secret = with_books(path, work)
     _warn_of_no_models(path, key.allowed_models)
     if as_json:
-        print_json({
-            "id": key.id,
-            "account_id": key.account_id,
-            "name": key.name,
-            "key": secret,
-            "expires_at": key.expires_at,
-        })
+        print_json(
+            {
+                "id": key.id,
+                "account_id": key.account_id,
+                "name": key.name,
+                "key": secret,
+                "expires_at": key.expires_at,
+            }
+        )
         return
     click.echo(secret)
     click.echo(f"key {key.id} of account {key.account_id}; this is the only time it is shown", err=True)
@@ -135,7 +142,7 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
 
 @command.command(
     help="Change a key's name or limits; its secret and what is not named stay. KEY is its id, its name or its last "
-         "four characters."
+    "four characters."
 )
 @click.argument("key")
 @click.option("--account", default=None, help="Look among this account's keys only.")
@@ -198,12 +205,14 @@ def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json:
     confirm_or_stop(f'Revoke key {found.id} "{found.name}" (...{found.last_four}) of account {found.account_id}?', yes)
     revoked = with_books(path, lambda books: books.revoke_key(found.id))
     if as_json:
-        print_json({
-            "id": revoked.id,
-            "account_id": revoked.account_id,
-            "name": revoked.name,
-            "revoked": revoked.revoked,
-        })
+        print_json(
+            {
+                "id": revoked.id,
+                "account_id": revoked.account_id,
+                "name": revoked.name,
+                "revoked": revoked.revoked,
+            }
+        )
     else:
         click.echo(f"key {revoked.id} is revoked")
 
@@ -242,15 +251,35 @@ def print_keys(views: list[KeyView]) -> None:
     restricted = any(view.key.restricted for view in views)
     print_table(
         (
-            "key", "ends in", "account", "name", "state", "expires", "models", "spent", "cap", "rpm", "tpm",
-            *(("at once", "endpoints", "addresses") if restricted else ()), "last used",
+            "key",
+            "ends in",
+            "account",
+            "name",
+            "state",
+            "expires",
+            "models",
+            "spent",
+            "cap",
+            "rpm",
+            "tpm",
+            *(("at once", "endpoints", "addresses") if restricted else ()),
+            "last used",
         ),
         [
             (
-                v.key.id, v.key.last_four, v.key.account_id, v.key.name, v.state, v.key.expires_at,
-                "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none", v.spent,
-                None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}", v.key.rpm,
-                v.key.tpm, *(_restrictions(v.key) if restricted else ()), v.key.last_used,
+                v.key.id,
+                v.key.last_four,
+                v.key.account_id,
+                v.key.name,
+                v.state,
+                v.key.expires_at,
+                "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none",
+                v.spent,
+                None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}",
+                v.key.rpm,
+                v.key.tpm,
+                *(_restrictions(v.key) if restricted else ()),
+                v.key.last_used,
             )
             for v in views
         ],
@@ -266,9 +295,22 @@ def plain_key(view: KeyView) -> dict[str, Any]:
     """A key as JSON has it."""
     key = view.key
     return {
-        "id": key.id, "account_id": key.account_id, "name": key.name, "last_four": key.last_four, "state": view.state,
-        "expires_at": key.expires_at, "allowed_models": key.allowed_models, "spent": view.spent,
-        "spend_cap": key.spend_cap, "cap_window": key.cap_window, "rpm": key.rpm, "tpm": key.tpm,
-        "max_concurrent": key.max_concurrent, "endpoints": key.endpoints, "allowed_addresses": key.allowed_addresses,
-        "strict": key.strict, "created_at": key.created_at, "last_used": key.last_used,
+        "id": key.id,
+        "account_id": key.account_id,
+        "name": key.name,
+        "last_four": key.last_four,
+        "state": view.state,
+        "expires_at": key.expires_at,
+        "allowed_models": key.allowed_models,
+        "spent": view.spent,
+        "spend_cap": key.spend_cap,
+        "cap_window": key.cap_window,
+        "rpm": key.rpm,
+        "tpm": key.tpm,
+        "max_concurrent": key.max_concurrent,
+        "endpoints": key.endpoints,
+        "allowed_addresses": key.allowed_addresses,
+        "strict": key.strict,
+        "created_at": key.created_at,
+        "last_used": key.last_used,
     }

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from tollgate.runtime import Runtime
 
 
-@click.command(help="""List the models on offer, their routes and prices.
+@click.command(
+    help="""List the models on offer, their routes and prices.
 
 PATTERN (a glob over ids and aliases) narrows the list. Prices are per million tokens (images: per picture) in their own
-currency.""")
+currency."""
+)
 @click.argument("pattern", required=False)
 @click.option("--routes", is_flag=True, help="Every route of each model, in the order they are tried.")
 @config_option
@@ -31,26 +33,50 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
     if pattern is not None and not models:
         fail(f"no model matches {pattern}")
     if as_json:
-        print_json([
-            {**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})}
-            for model in models
-        ])
+        print_json(
+            [
+                {**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})}
+                for model in models
+            ]
+        )
     elif routes:
         rows = [
             (
-                model.id if not place else "", route["provider"], route["upstream"], ", ".join(route["protocols"]),
-                route["priority"], route["weight"], route["retires"] or "",
+                model.id if not place else "",
+                route["provider"],
+                route["upstream"],
+                ", ".join(route["protocols"]),
+                route["priority"],
+                route["weight"],
+                route["retires"] or "",
             )
             for model in models
             for place, route in enumerate(_routes(model))
         ]
         print_table(("model", "provider", "upstream", "protocols", "priority", "weight", "retires"), rows)
     else:
-        table = [(model.id, model.type, model.facts.context or "", *_shown_prices(runtime, model), model.facts.provider,
-                  len(model.routes), ", ".join(_aliases(runtime, model))) for model in models]
+        table = [
+            (
+                model.id,
+                model.type,
+                model.facts.context or "",
+                *_shown_prices(runtime, model),
+                model.facts.provider,
+                len(model.routes),
+                ", ".join(_aliases(runtime, model)),
+            )
+            for model in models
+        ]
         print_table(
             (
-                "model", "type", "context", "prompt, per M", "completion, per M", "currency", "provider", "routes",
+                "model",
+                "type",
+                "context",
+                "prompt, per M",
+                "completion, per M",
+                "currency",
+                "provider",
+                "routes",
                 "aliases",
             ),
             table,

@@ -19,12 +19,18 @@ from tollgate.engines.sockets import bound_socket
 
 @click.command(help="Run the sandbox provider as a server of its own.")
 @click.option(
-    "--bind", default="127.0.0.1:9797", show_default=True, callback=network_address,
+    "--bind",
+    default="127.0.0.1:9797",
+    show_default=True,
+    callback=network_address,
     help="Address to listen on, as host:port; port 0 picks a free one.",
 )
 @click.option("--key", default=None, help="The only API key to accept; default: any, or none.")
 @click.option(
-    "--engine", type=click.Choice(["auto", "hypercorn", "uvicorn"]), default="auto", show_default=True,
+    "--engine",
+    type=click.Choice(["auto", "hypercorn", "uvicorn"]),
+    default="auto",
+    show_default=True,
     help="HTTP server to use; auto takes uvicorn when it is installed.",
 )
 def command(bind: str, key: str | None, engine: str) -> None:
@@ -60,8 +66,9 @@ def _listen(bind: str) -> socket.socket:
     return found
 
 
-async def _until_stopped(serve: Callable[[Any, socket.socket, Stopped], Awaitable[None]], app: Any,
-                         listening: socket.socket) -> None:
+async def _until_stopped(
+    serve: Callable[[Any, socket.socket, Stopped], Awaitable[None]], app: Any, listening: socket.socket
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -90,6 +97,13 @@ async def _uvicorn(app: Any, listening: socket.socket, stopped: Stopped) -> None
 
     from tollgate.engines.uvicorn import serve_until
 
-    config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_keep_alive=75,
-                            timeout_graceful_shutdown=1, server_header=False)
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
     await serve_until(stopped, config, [listening])

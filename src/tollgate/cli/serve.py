@@ -29,7 +29,7 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
     from tollgate.config.schema import INSTANCE
 
     if value is not None and not re.match(INSTANCE, value):
-        raise click.BadParameter(f"\"{value}\" is no name of a gateway; wanted letters, digits, - and _")
+        raise click.BadParameter(f'"{value}" is no name of a gateway; wanted letters, digits, - and _')
     return value
 
 
@@ -48,11 +48,17 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
     help="HTTP server to use instead of the configured one.",
 )
 @click.option(
-    "--instance", envvar="TOLLGATE_INSTANCE", callback=instance_name, show_envvar=True,
+    "--instance",
+    envvar="TOLLGATE_INSTANCE",
+    callback=instance_name,
+    show_envvar=True,
     help="Name of this gateway instead of the configured one: where several share a store, each needs its own.",
 )
 @click.option(
-    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True,
+    "--log-level",
+    default="info",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    show_default=True,
     help="How much the log on standard error tells; debug has every failed attempt.",
 )
 def command(
@@ -131,5 +137,6 @@ def _announce(opened: Opened) -> None:
         log.warning(
             "what a start prints went nowhere (%s); another key: tollgate keys create --account %s, "
             "another sign-in link: tollgate accounts link",
-            error.strerror, opened.starter,
+            error.strerror,
+            opened.starter,
         )

@@ -114,7 +114,7 @@ class BesideHandler(logging.Handler):
             while rest:
                 ready.poll()
                 try:
-                    rest = rest[os.write(self._descriptor, rest[:_PIECE]):]
+                    rest = rest[os.write(self._descriptor, rest[:_PIECE]) :]
                 except BlockingIOError:  # a descriptor that does not wait, with less room than that
                     time.sleep(0.01)
         except OSError:

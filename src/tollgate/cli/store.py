@@ -22,7 +22,10 @@ def command() -> None:
     "embedded store."
 )
 @click.option(
-    "--from", "folder", type=click.Path(path_type=Path), default=None,
+    "--from",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=None,
     help="Folder of the embedded store; default: store.directory.",
 )
 @click.option(
@@ -51,13 +54,21 @@ def move(path: Path | None, folder: Path | None, instance: str | None, dry_run: 
         "image jobs": moved.jobs,
     }
     if as_json:
-        print_json({"moved": not dry_run and not moved.again, "again": moved.again, "balance": moved.balance,
-                    **{name.replace(" ", "_"): count for name, count in counts.items()}})
+        print_json(
+            {
+                "moved": not dry_run and not moved.again,
+                "again": moved.again,
+                "balance": moved.balance,
+                **{name.replace(" ", "_"): count for name, count in counts.items()},
+            }
+        )
     elif moved.again:
         click.echo(
             f"moved already, at {moved.at:%Y-%m-%d %H:%M:%S} UTC, with {moved.rows} usage rows; nothing was changed"
         )
     else:
         print_table(("what", "count"), list(counts.items()), numbers=frozenset({"count"}))
-        click.echo(f"together {moved.balance:f} credits are left; "
-                   + ("nothing was changed: a dry run" if dry_run else f"{source.directory} is of no use any more"))
+        click.echo(
+            f"together {moved.balance:f} credits are left; "
+            + ("nothing was changed: a dry run" if dry_run else f"{source.directory} is of no use any more")
+        )

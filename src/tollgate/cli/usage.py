@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     import duckdb
 
 _REPORTS = (
-    "summary", "by-model", "by-key", "by-account", "by-provider", "by-attempt", "by-kind", "by-endpoint", "by-day",
-    "by-hour", "errors", "slow", "requests",
+    "summary",
+    "by-model",
+    "by-key",
+    "by-account",
+    "by-provider",
+    "by-attempt",
+    "by-kind",
+    "by-endpoint",
+    "by-day",
+    "by-hour",
+    "errors",
+    "slow",
+    "requests",
 )
 
 
@@ -34,7 +45,8 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 )
 @click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
 @click.option(
-    "--sql", default=None,
+    "--sql",
+    default=None,
     help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.",
 )
 @click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
@@ -51,7 +63,11 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
     "--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "parquet"]),
+    default="table",
+    show_default=True,
     help="How to print the rows; parquet needs --output or a pipe.",
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
@@ -67,8 +83,16 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--columns", is_flag=True, help="Explain the columns of `usage`.")
 @config_option
 def command(
-    path: Path | None, report: str, sql: str | None, since: str | None, until: str | None, form: str,
-    output: Path | None, directory: Path | None, columns: bool, **names: Any,
+    path: Path | None,
+    report: str,
+    sql: str | None,
+    since: str | None,
+    until: str | None,
+    form: str,
+    output: Path | None,
+    directory: Path | None,
+    columns: bool,
+    **names: Any,
 ) -> None:
     import duckdb
 
@@ -132,7 +156,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
         try:
             return datetime.now(UTC) - span
         except OverflowError:
-            raise click.BadParameter(f"\"{text}\" reaches back before the year 1", param_hint=option) from None
+            raise click.BadParameter(f'"{text}" reaches back before the year 1', param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -159,9 +183,7 @@ def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return query.decode()
 
 
-def _write(
-    connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool
-) -> None:
+def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool) -> None:
     """`utc`: times without a zone are known to be UTC. Of a query of somebody's own they may be any."""
     if form in ("csv", "parquet"):
         with tempfile.TemporaryDirectory() as folder:

@@ -37,6 +37,7 @@ from tollgate.services import Inbound, Reply, Services
 
 __all__ = ["complete", "count_tokens"]
 
+
 async def complete(
     services: Services,
     inbound: Inbound,
@@ -73,11 +74,16 @@ async def complete(
     minters = await minters_of(services, inbound, body, outline) if runtime.several_minters else NOBODY
     exchange.minters = minters
     offers = plan(
-        model, inbound.dialect, needs, services.health, last,
-        attempts=len(model.routes) if minters else gateway.retry.attempts, pinned=keeper,
+        model,
+        inbound.dialect,
+        needs,
+        services.health,
+        last,
+        attempts=len(model.routes) if minters else gateway.retry.attempts,
+        pinned=keeper,
     )
     if minters:
-        offers = readers(offers, minters, body)[:gateway.retry.attempts]
+        offers = readers(offers, minters, body)[: gateway.retry.attempts]
     if not offers:
         if needs.threads:
             raise ThreadUnsupported(body["model"])

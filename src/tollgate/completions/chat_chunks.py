@@ -29,12 +29,16 @@ def is_empty(choices: list[Any]) -> bool:
 def says_nothing(chunk: Any) -> bool:
     """Whether a chunk's choices hold no more than a role."""
     choices = chunk.get("choices") if isinstance(chunk, dict) else None
-    return isinstance(choices, list) and is_empty(choices) and not any(
-        value
-        for choice in choices
-        if isinstance(choice, dict)
-        for name, value in choice.items()
-        if name not in ("index", "delta")
+    return (
+        isinstance(choices, list)
+        and is_empty(choices)
+        and not any(
+            value
+            for choice in choices
+            if isinstance(choice, dict)
+            for name, value in choice.items()
+            if name not in ("index", "delta")
+        )
     )
 
 

@@ -34,8 +34,17 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     server = services.runtime.current.gateway.server
     body = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
     model = chat_model(services, inbound, body["model"])
-    row = UsageRow(inbound.request_id, inbound.key.account_id, inbound.key.id, "count_tokens", time=inbound.received_at,
-                   asked_model=body["model"][:200], model=model.id, client_protocol="messages", attempts=0)
+    row = UsageRow(
+        inbound.request_id,
+        inbound.key.account_id,
+        inbound.key.id,
+        "count_tokens",
+        time=inbound.received_at,
+        asked_model=body["model"][:200],
+        model=model.id,
+        client_protocol="messages",
+        attempts=0,
+    )
     for route in model.routes:
         offer = route.offer("messages")
         if offer is None or not (url := offer.address.count_tokens):

@@ -39,15 +39,11 @@ def missing_sides(usage: dict[str, Any]) -> list[str]:
     if not any(isinstance(count := usage.get(side), int | float) and count > 0 for side in _SIDES):
         return list(_SIDES)
     return [
-        side
-        for side, parts in _SIDES.items()
-        if usage.get(side) is None and not any(usage.get(part) for part in parts)
+        side for side, parts in _SIDES.items() if usage.get(side) is None and not any(usage.get(part) for part in parts)
     ]
 
 
-def completed(
-    usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]
-) -> tuple[dict[str, Any], bool]:
+def completed(usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """`usage` with the sides it lacks as `counted` here, and whether there was anything to count: every answer had a
     prompt, but not every one has text."""
     sides = {side: max(counted[side], usage.get(side) or 0) for side in lacking}
@@ -77,9 +73,7 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     offer = exchange.offer
     encoding, can = (offer.model.encoding, offer.can) if offer else (None, {})
-    prompt = await tokens.count_request(
-        exchange.inbound.dialect, exchange.body, encoding, large=exchange.is_large()
-    )
+    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.is_large())
     output = await tokens.count(received, encoding) if received else 0
     return {"input": own_tokens(prompt, can), "output": own_tokens(round(output * scale), can)}
 
@@ -121,8 +115,14 @@ def choices_apart(events: list[Any]) -> list[list[Any]]:
         return [events]
     return [
         [
-            {**event, "choices": [{**choice, "index": 0} for choice in choices
-                                  if isinstance(choice, dict) and choice.get("index") == place]}
+            {
+                **event,
+                "choices": [
+                    {**choice, "index": 0}
+                    for choice in choices
+                    if isinstance(choice, dict) and choice.get("index") == place
+                ],
+            }
             for event, choices in listed
         ]
         for place in places

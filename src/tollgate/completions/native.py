@@ -160,9 +160,9 @@ def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:
     at = 1
     if not raw.startswith(asked, at):
         names = list(body)
-        behind = {name: body[name] for name in names[names.index("model") + 1:]}
+        behind = {name: body[name] for name in names[names.index("model") + 1 :]}
         at = len(raw) - len(orjson.dumps(behind)) - len(asked) + (not behind)
-    return raw[:at] + sent + raw[at + len(asked):]
+    return raw[:at] + sent + raw[at + len(asked) :]
 
 
 def _splice_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes | None:

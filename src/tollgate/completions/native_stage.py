@@ -29,8 +29,12 @@ from tollgate.wire import ENDS, ends_unusually, is_last
 _WATCHED = {
     "messages": (b'"message_', b'"web_search_tool_result"'),
     "responses": (
-        b'"response.created"', b'"response.completed"', b'"response.incomplete"', b'"response.failed"',
-        b'"web_search_call"', b'"encrypted_content"',
+        b'"response.created"',
+        b'"response.completed"',
+        b'"response.incomplete"',
+        b'"response.failed"',
+        b'"web_search_call"',
+        b'"encrypted_content"',
     ),
 }
 """Marks of the events that hold usage, state or the end, by protocol."""

@@ -245,8 +245,14 @@ class ChatStream(NativeStream):
             if self._loose is not None:  # a vendor that names no finish: its usage chunk goes as it came
                 return self._loose_raw + b"data: [DONE]\n\n"
             frame = self._last or {}
-            last = {"id": frame.get("id", ""), "object": "chat.completion.chunk", "created": frame.get("created", 0),
-                    "model": frame.get("model", ""), "choices": [], "usage": usage}
+            last = {
+                "id": frame.get("id", ""),
+                "object": "chat.completion.chunk",
+                "created": frame.get("created", 0),
+                "model": frame.get("model", ""),
+                "choices": [],
+                "usage": usage,
+            }
             return b"data: " + orjson.dumps(last) + b"\n\ndata: [DONE]\n\n"
         beside = {name: told for name, told in self._beside.items() if name not in finish}
         if not beside and (usage is None or finish.get("usage") == usage):

@@ -29,7 +29,7 @@ def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> t
     if not block.startswith(opening, at):
         return b"", at
     closing = pattern.after + b"\n\n"
-    written = _between(block[at + len(opening):], closing, closing + opening)
+    written = _between(block[at + len(opening) :], closing, closing + opening)
     converted, count = converter.feed_alike(written, _lead)
     return converted, at + count * (len(opening) + len(closing)) + sum(map(len, written[:count]))
 
@@ -42,7 +42,7 @@ def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
     end = -len(front) or None
     found = [piece[:end] for piece in pieces]
     if border.join([*found, last]) != block:  # some text ends otherwise: another event stands between two hits
-        return found[:[piece.endswith(front) for piece in pieces].index(False)]
+        return found[: [piece.endswith(front) for piece in pieces].index(False)]
     last, whole, _ = last.partition(closing)
     if whole and b"\n" not in last:  # else another event, or one that is not whole yet
         found.append(last)

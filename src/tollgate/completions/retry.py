@@ -126,8 +126,15 @@ async def settle_failure(
         )
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
-        outcome = ("timeout" if isinstance(error, UpstreamTimeout) else "rejected" if public.status < 500
-                   else "upstream_error" if isinstance(error, TollgateError) else "error")
+        outcome = (
+            "timeout"
+            if isinstance(error, UpstreamTimeout)
+            else "rejected"
+            if public.status < 500
+            else "upstream_error"
+            if isinstance(error, TollgateError)
+            else "error"
+        )
         exchange.hub_usage = exchange.usage = None
         await exchange.settle(
             outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, public), error=public

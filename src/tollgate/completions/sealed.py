@@ -91,8 +91,9 @@ def _call(call: Any, context: Context) -> Any:
 def _sealed(block: Any, fields: tuple[str, ...], context: Context, foreign: frozenset[str] = frozenset()) -> bool:
     if not isinstance(block, dict) or block.get("type") not in ("thinking", "redacted_thinking", "reasoning"):
         return False
-    if not any(unseal(said := block.get(field)) or foreign and isinstance(said, str) and said in foreign
-               for field in fields):
+    if not any(
+        unseal(said := block.get(field)) or foreign and isinstance(said, str) and said in foreign for field in fields
+    ):
         return False
     context.lose(_LOST)
     return True

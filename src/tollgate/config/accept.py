@@ -15,9 +15,20 @@ from tollgate.config.load import List, Map, Node, Scalar, plain
 
 Test = Callable[[Node], bool]
 
-_SAID = frozenset({
-    "description", "title", "default", "wanted", "hidden", "editor", "$schema", "$defs", "$id", "examples",
-})
+_SAID = frozenset(
+    {
+        "description",
+        "title",
+        "default",
+        "wanted",
+        "hidden",
+        "editor",
+        "$schema",
+        "$defs",
+        "$id",
+        "examples",
+    }
+)
 """Keywords that test nothing."""
 _OF_MAPS = frozenset({"properties", "additionalProperties", "propertyNames", "required", "minProperties"})
 _OF_LISTS = frozenset({"items", "minItems", "maxItems", "uniqueItems"})

@@ -55,25 +55,44 @@ class Authorisation:
         )
 
 
-AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
-    "none": ((), ()),
-    "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
-    "signed": (("adds",), ()),
-    "oauth_jwt": (
-        (),
-        (
-            "credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", "header",
-            "scheme", "query",
+AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
+    {
+        "none": ((), ()),
+        "sigv4": (("service", "region", "access_key", "secret_key"), ("session_token",)),
+        "signed": (("adds",), ()),
+        "oauth_jwt": (
+            (),
+            (
+                "credentials",
+                "credentials_file",
+                "token_url",
+                "subject",
+                "scope",
+                "audience",
+                "headers",
+                "header",
+                "scheme",
+                "query",
+            ),
         ),
-    ),
-    "oauth_client": (
-        ("token_url", "client_id", "client_secret"),
-        (
-            "scope", "audience", "resource", "form", "body", "headers", "token", "expires_in", "header", "scheme",
-            "query",
+        "oauth_client": (
+            ("token_url", "client_id", "client_secret"),
+            (
+                "scope",
+                "audience",
+                "resource",
+                "form",
+                "body",
+                "headers",
+                "token",
+                "expires_in",
+                "header",
+                "scheme",
+                "query",
+            ),
         ),
-    ),
-})
+    }
+)
 """What each kind of authorisation needs, and what it also takes."""
 
 AUTH_EITHER: Mapping[str, tuple[str, ...]] = MappingProxyType({"oauth_jwt": ("credentials", "credentials_file")})
@@ -82,25 +101,29 @@ AUTH_EITHER: Mapping[str, tuple[str, ...]] = MappingProxyType({"oauth_jwt": ("cr
 TOKEN_READS = ("token", "expires_in")
 """Options that read the answer to a token request."""
 
-CALL_FIELDS: Mapping[str, str] = MappingProxyType({
-    "method": "GET, POST",
-    "url": "the whole address",
-    "host": "as the host header says it, with a port that is not the scheme's own",
-    "path": "as it is sent, percent signs included",
-    "query": "what stands behind the question mark, or an empty text",
-    "headers": "those of the provider's file, by lower-case name",
-    "body": "as text",
-    "size": "how many bytes the body has",
-    "nonce": "32 hexadecimal digits, made for this call",
-})
+CALL_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "method": "GET, POST",
+        "url": "the whole address",
+        "host": "as the host header says it, with a port that is not the scheme's own",
+        "path": "as it is sent, percent signs included",
+        "query": "what stands behind the question mark, or an empty text",
+        "headers": "those of the provider's file, by lower-case name",
+        "body": "as text",
+        "size": "how many bytes the body has",
+        "nonce": "32 hexadecimal digits, made for this call",
+    }
+)
 """What `adds` of `signed` reads of a call as `$call`; beside it `$now`, the time in whole Unix seconds."""
 
 CALL_ADDITIONS = ("headers", "query")
 """What `adds` may add to a call."""
 
-AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "form": ("client_id", "client_secret", "scope", "audience", "resource"),
-    "body": ("form", "client_id", "client_secret", "scope", "audience", "resource"),
-    "query": ("header", "scheme"),
-})
+AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "form": ("client_id", "client_secret", "scope", "audience", "resource"),
+        "body": ("form", "client_id", "client_secret", "scope", "audience", "resource"),
+        "query": ("header", "scheme"),
+    }
+)
 """Options that stand in the place of others."""

@@ -183,11 +183,11 @@ class _Loading:
         files = [file for file in map(self._provider_file, documents) if file is not None]
         secrets, settings = self._settings(document, root, folder, [file.referred for file in files])
         providers = self._providers(files, secrets)
-        mappings = self.files.read_mappings(
-            of_mappings, None if self.everything else needed_mappings(providers)
-        )
+        mappings = self.files.read_mappings(of_mappings, None if self.everything else needed_mappings(providers))
         gateway = replace(
-            settings, providers=MappingProxyType({p.name: p for p in providers}), mappings=MappingProxyType(mappings),
+            settings,
+            providers=MappingProxyType({p.name: p for p in providers}),
+            mappings=MappingProxyType(mappings),
             files=tuple(dict.fromkeys(self.files.named)),
         )
         self.problems += check_across(gateway, providers, document, root, sound=self.files.sound, fresh=self.fresh)
@@ -258,15 +258,21 @@ class _Loading:
             return None
         value = secrets.get(store[0])
         if value is None:
-            self.problems.append(document.problem(store[1], f"secret {store[0]} is not set", path=store[2],
-                                                  hint="an environment variable or a file in secrets_dir"))
+            self.problems.append(
+                document.problem(
+                    store[1],
+                    f"secret {store[0]} is not set",
+                    path=store[2],
+                    hint="an environment variable or a file in secrets_dir",
+                )
+            )
         return value or ""
 
     def _provider_file(self, document: Document) -> _ProviderFile | None:
         """None where the file's shape or a shared file is wrong."""
         source = self.sources_before.get(document.file)
         if source is not None and source.provider.document is document:
-            shared = zip(source.included[:document.shared], document.included, strict=False)
+            shared = zip(source.included[: document.shared], document.included, strict=False)
             if all(_same(self.files.read_shared(path), other) for path, other in shared):
                 return _ProviderFile(document, None, source, source.references)
             document = self._read_anew(document)
@@ -295,7 +301,7 @@ class _Loading:
                 provider = replace(
                     provider,
                     off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} "
-                        f"{'are' if len(unset) > 1 else 'is'} not set",
+                    f"{'are' if len(unset) > 1 else 'is'} not set",
                 )
             if provider.name in self.fresh:
                 self.problems += provider_warnings(provider)
@@ -330,7 +336,7 @@ class _Loading:
         return provider
 
     def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
-        models = zip(before.included[document.shared:], document.included[document.shared:], strict=True)
+        models = zip(before.included[document.shared :], document.included[document.shared :], strict=True)
         return before.whole in (None, wanted) and all(_same(self.files.read(path), other) for path, other in models)
 
     def _taken_over(self, document: Document, before: Source) -> Provider:

@@ -13,10 +13,21 @@ from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_o
 from tollgate.config.model import Gateway
 from tollgate.wording import nearest
 
-READ_BY_CODE = frozenset({
-    "always_searches", "files", "schema", "signatures_of", "streams", "threads", "token_ids",
-    "tokens_percent", "tools", "tools_with_effort", "whole",
-})
+READ_BY_CODE = frozenset(
+    {
+        "always_searches",
+        "files",
+        "schema",
+        "signatures_of",
+        "streams",
+        "threads",
+        "token_ids",
+        "tokens_percent",
+        "tools",
+        "tools_with_effort",
+        "whole",
+    }
+)
 """Words that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _TRUTH = frozenset({"true", "false", "y", "yes", "on", "n", "no", "off"})
@@ -27,8 +38,12 @@ def check_can(gateway: Gateway) -> list[Problem]:
     """All warnings about the `can:` of every provider; `gateway` was loaded with everything,
     so that all that reads is known."""
     known = words_read(gateway)
-    return [problem for provider in gateway.providers.values() for path, node in _places(provider.document.root)
-            for problem in _slips(provider.document, path, node, known)]
+    return [
+        problem
+        for provider in gateway.providers.values()
+        for path, node in _places(provider.document.root)
+        for problem in _slips(provider.document, path, node, known)
+    ]
 
 
 def words_read(gateway: Gateway) -> set[str]:

@@ -13,8 +13,15 @@ from tollgate.wire import CLIENT_FORMATS
 from tollgate.wording import nearest, path_text
 
 
-def check_across(gateway: Gateway, providers: Sequence[Provider], document: Document, root: Map, *, sound: bool,
-                 fresh: Collection[str]) -> list[Problem]:
+def check_across(
+    gateway: Gateway,
+    providers: Sequence[Provider],
+    document: Document,
+    root: Map,
+    *,
+    sound: bool,
+    fresh: Collection[str],
+) -> list[Problem]:
     """All problems between files. `sound` is False when a file is broken: then nothing is called unknown. `fresh` names
     the providers read in this run; what the others say of themselves was found right before."""
     problems: list[Problem] = []
@@ -52,8 +59,11 @@ def _protocols(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
             speaks = find(document.root, ["speaks"])
             own = endpoint.mapping != endpoint.protocol
             path = f"speaks.{endpoint.protocol}.mapping" if own else "speaks"
-            at = find(document.root, ["speaks", endpoint.protocol, "mapping"]) if own else (
-                speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
+            at = (
+                find(document.root, ["speaks", endpoint.protocol, "mapping"])
+                if own
+                else (speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
+            )
             says = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
             yield document.problem(at, says, path=path, hint=nearest(endpoint.mapping, known))
     for index, policy in enumerate(provider.policies):

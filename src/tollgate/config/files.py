@@ -49,7 +49,7 @@ def shown(path: Path) -> str:
     here = os.getcwd().rstrip(os.sep) + os.sep
     plain = os.path.abspath(path)
     if plain.startswith(here):
-        return plain[len(here):]
+        return plain[len(here) :]
     try:
         return str(path.resolve().relative_to(here))  # a link may lead back below it
     except (ValueError, OSError):

@@ -85,6 +85,6 @@ def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator
 def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
     for inner in walk(node):
         text = inner.value if isinstance(inner, Scalar) else None
-        if (path_meant := meant(text, _NAMES, answer=answer)):
+        if path_meant := meant(text, _NAMES, answer=answer):
             message = f"found the text `{text}`, which stays as it stands"
             yield provider.document.warning(inner, message, path, f"write {path_meant}")

@@ -60,9 +60,9 @@ def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | No
         fetch=_settings(Fields(top.get("fetch")), Fetch),
         dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
         secrets_dir=_inside(folder, Path(top.text("secrets_dir", str(gateway.secrets_dir)))),
-        aliases=MappingProxyType({
-            name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)
-        }),
+        aliases=MappingProxyType(
+            {name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}
+        ),
         plugins=_plugins(top.get("plugins")),
     )
 
@@ -112,9 +112,12 @@ def _settings(at: Fields, kind: type[T]) -> T:
         elif isinstance(node, Scalar):
             value = node.value
             settings[item.name] = (
-                float(value) if isinstance(default, float) and isinstance(value, (int, Decimal))
-                else Path(str(value)) if isinstance(default, Path)
-                else (str(value),) if isinstance(default, tuple)
+                float(value)
+                if isinstance(default, float) and isinstance(value, (int, Decimal))
+                else Path(str(value))
+                if isinstance(default, Path)
+                else (str(value),)
+                if isinstance(default, tuple)
                 else value
             )
     return kind(**settings)

@@ -269,8 +269,11 @@ def _dashboard() -> Schema:
             {
                 "enabled": boolean("Whether /dashboard is served."),
                 "session_hours": {
-                    "type": "number", "exclusiveMinimum": 0, "maximum": 8760,
-                    "description": "How long a sign-in lasts.", "wanted": "a number of hours above 0",
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 8760,
+                    "description": "How long a sign-in lasts.",
+                    "wanted": "a number of hours above 0",
                 },
             },
         ),
@@ -282,7 +285,7 @@ def _store_url() -> Schema:
     return {
         "type": "string",
         "description": "Empty: the embedded database of this one gateway. `postgresql://user:password@host/database`, "
-                       "or better a `$secret.NAME` that holds it: a database that several gateways share.",
+        "or better a `$secret.NAME` that holds it: a database that several gateways share.",
         "pattern": r"^($|postgres(ql)?://\S+$|\$secret\.[A-Za-z_][A-Za-z0-9_]*$)",
         "hidden": True,
         "wanted": "nothing, postgresql://... or $secret.NAME",

@@ -30,7 +30,19 @@ IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
 """The calls of an image job, in their order."""
 
 PRICE_KEYS = (
-    "price", "cases", "per", "pixels", "whole", "further", "by", "table", "lines", "told", "times", "asked", "size",
+    "price",
+    "cases",
+    "per",
+    "pixels",
+    "whole",
+    "further",
+    "by",
+    "table",
+    "lines",
+    "told",
+    "times",
+    "asked",
+    "size",
     "miss",
 )
 """Keys of a price block that only image models have."""
@@ -105,7 +117,8 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
         "body": template("What is sent; `$` is {input, model}."),
         "encoding": text(
             "How the body is sent; file: as the bytes that base64 or a data address holds.",
-            enum=list(get_args(StepEncoding)), default="json",
+            enum=list(get_args(StepEncoding)),
+            default="json",
         ),
         "framing": text(
             "The answer is a stream: `$` is the list of its events, of sse as {event, data}.",
@@ -162,7 +175,10 @@ def price_keys() -> dict[str, Schema]:
         "whole": boolean("Image models: megapixels of a picture are rounded up.", default=False),
         "further": decimal("Image models: each megapixel of a picture after the first, where that one is dearer."),
         "by": {
-            "type": "array", "minItems": 1, "maxItems": 5, "items": template("A key of the table."),
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 5,
+            "items": template("A key of the table."),
             "description": "Image models: what the table is keyed by.",
         },
         "table": {
@@ -204,7 +220,10 @@ def price_keys() -> dict[str, Schema]:
         },
         "asked": template("Image models: how many pictures a request asks for."),
         "size": {
-            "type": "array", "minItems": 2, "maxItems": 2, "items": template("Pixels."),
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 2,
+            "items": template("Pixels."),
             "description": "Image models: width and height asked for, where pictures come without theirs.",
         },
         "miss": text(

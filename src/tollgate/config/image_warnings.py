@@ -38,12 +38,48 @@ _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 """Keywords by which a schema may know more names than its `properties`."""
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _KEYWORDS = (
-    *_OBJECTS, *_SCHEMAS, *_LISTS,
-    "type", "enum", "const", "default", "required", "title", "description", "examples", "format", "pattern",
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
-    "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties",
-    "dependentRequired", "unevaluatedItems", "unevaluatedProperties", "deprecated", "readOnly", "writeOnly",
-    "contentEncoding", "contentMediaType", "contentSchema", "$ref", "$id", "$schema", "$anchor", "$comment", "nullable",
+    *_OBJECTS,
+    *_SCHEMAS,
+    *_LISTS,
+    "type",
+    "enum",
+    "const",
+    "default",
+    "required",
+    "title",
+    "description",
+    "examples",
+    "format",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "$ref",
+    "$id",
+    "$schema",
+    "$anchor",
+    "$comment",
+    "nullable",
 )
 
 
@@ -145,8 +181,12 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
     for item in items_of(node.get("required")):
         name = str(item.value) if isinstance(item, Scalar) else ""
         if isinstance(properties, Map) and name not in properties.entries and not node.entries.keys() & set(_OPEN):
-            yield document.warning(item, f"found `{name}`, which is none of the `properties`", path=f"{path}.required",
-                                   hint=nearest(name, properties.entries))
+            yield document.warning(
+                item,
+                f"found `{name}`, which is none of the `properties`",
+                path=f"{path}.required",
+                hint=nearest(name, properties.entries),
+            )
     default, kind, words = node.get("default"), node.get("type"), node.get("enum")
     if not isinstance(default, Scalar) or default.value is None:
         return

@@ -94,7 +94,7 @@ def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Sha
         return tree, problems
     merged = with_models(tree, [shaped(other, "models") for other in others])
     document.root = merged
-    document.included = (*document.included[:document.shared], *others)
+    document.included = (*document.included[: document.shared], *others)
     return merged, problems
 
 
@@ -139,4 +139,3 @@ def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> 
             message, where = f'found no file "{node.value}"', f"{key}[{index}]"
             problems.append(document.problem(node, message, path=where, hint="relative to this file"))
     return others, problems
-

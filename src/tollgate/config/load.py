@@ -136,7 +136,7 @@ class Document:
                 from tollgate.config.included import over_shared, with_models  # built on this module
 
                 others = [other.root for other in self.included]
-                tree = with_models(over_shared(tree, others[:self.shared]), others[self.shared:])
+                tree = with_models(over_shared(tree, others[: self.shared]), others[self.shared :])
             self._root = tree
         return tree
 
@@ -217,7 +217,7 @@ def _before(text: str, key: str) -> str:
     Should the line stand inside quotes or braces, what is before it is not whole, and does not parse.
     """
     at = text.find(f"\n{key}:") if key else -1
-    return text[:at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else text
+    return text[: at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else text
 
 
 def read_text(text: str, name: str) -> Document:

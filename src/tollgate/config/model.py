@@ -30,8 +30,9 @@ def names_match(globs: tuple[str, ...], *names: str) -> bool:
     """Whether any of the names matches the globs. A glob with a `!` in front leaves out what it matches; where all
     globs are such, everything else matches."""
     wanted = [glob for glob in globs if not glob.startswith("!")]
-    return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) \
-        and not any(fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names)
+    return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) and not any(
+        fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names
+    )
 
 
 Rank = tuple[int, int, str]

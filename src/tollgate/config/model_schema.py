@@ -122,7 +122,7 @@ def price() -> Schema:
             "volumes": {
                 "type": "array",
                 "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, "
-                               "in order.",
+                "in order.",
                 "items": record(
                     "One tier.",
                     {
@@ -143,12 +143,17 @@ def price() -> Schema:
                         "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
                         "end": text(
                             "UTC, exclusive; may be past midnight. The same as start is a whole day.",
-                            pattern=_TIME, wanted='a time like "16:30"',
+                            pattern=_TIME,
+                            wanted='a time like "16:30"',
                         ),
                         "days": {
-                            "type": "array", "minItems": 1, "uniqueItems": True,
+                            "type": "array",
+                            "minItems": 1,
+                            "uniqueItems": True,
                             "items": {
-                                "type": "integer", "minimum": 1, "maximum": 7,
+                                "type": "integer",
+                                "minimum": 1,
+                                "maximum": 7,
                                 "wanted": "a day of the week, from 1 (Monday) to 7 (Sunday)",
                             },
                             "description": "ISO weekdays, 1 is Monday.",

@@ -57,7 +57,9 @@ def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
     volumes = tuple(_volume(reading, row, f"{path}.volumes[{i}]") for i, row in _rows(block.list("volumes")))
     tiers: dict[str, Mapping[str, Decimal]] = {
         name: MappingProxyType(_prices(reading, row, f"{path}.service_tiers.{name}")[0])
-        for name, row in block.nodes("service_tiers").items() if isinstance(row, Map)}
+        for name, row in block.nodes("service_tiers").items()
+        if isinstance(row, Map)
+    }
     windows = tuple(
         PriceWindow(
             MappingProxyType(_prices(reading, prices_node, f"{path}.windows[{i}].prices")[0]),
@@ -68,8 +70,11 @@ def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
         for i, row in _rows(block.list("windows"))
         if (prices_node := Fields(row).map("prices")) and Fields(row).text("start") and Fields(row).text("end")
     )
-    multipliers = {name: value for name, factor in block.nodes("multipliers").items()
-                   if (value := read_decimal(reading, factor, f"{path}.multipliers.{name}")) is not None}
+    multipliers = {
+        name: value
+        for name, factor in block.nodes("multipliers").items()
+        if (value := read_decimal(reading, factor, f"{path}.multipliers.{name}")) is not None
+    }
     return Pricing(
         prices=MappingProxyType(prices),
         written=MappingProxyType(written),

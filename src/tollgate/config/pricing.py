@@ -12,8 +12,16 @@ from tollgate.money import CONTEXT
 
 _MILLION = Decimal(1_000_000)
 TOKEN_PRICES = (
-    "prompt", "completion", "input_cache_read", "input_cache_write", "input_cache_write_1h", "internal_reasoning",
-    "audio", "input_audio_cache", "audio_output", "image_output_token",
+    "prompt",
+    "completion",
+    "input_cache_read",
+    "input_cache_write",
+    "input_cache_write_1h",
+    "internal_reasoning",
+    "audio",
+    "input_audio_cache",
+    "audio_output",
+    "image_output_token",
 )
 """Per `unit` tokens."""
 FLAT_PRICES = ("request", "image", "web_search")

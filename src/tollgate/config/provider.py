@@ -302,8 +302,13 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
                 and isinstance(node.value, str)
                 and "$" not in node.value
             ):
-                reading.say(node, "found a key written in the file, wanted a reference", f"{path}.{name}",
-                            hint="$secret.NAME: an environment variable or a file in secrets_dir", level="warning")
+                reading.say(
+                    node,
+                    "found a key written in the file, wanted a reference",
+                    f"{path}.{name}",
+                    hint="$secret.NAME: an environment variable or a file in secrets_dir",
+                    level="warning",
+                )
 
 
 def _check_header_names(reading: Reading, root: Map) -> None:

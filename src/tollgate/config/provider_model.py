@@ -55,8 +55,10 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
         context=at.integer("context", default_of(Model, "context")),
         max_output=at.integer("max_output", None),
         input_modalities=modalities.texts("input", default_of(Model, "input_modalities")),
-        output_modalities=modalities.texts("output", ("embeddings",) if kind == "embedding" else ("image",) if image
-                                           else default_of(Model, "output_modalities")),
+        output_modalities=modalities.texts(
+            "output",
+            ("embeddings",) if kind == "embedding" else ("image",) if image else default_of(Model, "output_modalities"),
+        ),
         tokenizer=at.text("tokenizer", default_of(Model, "tokenizer")),
         encoding=at.text("encoding", None),
         instruct_type=at.text("instruct_type", None),

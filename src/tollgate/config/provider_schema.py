@@ -103,7 +103,9 @@ def provider_schema() -> Schema:
             required=["provider"],
         ),
         "$defs": {
-            "endpoint": endpoint(), "model": model(), "price": price(),
+            "endpoint": endpoint(),
+            "model": model(),
+            "price": price(),
             "prices": record("Prices that replace the base ones.", price_fields(), minProperties=1),
             "errors": _errors(),
             "usage": _usage(),
@@ -123,14 +125,22 @@ def models_schema() -> Schema:
     return {
         "$schema": DIALECT,
         "title": "Tollgate models of a provider",
-        **record("Models of one provider.", {
-            "from": record("What `tollgate catalog import` wrote this file from.", {
-                "provider": text("The provider's name in the facts file.", minLength=1),
-                "only": texts("Globs: only these models."),
-                "without": texts("Globs: all but these models."),
-            }, required=["provider"]),
-            "models": _models(),
-        }, required=["models"]),
+        **record(
+            "Models of one provider.",
+            {
+                "from": record(
+                    "What `tollgate catalog import` wrote this file from.",
+                    {
+                        "provider": text("The provider's name in the facts file.", minLength=1),
+                        "only": texts("Globs: only these models."),
+                        "without": texts("Globs: all but these models."),
+                    },
+                    required=["provider"],
+                ),
+                "models": _models(),
+            },
+            required=["models"],
+        ),
         "$defs": {name: provider_schema()["$defs"][name] for name in ("model", "price", "prices")},
     }
 
@@ -162,8 +172,10 @@ def _auth() -> Schema:
         },
         additionalProperties=template("An option of this kind of authorisation."),
         required=["kind"],
-        editor={"properties": {name: template(f"Of {kinds}.") for name, kinds in _auth_options().items()},
-                "additionalProperties": False},
+        editor={
+            "properties": {name: template(f"Of {kinds}.") for name, kinds in _auth_options().items()},
+            "additionalProperties": False,
+        },
     )
 
 
@@ -227,8 +239,11 @@ def _usage() -> Schema:
 
 
 def _models() -> Schema:
-    return table("Canonical id to what this provider offers under it.", {"$ref": "#/$defs/model"},
-                 propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"})
+    return table(
+        "Canonical id to what this provider offers under it.",
+        {"$ref": "#/$defs/model"},
+        propertyNames={"pattern": CANONICAL_ID, "wanted": "a canonical id vendor/model"},
+    )
 
 
 @cache

@@ -128,8 +128,14 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         when, status = rule.get("when"), rule.get("status")
         text = str(when.value).strip() if isinstance(when, Scalar) else None
         statuses = frozenset(item.value for item in one_or_many(status) if isinstance(item, Scalar))
-        first = next((number for number, (test, codes) in enumerate(before)
-                      if (test is None or test == text) and (not codes or statuses and statuses <= codes)), None)
+        first = next(
+            (
+                number
+                for number, (test, codes) in enumerate(before)
+                if (test is None or test == text) and (not codes or statuses and statuses <= codes)
+            ),
+            None,
+        )
         if first is not None:
             yield provider.document.warning(
                 rule,

@@ -25,8 +25,12 @@ class Reading:
 
     def edits(self, at: Fields) -> EditSet:
         """The three edit lists of a scope; an empty list says nothing."""
-        return EditSet(**{key: Edits(self.document, node) if (node := at.list(key)) and node.items else None
-                          for key in ("request", "response", "stream")})
+        return EditSet(
+            **{
+                key: Edits(self.document, node) if (node := at.list(key)) and node.items else None
+                for key in ("request", "response", "stream")
+            }
+        )
 
 
 def budgets(at: Fields) -> MappingProxyType[str, float]:

@@ -32,8 +32,10 @@ def _of(provider: Provider, today: date) -> Iterator[Problem]:
     when = "which has passed" if days < 0 else "which is today" if days == 0 else f"in {days} day{'s' * (days > 1)}"
     more = "; soon also " + first_names(f"{model.id} ({model.retires})" for _, model in others) if others else ""
     yield provider.document.warning(
-        first.mark, f"found {first.retires}, {when}: {provider.name} withdraws this model{more}",
-        path=f"models.{first.id}.retires", hint="move its callers, then take it out; or write the new date",
+        first.mark,
+        f"found {first.retires}, {when}: {provider.name} withdraws this model{more}",
+        path=f"models.{first.id}.retires",
+        hint="move its callers, then take it out; or write the new date",
     )
 
 

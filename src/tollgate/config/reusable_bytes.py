@@ -49,8 +49,16 @@ def load_reusable(raw: bytes) -> Reusable | None:
         if folder != os.getcwd():
             return None
         return Reusable(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
-    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError,
-        ValueError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        AttributeError,
+        ImportError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
 
 

@@ -30,8 +30,14 @@ HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
 
 
 EDIT_VERBS: Mapping[str, str] = {
-    "rename": "object", "drop": "array", "keep": "array", "default": "object", "set": "object", "clamp": "object",
-    "values": "object", "refuse": "string",
+    "rename": "object",
+    "drop": "array",
+    "keep": "array",
+    "default": "object",
+    "set": "object",
+    "clamp": "object",
+    "values": "object",
+    "refuse": "string",
 }
 """The verbs of edits with the kind of value behind each, and what may stand beside them: for editors. The language's
 own table is `mapping/edits/reading.py`; a test holds them together."""
@@ -50,8 +56,14 @@ def integer(about: str, **more: Any) -> Schema:
 
 def seconds(about: str, **more: Any) -> Schema:
     """A time in seconds, above 0 and of a day at most."""
-    return {"type": "number", "exclusiveMinimum": 0, "maximum": 86400, "description": f"{about} In seconds.",
-            "wanted": "a number of seconds above 0", **more}
+    return {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 86400,
+        "description": f"{about} In seconds.",
+        "wanted": "a number of seconds above 0",
+        **more,
+    }
 
 
 def boolean(about: str, **more: Any) -> Schema:
@@ -92,18 +104,24 @@ def decimal(about: str, **more: Any) -> Schema:
 
 def one_or_many(item: Schema, about: str) -> Schema:
     """One item, or a list of them."""
-    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}], "description": about,
-            **({"wanted": f"{item['wanted']}, or a list of such"} if "wanted" in item else {})}
+    return {
+        "anyOf": [item, {"type": "array", "items": item, "minItems": 1}],
+        "description": about,
+        **({"wanted": f"{item['wanted']}, or a list of such"} if "wanted" in item else {}),
+    }
 
 
 def timeouts(about: str) -> Schema:
     """The four budgets of an attempt."""
-    return record(about, {
-        "connect": seconds("Until a connection stands."),
-        "first_byte": seconds("From the request sent to the first byte of the answer."),
-        "idle": seconds("Longest silence between two bytes of an answer."),
-        "total": seconds("The whole attempt."),
-    })
+    return record(
+        about,
+        {
+            "connect": seconds("Until a connection stands."),
+            "first_byte": seconds("From the request sent to the first byte of the answer."),
+            "idle": seconds("Longest silence between two bytes of an answer."),
+            "total": seconds("The whole attempt."),
+        },
+    )
 
 
 def headers(about: str) -> Schema:

@@ -132,8 +132,14 @@ def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Pr
             return
         if isinstance(node, Scalar):
             if isinstance(node.value, str) and _LOOSE.search(node.value):
-                problems.append(document.problem(node, "found a secret, wanted none here", path=path,
-                                                 hint="only headers, query, auth and vars may name one"))
+                problems.append(
+                    document.problem(
+                        node,
+                        "found a secret, wanted none here",
+                        path=path,
+                        hint="only headers, query, auth and vars may name one",
+                    )
+                )
         elif isinstance(node, Map):
             for key, child in node.entries.items():
                 if key in allowed:
@@ -167,12 +173,21 @@ def _malformed(document: Document, node: Node, path: str) -> list[Problem]:
         if not isinstance(node.value, str) or "$secret" not in node.value:
             return []
         if _LOOSE.search(REFERENCE.sub("", node.value)):
-            return [document.problem(node, "found `$secret` without a proper name, wanted `$secret.NAME`", path=path,
-                                     hint="a name has letters, digits and underscores")]
+            return [
+                document.problem(
+                    node,
+                    "found `$secret` without a proper name, wanted `$secret.NAME`",
+                    path=path,
+                    hint="a name has letters, digits and underscores",
+                )
+            ]
         return []
     children: Iterable[tuple[str, Node]] = (
-        ((f"{path}.{k}", c) for k, c in node.entries.items()) if isinstance(node, Map)
-        else ((f"{path}[{i}]", c) for i, c in enumerate(node.items)) if isinstance(node, List) else ()
+        ((f"{path}.{k}", c) for k, c in node.entries.items())
+        if isinstance(node, Map)
+        else ((f"{path}[{i}]", c) for i, c in enumerate(node.items))
+        if isinstance(node, List)
+        else ()
     )
     return [problem for where, child in children for problem in _malformed(document, child, where)]
 

@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 Kind = Literal["gateway", "provider", "models", "shared"]
 Path = tuple[str | int, ...]
 
-_KINDS = {"object": "a map", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number",
-          "boolean": "true or false", "null": "nothing"}
+_KINDS = {
+    "object": "a map",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "nothing",
+}
 _SCHEMAS = {
     "gateway": gateway_schema,
     "provider": provider_schema,
@@ -321,5 +328,7 @@ def _by_kind(schema: Schema) -> Schema:
         return schema
     return {
         **{key: value for key, value in schema.items() if key != "anyOf"},
-        "if": {"type": kind}, "then": other, "else": one,
+        "if": {"type": kind},
+        "then": other,
+        "else": one,
     }

@@ -36,7 +36,7 @@ Who = Literal["anybody", "account", "operator"]
 _MOST_BODY = 1024 * 1024
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-                               "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
@@ -80,8 +80,12 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
             sessions=Sessions(
                 services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours
             ),
-            throttle=Throttle(), queries=UsageQueries(gateway.store.usage_directory), templates=environment(),
-            statics=Statics(), root=said.path.rstrip("/") + "/dashboard", address=base + "/dashboard",
+            throttle=Throttle(),
+            queries=UsageQueries(gateway.store.usage_directory),
+            templates=environment(),
+            statics=Statics(),
+            root=said.path.rstrip("/") + "/dashboard",
+            address=base + "/dashboard",
             secure=said.scheme == "https",
         )
     )
@@ -185,8 +189,14 @@ class Pages:
             response.delete_cookie(self._cookie_name, path="/", secure=self.state.secure, httponly=True, samesite="lax")
             return
         response.set_cookie(
-            self._cookie_name, self.state.sessions.cookie(session), expires=None, path="/", secure=self.state.secure,
-            httponly=True, samesite="lax", max_age=None,
+            self._cookie_name,
+            self.state.sessions.cookie(session),
+            expires=None,
+            path="/",
+            secure=self.state.secure,
+            httponly=True,
+            samesite="lax",
+            max_age=None,
         )
 
     async def _static(self, request: Request) -> Response:

@@ -110,8 +110,17 @@ def spark(values: Sequence[float]) -> str:
 
 
 def _chart(
-    id: str, kind: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show,
-    columns: tuple[Column, ...], drawn: tuple[tuple[str, str], ...], ticks: tuple[tuple[float, str], ...], *,
+    id: str,
+    kind: str,
+    title: str,
+    starts: Sequence[datetime],
+    width: timedelta,
+    series: Sequence[Series],
+    show: Show,
+    columns: tuple[Column, ...],
+    drawn: tuple[tuple[str, str], ...],
+    ticks: tuple[tuple[float, str], ...],
+    *,
     empty: bool,
 ) -> Chart:
     rows = tuple(
@@ -125,8 +134,17 @@ def _chart(
         each.label for each in series
     )
     return Chart(
-        id, kind, title, about, columns, drawn, ticks, _marks(starts, width),
-        tuple((each.style, each.label) for each in series), ("Time (UTC)", *(each.label for each in series)), rows,
+        id,
+        kind,
+        title,
+        about,
+        columns,
+        drawn,
+        ticks,
+        _marks(starts, width),
+        tuple((each.style, each.label) for each in series),
+        ("Time (UTC)", *(each.label for each in series)),
+        rows,
         empty,
     )
 

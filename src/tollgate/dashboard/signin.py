@@ -82,7 +82,12 @@ async def theme(visit: Visit) -> Response:
     chosen = visit.form["theme"]
     if chosen in ("light", "dark"):
         response.set_cookie(
-            "theme", chosen, max_age=_THEME_SECONDS, path=visit.state.root, samesite="lax", secure=visit.state.secure,
+            "theme",
+            chosen,
+            max_age=_THEME_SECONDS,
+            path=visit.state.root,
+            samesite="lax",
+            secure=visit.state.secure,
             httponly=True,
         )
     else:

@@ -28,8 +28,19 @@ def environment() -> Environment:
         cache_size=-1,
     )
     for name in (
-        "money", "plain_money", "number", "compact", "share", "milliseconds", "when", "exact", "exact_time", "clock",
-        "span", "price", "limits",
+        "money",
+        "plain_money",
+        "number",
+        "compact",
+        "share",
+        "milliseconds",
+        "when",
+        "exact",
+        "exact_time",
+        "clock",
+        "span",
+        "price",
+        "limits",
     ):
         made.filters[name] = getattr(formatting, name)
     for name in made.list_templates(extensions=["html"]):

@@ -155,9 +155,7 @@ class Visit:
         """Id -> the key's name, told apart from the others: with its account where `account` is None, and with the end
         of its secret where another one of its account has the same name."""
         shown = self.ledger.known_keys(ids)
-        many = {
-            owner: Counter(map(_name, self.ledger.keys_of(owner))) for owner in {key.account_id for key in shown}
-        }
+        many = {owner: Counter(map(_name, self.ledger.keys_of(owner))) for owner in {key.account_id for key in shown}}
         return {
             key.id: _name(key)
             + ("" if account is not None else f" ({key.account_id})")

@@ -47,8 +47,24 @@ class HttpExchange:
     """The state of one request; `receive` and `send` are ASGI's."""
 
     __slots__ = (
-        "_chunked", "_left", "_parts", "_tell", "_told", "_waiter", "_wire", "complete", "continues", "dropped", "gone",
-        "head", "keep", "more", "started", "task", "unread", "version",
+        "_chunked",
+        "_left",
+        "_parts",
+        "_tell",
+        "_told",
+        "_waiter",
+        "_wire",
+        "complete",
+        "continues",
+        "dropped",
+        "gone",
+        "head",
+        "keep",
+        "more",
+        "started",
+        "task",
+        "unread",
+        "version",
     )
 
     def __init__(self, wire: Wire, version: str, head: bool, keep: bool, continues: bool) -> None:

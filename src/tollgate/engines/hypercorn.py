@@ -138,9 +138,7 @@ class _Http1(Http1):
     """A connection that speaks HTTP/1, unless its first bytes say that it is to be HTTP/2: then they are given to
     `http2`, and nothing more is read here."""
 
-    def __init__(
-        self, app: App, host: _Host, loop: asyncio.AbstractEventLoop, http2: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, app: App, host: _Host, loop: asyncio.AbstractEventLoop, http2: Callable[[bytes], None]) -> None:
         super().__init__(app, host, loop)
         self.opening = self._look
         self.ended: asyncio.Future[bool] = loop.create_future()

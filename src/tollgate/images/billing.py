@@ -75,22 +75,38 @@ def usage_row(
         native = _charge(offer, job_input, answer, job, outcome)
         currency = offer.price.currency
         rate = rates.get(currency, Decimal(1))
-        prices = orjson.dumps({
-            "price": decimal_text(offer.price.price),
-            "per": offer.price.per,
-            "unit": offer.price.unit,
-        }).decode()
+        prices = orjson.dumps(
+            {
+                "price": decimal_text(offer.price.price),
+                "per": offer.price.per,
+                "unit": offer.price.unit,
+            }
+        ).decode()
     good = outcome.status == "succeeded"
     return UsageRow(
-        request_id=generation.request_id or generation.id, account_id=generation.account_id, key_id=generation.key_id,
-        endpoint=prepared.get("endpoint", "images"), time=generation.created_at,
-        asked_model=prepared.get("asked_model", generation.model), model=generation.model, provider=generation.provider,
-        upstream_model=offer.model.upstream if offer else "", client_protocol="images", upstream_protocol="images",
-        attempts=max(1, prepared.get("attempts", 1)), status=200, outcome="ok" if good else "upstream_error",
-        images=len(outcome.images) if good else 0, cost=round_cost(CONTEXT.multiply(native, rate)),
-        native_cost=round_cost(native), currency=currency, rate=rate, prices=prices,
+        request_id=generation.request_id or generation.id,
+        account_id=generation.account_id,
+        key_id=generation.key_id,
+        endpoint=prepared.get("endpoint", "images"),
+        time=generation.created_at,
+        asked_model=prepared.get("asked_model", generation.model),
+        model=generation.model,
+        provider=generation.provider,
+        upstream_model=offer.model.upstream if offer else "",
+        client_protocol="images",
+        upstream_protocol="images",
+        attempts=max(1, prepared.get("attempts", 1)),
+        status=200,
+        outcome="ok" if good else "upstream_error",
+        images=len(outcome.images) if good else 0,
+        cost=round_cost(CONTEXT.multiply(native, rate)),
+        native_cost=round_cost(native),
+        currency=currency,
+        rate=rate,
+        prices=prices,
         total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000),
-        error_code=None if good else "generation_failed", lost=prepared.get("lost"),
+        error_code=None if good else "generation_failed",
+        lost=prepared.get("lost"),
         earlier_attempts=attempts_text(prepared.get("earlier", ())),
     )
 

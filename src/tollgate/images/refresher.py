@@ -107,7 +107,7 @@ class Refresher:
             if adopted is None and hold is not None:
                 hold.release()
         if adopted is not None:
-            log.warning("gateway \"%s\" is gone; this one looks after its job %s", instance, generation.id)
+            log.warning('gateway "%s" is gone; this one looks after its job %s', instance, generation.id)
             await self._go_on(adopted, hold)
 
     async def _visit(self, job_id: str) -> None:

@@ -78,12 +78,24 @@ class Jobs:
         hold = await self.services.ledger.hold(order.key, max(costs))
         now = order.received_at or datetime.now(UTC)
         generation = Generation(
-            id=str(uuid.uuid4()), account_id=order.key.account_id, key_id=order.key.id, request_id=order.request_id,
-            model=routes[0].model.id, provider=candidates[0].offer.provider, input=order.input, webhook=order.webhook,
-            created_at=now, updated_at=now, deadline_at=now + timedelta(seconds=candidates[0].offer.give_up),
+            id=str(uuid.uuid4()),
+            account_id=order.key.account_id,
+            key_id=order.key.id,
+            request_id=order.request_id,
+            model=routes[0].model.id,
+            provider=candidates[0].offer.provider,
+            input=order.input,
+            webhook=order.webhook,
+            created_at=now,
+            updated_at=now,
+            deadline_at=now + timedelta(seconds=candidates[0].offer.give_up),
             row={
-                "endpoint": order.endpoint, "asked_model": order.model[:200], "attempts": 0, "runs": 0,
-                "held": str(max(costs)), "instance": self._gateway.store.instance,
+                "endpoint": order.endpoint,
+                "asked_model": order.model[:200],
+                "attempts": 0,
+                "runs": 0,
+                "held": str(max(costs)),
+                "instance": self._gateway.store.instance,
                 **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {}),
             },
         )

@@ -108,8 +108,14 @@ class TrackedJobs:
         rates = terms.rates if terms is not None else self._services.runtime.current.gateway.credits.rates
         job_input = calls.input if calls is not None else {}
         row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
-        ended = replace(generation, status=outcome.status, images=outcome.images, error=outcome.error or None,
-                        cost=row.cost if outcome.status == "succeeded" else None, updated_at=datetime.now(UTC))
+        ended = replace(
+            generation,
+            status=outcome.status,
+            images=outcome.images,
+            error=outcome.error or None,
+            cost=row.cost if outcome.status == "succeeded" else None,
+            updated_at=datetime.now(UTC),
+        )
         hold = self._holds.get(generation.id)
         try:
             won = await self._services.ledger.update_generation(

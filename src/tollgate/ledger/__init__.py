@@ -278,8 +278,14 @@ class Ledger(Administration):
         """All running jobs of all accounts, oldest first."""
         return await self._generations.pending()
 
-    async def update_generation(self, id: str, expected_status: str | Collection[str], changes: Mapping[str, Any],
-                                row: UsageRow | None = None, hold: Hold | None = None) -> bool:
+    async def update_generation(
+        self,
+        id: str,
+        expected_status: str | Collection[str],
+        changes: Mapping[str, Any],
+        row: UsageRow | None = None,
+        hold: Hold | None = None,
+    ) -> bool:
         """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and with it charge
         `row` and end `hold`.
 

@@ -41,7 +41,11 @@ _LONGEST_PATH = 100
 """A socket's path may have 107 bytes; longer ones are reached through a descriptor of their folder."""
 _LINE_LIMIT = 64 * 1024 * 1024
 _ERRORS: dict[str, Callable[[str], TollgateError]] = {
-    "BadRequest": BadRequest, "NotFound": NotFound, "Unavailable": Unavailable, "TollgateError": TollgateError}
+    "BadRequest": BadRequest,
+    "NotFound": NotFound,
+    "Unavailable": Unavailable,
+    "TollgateError": TollgateError,
+}
 
 
 def _one(kind: type[Any]) -> Callable[[Any], Any]:
@@ -53,18 +57,33 @@ def _many(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {
-    "create_account": _one(Account), "update_account": _one(Account), "get_account": _one(Account),
-    "list_accounts": _many(Account), "sums": _one(AccountSums),
-    "create_key": lambda value: (decode(KeyRecord, value[0]), value[1]), "update_key": _one(KeyRecord),
-    "revoke_key": _one(KeyRecord), "get_key": _one(KeyRecord), "list_keys": _many(KeyRecord),
-    "list_sums": _many(AccountSums), "keys_spent": lambda value: {key: Decimal(spent) for key, spent in value.items()},
-    "grant": _one(Grant), "list_grants": _many(Grant), "settle": lambda value: value, "create_link": str,
+    "create_account": _one(Account),
+    "update_account": _one(Account),
+    "get_account": _one(Account),
+    "list_accounts": _many(Account),
+    "sums": _one(AccountSums),
+    "create_key": lambda value: (decode(KeyRecord, value[0]), value[1]),
+    "update_key": _one(KeyRecord),
+    "revoke_key": _one(KeyRecord),
+    "get_key": _one(KeyRecord),
+    "list_keys": _many(KeyRecord),
+    "list_sums": _many(AccountSums),
+    "keys_spent": lambda value: {key: Decimal(spent) for key, spent in value.items()},
+    "grant": _one(Grant),
+    "list_grants": _many(Grant),
+    "settle": lambda value: value,
+    "create_link": str,
 }
 """What may be called, and how its result is read back."""
 
 _ARGUMENTS: dict[str, Callable[[Any], Any]] = {
-    "amount": Decimal, "spend_cap": Decimal, "expires_at": datetime.fromisoformat, "allowed_models": tuple,
-    "endpoints": tuple, "allowed_addresses": tuple}
+    "amount": Decimal,
+    "spend_cap": Decimal,
+    "expires_at": datetime.fromisoformat,
+    "allowed_models": tuple,
+    "endpoints": tuple,
+    "allowed_addresses": tuple,
+}
 
 
 class AdminServer:
@@ -132,9 +151,11 @@ class AdminServer:
             asked = orjson.loads(line)
             name, arguments = asked["call"], asked.get("with", {})
             if name not in METHODS:
-                raise BadRequest(f"no method \"{name}\"")
-            read = {key: _ARGUMENTS[key](value) if key in _ARGUMENTS and value is not None else value
-                    for key, value in arguments.items()}
+                raise BadRequest(f'no method "{name}"')
+            read = {
+                key: _ARGUMENTS[key](value) if key in _ARGUMENTS and value is not None else value
+                for key, value in arguments.items()
+            }
             return encode({"result": await getattr(self._ledger, name)(**read)})
         except TollgateError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)

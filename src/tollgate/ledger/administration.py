@@ -58,7 +58,7 @@ class Administration:
         """One account; raises `NotFound`."""
         account = self._memory.accounts.get(account_id)
         if account is None:
-            raise NotFound(f"no account \"{account_id}\"")
+            raise NotFound(f'no account "{account_id}"')
         return account
 
     async def create_link(self, account_id: str) -> str:
@@ -98,12 +98,21 @@ class Administration:
         await self.get_account(account_id)
         secret = keys.mint()
         key = KeyRecord(
-            id="key_" + secrets.token_hex(6), account_id=account_id, name=name, last_four=keys.last_four(secret),
-            allowed_models=None if allowed_models is None else tuple(allowed_models), expires_at=expires_at,
-            spend_cap=spend_cap, cap_window=cap_window,  # type: ignore[arg-type]
-            rpm=rpm, tpm=tpm, strict=strict, max_concurrent=max_concurrent,
+            id="key_" + secrets.token_hex(6),
+            account_id=account_id,
+            name=name,
+            last_four=keys.last_four(secret),
+            allowed_models=None if allowed_models is None else tuple(allowed_models),
+            expires_at=expires_at,
+            spend_cap=spend_cap,
+            cap_window=cap_window,  # type: ignore[arg-type]
+            rpm=rpm,
+            tpm=tpm,
+            strict=strict,
+            max_concurrent=max_concurrent,
             endpoints=tuple(endpoints) if endpoints else None,
-            allowed_addresses=tuple(allowed_addresses) if allowed_addresses else None)
+            allowed_addresses=tuple(allowed_addresses) if allowed_addresses else None,
+        )
         await self._add_key(key, keys.digest(secret))
         return key, secret
 
@@ -125,7 +134,7 @@ class Administration:
         """One key by id; raises `NotFound`."""
         key = self._memory.keys.get(key_id)
         if key is None:
-            raise NotFound(f"no key \"{key_id}\"")
+            raise NotFound(f'no key "{key_id}"')
         return key
 
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
@@ -220,7 +229,7 @@ class Administration:
 
 def account_exists(id: str) -> BadRequest:
     """The error that a second account of this name is."""
-    return BadRequest(f"account \"{id}\" exists already", "id")
+    return BadRequest(f'account "{id}" exists already', "id")
 
 
 def _check_names(changes: Collection[str], allowed: Collection[str]) -> None:

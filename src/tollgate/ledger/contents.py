@@ -60,7 +60,7 @@ class Contents:
         """Image jobs with the providers' answers. Raises `TollgateError` for one whose file is gone."""
         ids = [id for [id] in self._store.read("SELECT id FROM generations ORDER BY created_at, id")]
         for start in range(0, len(ids), _JOBS):
-            yield self._store.generations(ids[start:start + _JOBS])
+            yield self._store.generations(ids[start : start + _JOBS])
 
     def _pages(self, statement: str, values: Sequence[object] = ()) -> Iterator[Page]:
         cursor = self._store.connection.cursor()

@@ -91,8 +91,14 @@ class Generations:
         newest_first = sorted((stored | fresh).values(), key=lambda each: (each.created_at, each.id), reverse=True)
         return fitting(newest_first[:limit])
 
-    async def update(self, id: str, expected: str | Collection[str], changes: Mapping[str, Any], row: UsageRow | None,
-                     hold: Hold | None) -> bool:
+    async def update(
+        self,
+        id: str,
+        expected: str | Collection[str],
+        changes: Mapping[str, Any],
+        row: UsageRow | None,
+        hold: Hold | None,
+    ) -> bool:
         """Change a running job if its status is still one of `expected`; True, durably, for exactly one of many
         callers."""
         found = self._pending.get(id)

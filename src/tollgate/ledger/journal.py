@@ -40,9 +40,15 @@ CLOSE_SECONDS = 10.0
 class Journal:
     """The writing side. `on_durable` is called on the journal's thread with each batch, before its waiters wake."""
 
-    def __init__(self, directory: Path, *, on_durable: Callable[[Sequence[Entry]], None],
-                 segment_bytes: int = SEGMENT_BYTES, retry_seconds: float = RETRY_SECONDS,
-                 write: Callable[[int, memoryview], int] = os.write) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        on_durable: Callable[[Sequence[Entry]], None],
+        segment_bytes: int = SEGMENT_BYTES,
+        retry_seconds: float = RETRY_SECONDS,
+        write: Callable[[int, memoryview], int] = os.write,
+    ) -> None:
         self.problem = ""
         """Why nothing can be written now; empty when all is well."""
         self._directory = directory
@@ -198,7 +204,7 @@ class Journal:
         data = memoryview(b"".join([line for _, _, line, _ in batch]))
         size = self._size + len(data)
         while data:
-            data = data[self._os_write(self._descriptor, data):]
+            data = data[self._os_write(self._descriptor, data) :]
         self._size, self._last_written = size, batch[-1][0]
         if size >= self._segment_bytes:
             self._end_segment()

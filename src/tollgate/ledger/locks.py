@@ -32,8 +32,10 @@ class FileLocks:
         take the other's rows for its own. Raises `StoreInUse`."""
         holder = self.take(directory / f".{instance or 'main'}.lock")
         if holder:
-            raise StoreInUse(f"{directory} gets the usage files of another gateway (pid {holder}) under the same name; "
-                             "give one of them a `store.instance` or a `store.usage_directory` of its own")
+            raise StoreInUse(
+                f"{directory} gets the usage files of another gateway (pid {holder}) under the same name; "
+                "give one of them a `store.instance` or a `store.usage_directory` of its own"
+            )
 
     def release(self) -> None:
         """Let go of all."""

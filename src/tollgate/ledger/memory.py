@@ -137,8 +137,12 @@ class Memory:
 
     def sums(self, account_id: str) -> AccountSums:
         """The account's arithmetic."""
-        return AccountSums(account_id, self.granted.get(account_id, _ZERO), self.spent.get(account_id, _ZERO),
-                           self.held.get(account_id, _ZERO))
+        return AccountSums(
+            account_id,
+            self.granted.get(account_id, _ZERO),
+            self.spent.get(account_id, _ZERO),
+            self.held.get(account_id, _ZERO),
+        )
 
     def require_balance(self, account_id: str) -> None:
         """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such

@@ -62,9 +62,7 @@ class Effort:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.pause = max(
-            _CPU_SHARE * (time.thread_time() - self._cpu), _TIME_SHARE * (time.monotonic() - self._began)
-        )
+        self.pause = max(_CPU_SHARE * (time.thread_time() - self._cpu), _TIME_SHARE * (time.monotonic() - self._began))
 
 
 class Publisher:

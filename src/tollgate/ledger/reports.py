@@ -42,8 +42,10 @@ class Filters:
 
 
 _TEXTS = ("asked_model", "model", "provider", "upstream_model", "end_user", "error_code", "lost")
-_TOKENS = ", ".join(f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}" for name in (
-    "input", "cache_read", "cache_write", "output", "reasoning"))
+_TOKENS = ", ".join(
+    f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}"
+    for name in ("input", "cache_read", "cache_write", "output", "reasoning")
+)
 _FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
 _LATENCIES = (
     "round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, "
@@ -110,13 +112,16 @@ The dearest kind has what rounding leaves, so that all of them are what was paid
 """
 
 REPORTS: dict[str, tuple[str, str]] = {
-    "summary": ("everything in one row", f"""SELECT
+    "summary": (
+        "everything in one row",
+        f"""SELECT
        count(*) AS requests, {_FAILED} AS failed, coalesce(sum(cost), 0) AS cost,
        {_TOKENS}, coalesce(sum(images), 0)::BIGINT AS images, count(*) FILTER (WHERE estimated) AS estimated,
        count(DISTINCT account_id) AS accounts, count(DISTINCT key_id) AS keys, count(DISTINCT model) AS models,
        {_LATENCIES},
        min(time) AS first, max(time) AS last
-FROM usage"""),
+FROM usage""",
+    ),
     "by-model": ("cost, tokens and latency of each model", _by("model")),
     "by-key": ("the same for each key", _by("account_id AS account, key_id AS key")),
     "by-account": ("the same for each account", _by("account_id AS account")),
@@ -133,22 +138,33 @@ FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', '
 GROUP BY ALL ORDER BY failed DESC, attempts DESC, provider""",
     ),
     "by-kind": ("what went for prompts, caches, output, searches, pictures and calls, by base prices", _BY_KIND),
-    "by-endpoint": ("the same for each endpoint and pair of protocols", _by(
-        "endpoint, client_protocol AS client, upstream_protocol AS upstream")),
+    "by-endpoint": (
+        "the same for each endpoint and pair of protocols",
+        _by("endpoint, client_protocol AS client, upstream_protocol AS upstream"),
+    ),
     "by-day": ("the same for each UTC day", _by("CAST(time AS DATE) AS day", "day")),
     "by-hour": ("the same for each UTC hour", _by("date_trunc('hour', time) AS hour", "hour")),
-    "errors": ("what went wrong, how often, and when last", """SELECT
+    "errors": (
+        "what went wrong, how often, and when last",
+        """SELECT
        provider, model, endpoint, status, outcome, error_code,
        count(*) AS requests, sum(cost) AS cost, max(time) AS last
-FROM usage WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC, last DESC"""),
-    "slow": ("the slowest answers", """SELECT time, request_id, model, provider, endpoint, stream, attempts, outcome,
+FROM usage WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC, last DESC""",
+    ),
+    "slow": (
+        "the slowest answers",
+        """SELECT time, request_id, model, provider, endpoint, stream, attempts, outcome,
        round(ttfb_ms, 1) AS first_byte_ms, round(total_ms, 1) AS total_ms, output_tokens + reasoning_tokens AS output
-FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20"""),
-    "requests": ("the newest rows", """SELECT
+FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20""",
+    ),
+    "requests": (
+        "the newest rows",
+        """SELECT
        time, request_id, account_id AS account, key_id AS key, endpoint, model, provider,
        status, outcome, input_tokens AS input, cache_read_tokens AS cache_read, cache_write_tokens AS cache_write,
        output_tokens AS output, reasoning_tokens AS reasoning, cost, round(total_ms, 1) AS total_ms, lost
-FROM usage ORDER BY time DESC, seq DESC LIMIT 50"""),
+FROM usage ORDER BY time DESC, seq DESC LIMIT 50""",
+    ),
 }
 """Name -> what it tells, and its SQL over the view `usage`."""
 

@@ -18,8 +18,10 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE progress (name VARCHAR NOT NULL, seq BIGINT NOT NULL)",
         "INSERT INTO progress VALUES ('applied', 0), ('published', 0)",
-        ("CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at "
-        "TIMESTAMP)"),
+        (
+            "CREATE TABLE accounts (id VARCHAR NOT NULL, name VARCHAR, role VARCHAR, password_hash VARCHAR, created_at "
+            "TIMESTAMP)"
+        ),
         (
             "CREATE TABLE keys (id VARCHAR NOT NULL, account_id VARCHAR NOT NULL, digest VARCHAR NOT NULL, name "
             "VARCHAR, last_four VARCHAR, allowed_models VARCHAR[], expires_at TIMESTAMP, revoked BOOLEAN, spend_cap "

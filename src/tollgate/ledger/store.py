@@ -152,7 +152,7 @@ class Store:
                 else:
                     self._apply_record(seq, kind, orjson.loads(line)["row"], lines)
             for start in range(0, len(lines), BATCH):
-                self.connection.execute(_INSERT_USAGE, [[line.decode() for line in lines[start:start + BATCH]]])
+                self.connection.execute(_INSERT_USAGE, [[line.decode() for line in lines[start : start + BATCH]]])
             self.set_progress("applied", entries[-1].seq)
         self.rows_cached += len(entries)
         if self.rows_cached >= _ROWS_CACHED:
@@ -292,13 +292,16 @@ class Store:
             snapshot.last_used[key] = last.replace(tzinfo=UTC)
         since = min(now.date().replace(day=1), now.date() - timedelta(days=7))
         for key, day, cost in self.read(
-                f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= ? GROUP BY 1, 2", [since]):
+            f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= ? GROUP BY 1, 2", [since]
+        ):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
         pending = self.read("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
         snapshot.pending = [self._generation(*row) for row in pending]
         applied = self.progress("applied")
-        snapshot.recent_ids = [row[0] for row in self.read(
-            "SELECT request_id FROM usage WHERE seq > ? ORDER BY seq", [applied - RECENT_IDS])]
+        snapshot.recent_ids = [
+            row[0]
+            for row in self.read("SELECT request_id FROM usage WHERE seq > ? ORDER BY seq", [applied - RECENT_IDS])
+        ]
         return snapshot
 
     def generation(self, account_id: str, id: str) -> Generation | None:
@@ -321,8 +324,11 @@ class Store:
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
-        rows = self.read("SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
-                          "ORDER BY created_at DESC, id LIMIT ?", [account_id, limit])
+        rows = self.read(
+            "SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
+            "ORDER BY created_at DESC, id LIMIT ?",
+            [account_id, limit],
+        )
         return fitting(replace(self._generation(*row), answer=None) for row in rows)
 
     def _generation(self, id: str, document: str, answer: str = "null") -> Generation:

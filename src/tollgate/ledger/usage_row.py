@@ -146,7 +146,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("end_user", "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"),
     Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
     Column(
-        "lost", "VARCHAR",
+        "lost",
+        "VARCHAR",
         "parameters that the provider's format could not carry (also in x-tollgate-dropped), `; ` between them; "
         "NULL where there was none, cut after 2,000 characters",
     ),
@@ -179,6 +180,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+
 class FailedAttempt(TypedDict):
     """An entry of `earlier_attempts`, as its column says. A request keeps a list of them, and so does the stored row of
     an image job (under `earlier`), because a job outlives its request."""
@@ -193,12 +195,17 @@ class FailedAttempt(TypedDict):
 def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms: float) -> FailedAttempt:
     """The entry of an attempt that ended in `error`, `ms` milliseconds after it began."""
     status = (
-        error.upstream_status if isinstance(error, UpstreamFailed)
-        else error.status if isinstance(error, UpstreamRejected)
+        error.upstream_status
+        if isinstance(error, UpstreamFailed)
+        else error.status
+        if isinstance(error, UpstreamRejected)
         else None
     )
     return {
-        "provider": provider, "upstream_model": upstream_model, "error": error.code, "status": status,
+        "provider": provider,
+        "upstream_model": upstream_model,
+        "error": error.code,
+        "status": status,
         "ms": round(ms, 1),
     }
 

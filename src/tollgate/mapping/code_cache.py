@@ -63,8 +63,16 @@ class CodeCache:
             return None
         try:
             return _Unpickler(io.BytesIO(packed)).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError,
-            ValueError):
+        except (
+            pickle.UnpicklingError,
+            EOFError,
+            AttributeError,
+            ImportError,
+            IndexError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):
             return None
 
     def put_file(self, document: Document, came_to: object) -> None:
@@ -109,7 +117,10 @@ def stamp() -> bytes:
     here = Path(__file__).parent
     found = hashlib.blake2b(digest_size=20)
     for part in (
-        importlib.util.MAGIC_NUMBER, sys.version.encode(), str(sys.flags.optimize).encode(), version("jinja2").encode(),
+        importlib.util.MAGIC_NUMBER,
+        sys.version.encode(),
+        str(sys.flags.optimize).encode(),
+        version("jinja2").encode(),
         version("jsonpath-ng").encode(),
         *(
             path.read_bytes()

@@ -81,7 +81,8 @@ class Mapping:
         """Which hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = built.warnings
         self.sections: dict[str, Section] = {
-            name: namespace[py] for name, py in built.sections.items()  # type: ignore[misc]
+            name: namespace[py]  # type: ignore[misc]
+            for name, py in built.sections.items()
         }
         """`request.to_hub` and the like, as functions of (document, context)."""
         self.walkers: dict[str, Walker] = {

@@ -27,15 +27,35 @@ class Context:
     """
 
     __slots__ = (
-        "_nonce", "asked", "asked_model", "calls", "can", "estimate", "headers", "inlined", "lenient", "lost", "model",
-        "now", "request", "run_id", "strict", "wanted",
+        "_nonce",
+        "asked",
+        "asked_model",
+        "calls",
+        "can",
+        "estimate",
+        "headers",
+        "inlined",
+        "lenient",
+        "lost",
+        "model",
+        "now",
+        "request",
+        "run_id",
+        "strict",
+        "wanted",
     )
 
     _nonce: str
 
     def __init__(
-        self, model: Mapping[str, object] | None = None, can: Mapping[str, object] | None = None,
-        request: dict[str, object] | None = None, strict: bool = False, *, run_id: str = "", now: int | None = None,
+        self,
+        model: Mapping[str, object] | None = None,
+        can: Mapping[str, object] | None = None,
+        request: dict[str, object] | None = None,
+        strict: bool = False,
+        *,
+        run_id: str = "",
+        now: int | None = None,
     ) -> None:
         self.model: dict[str, object] = model if type(model) is dict else dict(model) if model else {}
         self.can: dict[str, object] = can if type(can) is dict else dict(can) if can else {}

@@ -67,44 +67,49 @@ def _record(properties: Schema, **more: Any) -> Schema:
 
 
 def _request() -> Schema:
-    return _record({
-        "to_hub": _TEMPLATE,
-        "from_hub": _TEMPLATE,
-        "harmless": _record(
-            dict.fromkeys(
-                ("to_hub", "from_hub"), {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}}
+    return _record(
+        {
+            "to_hub": _TEMPLATE,
+            "from_hub": _TEMPLATE,
+            "harmless": _record(
+                dict.fromkeys(
+                    ("to_hub", "from_hub"),
+                    {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}},
+                ),
+                description="places that may go unread without being named as lost; as {place: value}, with that value",
             ),
-            description="places that may go unread without being named as lost; as {place: value}, with that value",
-        ),
-        "service_tier": {
-            "type": "string",
-            "description": "where a request of this format says its service tier, which decides the price where the "
-                           "answer does not tell",
-        },
-        "tool_name": {
-            "type": "string",
-            "description": "the name under which a tool is sent, of its own name ($): a call of it in an answer comes "
-                           "back under its own",
-        },
-        "base64_vectors": {
-            **_EXPRESSION,
-            "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "
-                           "base64",
-        },
-        "asked_model": {
-            **_EXPRESSION,
-            "description": "messages: a condition over $ and $headers under which answers name the model as it was "
-                           "asked for, instead of as the provider calls it",
-        },
-    })
+            "service_tier": {
+                "type": "string",
+                "description": "where a request of this format says its service tier, which decides the price where "
+                "the answer does not tell",
+            },
+            "tool_name": {
+                "type": "string",
+                "description": "the name under which a tool is sent, of its own name ($): a call of it in an answer "
+                "comes back under its own",
+            },
+            "base64_vectors": {
+                **_EXPRESSION,
+                "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "
+                "base64",
+            },
+            "asked_model": {
+                **_EXPRESSION,
+                "description": "messages: a condition over $ and $headers under which answers name the model as it was "
+                "asked for, instead of as the provider calls it",
+            },
+        }
+    )
 
 
 def _error() -> Schema:
-    return _record({
-        "to_hub": _TEMPLATE,
-        "from_hub": _TEMPLATE,
-        **{key: {**_TEXTS, "description": kind.about} for key, kind in ERROR_WORDS.items()},
-    })
+    return _record(
+        {
+            "to_hub": _TEMPLATE,
+            "from_hub": _TEMPLATE,
+            **{key: {**_TEXTS, "description": kind.about} for key, kind in ERROR_WORDS.items()},
+        }
+    )
 
 
 def _stream() -> Schema:
@@ -113,25 +118,27 @@ def _stream() -> Schema:
         "name": {"type": "string", "description": "becomes $part.item"},
     }
     handlers = _record({step: made.get(step, _EVENTS) for step in STEPS})
-    return _record({
-        "to_hub": _RULES,
-        "opening": {
-            **_EXPRESSION,
-            "description": "a condition over an event: it comes before anything of the answer, so that what fails "
-                           "behind it may go to another route",
-        },
-        "from_hub": {
-            "type": "object",
-            "properties": {
-                "event": {"type": "string", "description": "the field that is also the SSE event name"},
-                "stamp": {"type": "object", "description": "goes onto every event"},
-                **dict.fromkeys(MOMENTS, _EVENTS),
-                "end": {"type": ["string", "number"], "description": "the literal last event"},
-                **dict.fromkeys(hub.KINDS, handlers),
+    return _record(
+        {
+            "to_hub": _RULES,
+            "opening": {
+                **_EXPRESSION,
+                "description": "a condition over an event: it comes before anything of the answer, so that what fails "
+                "behind it may go to another route",
             },
-            "additionalProperties": handlers,
-        },
-    })
+            "from_hub": {
+                "type": "object",
+                "properties": {
+                    "event": {"type": "string", "description": "the field that is also the SSE event name"},
+                    "stamp": {"type": "object", "description": "goes onto every event"},
+                    **dict.fromkeys(MOMENTS, _EVENTS),
+                    "end": {"type": ["string", "number"], "description": "the literal last event"},
+                    **dict.fromkeys(hub.KINDS, handlers),
+                },
+                "additionalProperties": handlers,
+            },
+        }
+    )
 
 
 def _in_text() -> Schema:
@@ -152,11 +159,14 @@ def _in_text() -> Schema:
 
 def _reply_headers() -> Schema:
     names = dict.fromkeys(FACTS, {"type": ["string", "array"], "items": {"type": "string"}})
-    return _record({
-        "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
-        "limits": _record(dict.fromkeys(LIMIT_KINDS, _record(names))),
-        "resets": {"enum": list(RESETS)},
-    }, description="names of the headers that tell time and rate limits")
+    return _record(
+        {
+            "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
+            "limits": _record(dict.fromkeys(LIMIT_KINDS, _record(names))),
+            "resets": {"enum": list(RESETS)},
+        },
+        description="names of the headers that tell time and rate limits",
+    )
 
 
 def _examples() -> Schema:
@@ -164,8 +174,12 @@ def _examples() -> Schema:
         "type": "array",
         "items": _record(
             {
-                **{key: {} for key in EXAMPLE_KEYS}, "name": {"type": "string"}, "of": {"enum": list(EXAMPLE_SECTIONS)},
-                "other": {"type": "string"}, "refused": {"type": "string"}, "lost": _TEXTS,
+                **{key: {} for key in EXAMPLE_KEYS},
+                "name": {"type": "string"},
+                "of": {"enum": list(EXAMPLE_SECTIONS)},
+                "other": {"type": "string"},
+                "refused": {"type": "string"},
+                "lost": _TEXTS,
                 "with": _record({name: {} for name in WITH}),
             },
             required=["of", "given"],
@@ -189,10 +203,12 @@ def _definitions() -> Schema:
             description="An object to build; keys that start with $ are directives.",
             patternProperties={r"^[^$]|^\$\$|\|": _TEMPLATE},
         ),
-        "operation": _record({
-            **{key: value for key, value in directives.items() if key in ("$each", "$let", "$when")},
-            **{name: _operation(name) for name in OPERATIONS},
-        }),
+        "operation": _record(
+            {
+                **{key: value for key, value in directives.items() if key in ("$each", "$let", "$when")},
+                **{name: _operation(name) for name in OPERATIONS},
+            }
+        ),
         "rules": {
             "anyOf": [
                 {"type": "array", "items": {"$ref": "#/definitions/operation"}},

@@ -200,9 +200,9 @@ def _relocated(code: CodeType, lines: list[int]) -> CodeType:
             units -= 8
         table.append(kind | units - 1)
         table += step
-    constants = tuple([
-        _relocated(constant, lines) if type(constant) is CodeType else constant for constant in code.co_consts
-    ])
+    constants = tuple(
+        [_relocated(constant, lines) if type(constant) is CodeType else constant for constant in code.co_consts]
+    )
     return code.replace(co_firstlineno=first, co_linetable=bytes(table), co_consts=constants)
 
 

@@ -25,15 +25,18 @@ class Kind:
 ERROR_WORDS: Mapping[str, Kind] = {
     "too_long": Kind(
         "words by which providers that speak this format say that a prompt does not fit the model",
-        "words that a message holds", "[prompt is too long]",
+        "words that a message holds",
+        "[prompt is too long]",
     ),
     "spent": Kind(
         "codes by which providers that speak this format say that our money there is used up",
-        "codes or types of errors", "[spend_limit_exceeded]",
+        "codes or types of errors",
+        "[spend_limit_exceeded]",
     ),
     "unreadable": Kind(
         "codes or words by which providers that speak this format say that they cannot read encrypted reasoning",
-        "codes, or words that a message holds", "[invalid_encrypted_content]",
+        "codes, or words that a message holds",
+        "[invalid_encrypted_content]",
     ),
 }
 """By their key under `error:`."""

@@ -138,8 +138,13 @@ def explain_stream(
 
 
 def _hops(
-    source: Mapping, target: Mapping, body: Any, context: TraceContext, what: str,
-    first: Callable[..., Any], second: Callable[..., Any],
+    source: Mapping,
+    target: Mapping,
+    body: Any,
+    context: TraceContext,
+    what: str,
+    first: Callable[..., Any],
+    second: Callable[..., Any],
 ) -> Explained:
     explained = Explained()
     given = body

@@ -222,7 +222,8 @@ def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
     if type(value) is not list:
         return None
     table = {
-        name: found for item in value
+        name: found
+        for item in value
         if type(item) is dict and type(name := item.get(key)) is str and (found := item.get(wanted)) is not None
     }
     return table or None
@@ -317,7 +318,7 @@ def data_url(value: Any) -> dict[str, str] | None:
     found = _DATA_URL.match(value, 0, _MOST_HEAD)
     if not found:
         return None
-    return {"mime": found[1] or "text/plain", "data": value[found.end():]}
+    return {"mime": found[1] or "text/plain", "data": value[found.end() :]}
 
 
 def inline(value: Any, context: Context) -> dict[str, str] | None:

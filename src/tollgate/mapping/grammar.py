@@ -81,7 +81,7 @@ def parse_expression(text: str) -> Expression:
             .replace("end of print statement", "the end")
         )
         if at := re.search(r" at (\d+)$", message):  # the lexer counts characters itself
-            message, offset = message[:at.start()], int(at[1])
+            message, offset = message[: at.start()], int(at[1])
         if "end of template" in message:
             message, offset = "something is missing at its end", len(text.rstrip()) - 1
         for stand_in, path in paths.items():
@@ -101,7 +101,7 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
         char = text[position]
         if quote:
             if char == "\\":
-                out.append(text[position:position + 2])
+                out.append(text[position : position + 2])
                 position += 2
                 continue
             if char == quote:
@@ -124,8 +124,8 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
             raise ExpressionError(
                 "no braces here: this place already takes an expression", position, "write it without {{ }}"
             )
-        elif char in "{%" and text[position:position + 2] in ("{%", "%}"):
-            raise ExpressionError(f"`{text[position:position + 2]}` has no meaning in an expression", position)
+        elif char in "{%" and text[position : position + 2] in ("{%", "%}"):
+            raise ExpressionError(f"`{text[position : position + 2]}` has no meaning in an expression", position)
         elif not char.isascii():
             raise ExpressionError(f"`{char}` has no meaning in an expression", position, "text stands in quotes")
         out.append(char)
@@ -134,7 +134,7 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _shown(text: str, offset: int) -> str:
-    rest = text[offset:offset + 20].strip()
+    rest = text[offset : offset + 20].strip()
     return rest if len(text) <= offset + 20 else rest + "..."
 
 

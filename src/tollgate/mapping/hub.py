@@ -15,10 +15,25 @@ import orjson
 from tollgate.wording import path_text
 
 STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
-MODEL_FIELDS = frozenset({
-    "id", "upstream", "provider", "name", "type", "context", "max_output", "dimensions", "max_dimension", "created",
-    "tokenizer", "parameters", "input_modalities", "output_modalities", "protocol",
-})
+MODEL_FIELDS = frozenset(
+    {
+        "id",
+        "upstream",
+        "provider",
+        "name",
+        "type",
+        "context",
+        "max_output",
+        "dimensions",
+        "max_dimension",
+        "created",
+        "tokenizer",
+        "parameters",
+        "input_modalities",
+        "output_modalities",
+        "protocol",
+    }
+)
 
 
 @cache

@@ -53,9 +53,9 @@ def shape(name: str) -> Shape:
         properties = dict(definition["properties"]) if closed else {}
         for branch in definition.get("allOf", ()):  # a part, by its kind: whatever any kind has
             properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
-        found.fields.update({
-            key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value
-        })
+        found.fields.update(
+            {key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value}
+        )
         if "kind" in properties:
             found.fields.setdefault("kind", Shape("kind", words=hub.KINDS if name == "part" else ()))
     return found
@@ -175,7 +175,8 @@ class _Writes:
                 return
             if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._is_told(node):
                 self._unit.warn(
-                    node, f"the hub's `{of.name}` is a number, found the text `{word}`",
+                    node,
+                    f"the hub's `{of.name}` is a number, found the text `{word}`",
                     f"a path begins with $, such as $.{word}",
                 )
             if of.words and isinstance(word, str) and word != NOTHING_WORD and word not in of.words:
@@ -193,8 +194,10 @@ class _Writes:
 
     def _is_told(self, node: Scalar) -> bool:
         """Whether something is said of this text already, such as that it looks like a path."""
-        return any(problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)
-                   for problem in self._unit.problems)
+        return any(
+            problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)
+            for problem in self._unit.problems
+        )
 
     def _map(self, node: Map, of: Shape) -> None:
         for directive in _INSIDE:
@@ -292,7 +295,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
             first = next(iter(shapes))
             first = first.items or first
             for key in place.fields:
-                told = key == "item" and section == "response.from_hub" and first.name == "part"    # in `$whole`
+                told = key == "item" and section == "response.from_hub" and first.name == "part"  # in `$whole`
                 if not told and not any(key in (at.items or at).fields for at in shapes):
                     hint = known_words(key, first.fields)
                     unit.warn(
@@ -332,8 +335,10 @@ def _is_written(root: Map, name: str, word: str) -> bool:
     inside = re.compile(rf"(['\"]){re.escape(name)}\1\s*:\s*(['\"]){re.escape(word)}\2")
     for node in walk(root):
         given = node.entries.get(name) if isinstance(node, Map) else node
-        if isinstance(given, Scalar) and isinstance(given.value, str) and (
-            given is not node and given.value == word or inside.search(given.value)
+        if (
+            isinstance(given, Scalar)
+            and isinstance(given.value, str)
+            and (given is not node and given.value == word or inside.search(given.value))
         ):
             return True
     return False

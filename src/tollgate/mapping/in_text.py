@@ -149,8 +149,11 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
     kind = _word(unit, item, "kind", TOLD_AS)
     if ("kind" in item.entries) == ("parts" in item.entries):
         found = "both" if "kind" in item.entries else "neither"
-        unit.mistake(item, f"a mark says what stands in it by `kind` or by `parts`, found {found}",
-                     f"kind: one of {', '.join(TOLD_AS)}, told as it comes; or parts: a template over the text")
+        unit.mistake(
+            item,
+            f"a mark says what stands in it by `kind` or by `parts`, found {found}",
+            f"kind: one of {', '.join(TOLD_AS)}, told as it comes; or parts: a template over the text",
+        )
     if kind and "unclosed" in item.entries:
         unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was told as it came")
     ends = _word(unit, item, "unclosed", ENDS) or ENDS[0]
@@ -208,8 +211,7 @@ def _check_fields(unit: Unit, part: Map) -> None:
             unit.mistake(mark, f"a part has no field `{key}`", known_words(key, known))
     kind = part.get("kind")
     if isinstance(kind, Scalar) and is_literal(kind) and kind.value not in hub.KINDS:
-        unit.mistake(kind, f"unknown kind of part `{kind.text}`",
-                     known_words(kind.text, hub.KINDS))
+        unit.mistake(kind, f"unknown kind of part `{kind.text}`", known_words(kind.text, hub.KINDS))
 
 
 def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InText | None:

@@ -55,7 +55,17 @@ class Scanner:
     """The text of one answer on its way. `finish` may be followed by more: another text of the same answer."""
 
     __slots__ = (
-        "_closings", "_fresh", "_gap", "_held", "_inside", "_lead", "_make", "_mark", "_marks", "_unopened", "_written",
+        "_closings",
+        "_fresh",
+        "_gap",
+        "_held",
+        "_inside",
+        "_lead",
+        "_make",
+        "_mark",
+        "_marks",
+        "_unopened",
+        "_written",
     )
 
     def __init__(self, marks: Marks, make: Make) -> None:
@@ -118,7 +128,7 @@ class Scanner:
             bare = text.lstrip()
             for mark in self._marks.start:
                 if bare.startswith(mark.opening):
-                    self._open(mark, text[:len(text) - len(bare)], bare[len(mark.opening):])
+                    self._open(mark, text[: len(text) - len(bare)], bare[len(mark.opening) :])
                     return True
             if not bare or any(mark.opening.startswith(bare) for mark in self._marks.start):
                 return False
@@ -126,14 +136,14 @@ class Scanner:
         search = self._marks.search
         found = search(text) if search is not None else None
         if found is not None:
-            before = text[:found.start()]
+            before = text[: found.start()]
             trimmed = before.rstrip()
             self._say(out, trimmed)
-            self._open(self._marks.anywhere[found[0]], before[len(trimmed):], text[found.end():])
+            self._open(self._marks.anywhere[found[0]], before[len(trimmed) :], text[found.end() :])
             return True
         keep = _kept(text, self._marks.beginnings) if search is not None else 0
-        self._held = text[len(text) - keep:]
-        self._say(out, text[:len(text) - keep])
+        self._held = text[len(text) - keep :]
+        self._say(out, text[: len(text) - keep])
         return False
 
     def _within(self, out: list[Found]) -> bool:
@@ -146,15 +156,15 @@ class Scanner:
                 return False
             self._unopened = False
             if bare.startswith(mark.opening):
-                self._open(mark, "", bare[len(mark.opening):])
+                self._open(mark, "", bare[len(mark.opening) :])
                 return True
         at = text.find(mark.closing) if mark.closing else -1
         if at < 0:
             keep = _kept(text, self._closings)
-            self._held = text[len(text) - keep:]
-            self._tell(out, mark, text[:len(text) - keep], last=False)
+            self._held = text[len(text) - keep :]
+            self._tell(out, mark, text[: len(text) - keep], last=False)
             return False
-        self._held = text[at + len(mark.closing or ""):]
+        self._held = text[at + len(mark.closing or "") :]
         self._tell(out, mark, text[:at], last=True)
         self._mark = None
         if mark.kind:

@@ -94,7 +94,7 @@ def _at(value: Any, steps: list[str]) -> Iterator[Any]:
     for number, step in enumerate(steps):
         if step == "[]":
             for item in value if type(value) is list else ():
-                yield from _at(item, steps[number + 1:])
+                yield from _at(item, steps[number + 1 :])
             return
         value = value.get(step) if type(value) is dict else None
     if value is not None:
@@ -252,8 +252,22 @@ class _State:
     """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
 
     __slots__ = (
-        "_done", "_label", "_labels", "_next", "_pending", "_places", "_roots", "_walker", "deep", "fields", "items",
-        "known", "passed", "seen", "single", "whole",
+        "_done",
+        "_label",
+        "_labels",
+        "_next",
+        "_pending",
+        "_places",
+        "_roots",
+        "_walker",
+        "deep",
+        "fields",
+        "items",
+        "known",
+        "passed",
+        "seen",
+        "single",
+        "whole",
     )
 
     def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
@@ -261,9 +275,9 @@ class _State:
         self._places = places
         self._done = done
         self.whole = any(place.taken() for place in places)
-        self._pending: list[Switch] = [] if self.whole else [
-            switch for place in places for switch in place.switches if id(switch) not in done
-        ]
+        self._pending: list[Switch] = (
+            [] if self.whole else [switch for place in places for switch in place.switches if id(switch) not in done]
+        )
         self._next: dict[tuple[str, ...], _State] = {}
         paths = {switch.path for switch in self._pending}
         self._labels: tuple[tuple[str, frozenset[str]], ...] = (

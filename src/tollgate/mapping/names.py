@@ -76,9 +76,16 @@ WHOLE = Var("whole", "R.whole()", present=True, is_dict=True, known=hub.RESPONSE
 SEEN = Var("seen", "R.seen", present=True, is_dict=True)
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
 
-CALLERS_SECRETS = frozenset({
-    "authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie",
-})
+CALLERS_SECRETS = frozenset(
+    {
+        "authorization",
+        "proxy-authorization",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "cookie",
+    }
+)
 """Headers no file may read: what a caller shows us is not for others to see."""
 
 
@@ -95,7 +102,7 @@ ABOUT: dict[str, str] = {
     "now": "the current time in Unix seconds",
     "nonce": "32 hexadecimal digits, new for each request; `$nonce | uuid` writes them as a UUID",
     "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`, "
-               "`request.asked_model`; "
+    "`request.asked_model`; "
     "headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
     "part": "the part being said: index, nth, item, kind, id, name, text, args, told, token, origin",

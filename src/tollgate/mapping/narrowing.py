@@ -35,7 +35,7 @@ class Tested:
 
 
 class Narrowing:
-    """"this expression is true only where the field at `path` below `$name` has one of these labels"."""
+    """What an expression says: it is true only where the field at `path` below `$name` has one of these labels."""
 
     __slots__ = ("labels", "name", "path")
 
@@ -61,8 +61,8 @@ class Narrowing:
 
 
 class Plain:
-    """"this expression is true only where `$name` is a text, a number or a boolean", which has nothing below it to
-    read."""
+    """What an expression says: it is true only where `$name` is a text, a number or a boolean, which has nothing below
+    it to read."""
 
     __slots__ = ("name",)
 

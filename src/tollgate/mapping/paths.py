@@ -117,7 +117,7 @@ def extent(text: str, start: int) -> int:
                 return position
         elif char == "[":
             end = closing(text, position + 1, "[]")
-            if end < 0 or not _STATIC.match(text[position + 1:end]):
+            if end < 0 or not _STATIC.match(text[position + 1 : end]):
                 return position
             position = end + 1
         else:
@@ -155,7 +155,7 @@ def closing(text: str, start: int, brackets: str) -> int:
 def parse_path(text: str) -> Path:
     """`$name.a[0]` -> Path. `PathError` when it does not read as one."""
     base = _NAME.match(text, 1)[0]  # type: ignore[index]
-    tail = text[1 + len(base):]
+    tail = text[1 + len(base) :]
     steps: list[Step] = []
     position = 0
     while position < len(tail):
@@ -191,9 +191,7 @@ def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
         offset = shift - 1 + int(where[1]) if where else 0
         if where:
             message = message.replace(where[0], f"column {offset + 1} of the path")
-        raise PathError(
-            f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)
-        ) from None
+        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
     steps = _taken_apart(tree)
     return steps if steps is not None else (Find(tree),)
 

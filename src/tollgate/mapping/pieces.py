@@ -82,8 +82,7 @@ def compile_template(
     if isinstance(node, Scalar) and is_literal(node):
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
-    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()),
-                    answer=answer)
+    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()), answer=answer)
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
@@ -135,8 +134,14 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
 
 
 def _compile(
-    document: Document, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None], *,
-    escape: bool = False, answer: bool = False,
+    document: Document,
+    node: Node,
+    names: Names,
+    functions: Functions | None,
+    body: Callable[[Site], None],
+    *,
+    escape: bool = False,
+    answer: bool = False,
 ) -> Template:
     document = document.holding(node.mark)
     unit = unit_with(document, functions)

@@ -86,8 +86,11 @@ def _imported(name: str) -> ModuleType:
 
 
 def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    return {name: value for name, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")}
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
 
 
 def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
@@ -108,5 +111,11 @@ def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
         except Exception as error:
             raise Fault(f"plugin filter `{name}` failed: {type(error).__name__}: {error}") from error
 
-    return Filter(name, run, ", ".join(p.name + ("?" if p.default is not p.empty else "") for p in more),
-                  sum(p.default is p.empty for p in more), len(more), about)
+    return Filter(
+        name,
+        run,
+        ", ".join(p.name + ("?" if p.default is not p.empty else "") for p in more),
+        sum(p.default is p.empty for p in more),
+        len(more),
+        about,
+    )

@@ -163,7 +163,7 @@ def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
         if not text.startswith("}}", end):
             spot.mistake("`{{` is not closed", start, "write `}}` after the expression")
             return None
-        pieces.append((False, text[start + 2:end], start + 2))
+        pieces.append((False, text[start + 2 : end], start + 2))
         position = end + 2
     if position < len(text):
         pieces.append((True, text[position:], position))
@@ -181,11 +181,11 @@ def _path(site: Site, text: str, spot: Spot) -> Lowered:
             spot.mistake(f"`[` is not closed in `{text}`", end)
             return NOTHING
         if text[end] == "[":
-            hint = "a computed index needs braces: \"{{ " + text + " }}\""
+            hint = 'a computed index needs braces: "{{ ' + text + ' }}"'
         elif text[end] in "-" and "." in text[:end]:
             hint = f"a name with a dash is written {text[:end].rpartition('.')[0]}['...']"
         elif _is_expression(text):
-            hint = "an expression needs braces: \"{{ " + text + " }}\""
+            hint = 'an expression needs braces: "{{ ' + text + ' }}"'
         spot.mistake(
             f"`{text if len(text) < 40 else text[:37] + '...'}` reads as a path, which ends after `{text[:end]}`",
             end,

@@ -257,7 +257,7 @@ class Spot:
         node = self.node
         if not isinstance(node.value, str):
             return node.mark
-        wanted = node.value[self.shift + offset:][:12].split("\n")[0]
+        wanted = node.value[self.shift + offset :][:12].split("\n")[0]
         lines = self.unit.document.holding(node.mark).lines
         if not 0 < node.mark.line <= len(lines) or not wanted:
             return node.mark

@@ -45,7 +45,7 @@ def unseal(text: object) -> dict[str, object] | None:
         text = _from_base64(text)
     if type(text) is not str or not text.startswith(PREFIX):
         return None
-    packed = text[len(PREFIX):]
+    packed = text[len(PREFIX) :]
     try:
         content = orjson.loads(base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):

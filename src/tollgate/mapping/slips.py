@@ -32,7 +32,7 @@ def quoted(document: Document, mark: Mark) -> bool:
     """Whether the key that stands there is written in quotes."""
     lines = document.holding(mark).lines
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
-    return line[mark.column - 1:mark.column] in ("'", '"')
+    return line[mark.column - 1 : mark.column] in ("'", '"')
 
 
 def _chosen(value: Node, node: Map) -> bool:
@@ -57,8 +57,8 @@ _LOOKS: dict[str, Callable[[Node, Map], bool]] = {
     "value": _alone,
     "join_by": lambda value, node: isinstance(value, Scalar),
     "lost": lambda value, node: isinstance(value, Scalar) and not value.quoted,
-    "refuse": lambda value, node: isinstance(value, List) and all(
-        isinstance(item, Map) and "say" in item.entries for item in value.items
+    "refuse": lambda value, node: (
+        isinstance(value, List) and all(isinstance(item, Map) and "say" in item.entries for item in value.items)
     ),
 }
 """How what a directive takes looks, where its name is written without the `$`."""

@@ -168,9 +168,9 @@ def part_of(value: Any, start: object, stop: object) -> Any:
     """`value[start:stop]` of a list or a text; absent for anything else or when nothing is left of a list."""
     bounds = [bound if type(bound) is int else None for bound in (start, stop)]
     if type(value) is list:
-        return value[bounds[0]:bounds[1]] or None
+        return value[bounds[0] : bounds[1]] or None
     if type(value) is str:
-        return value[bounds[0]:bounds[1]]
+        return value[bounds[0] : bounds[1]]
     return None
 
 
@@ -181,8 +181,10 @@ def join_by(items: list[Any], key: str) -> list[Any]:
     fresh = False
     for item in items:
         if (
-            type(item) is not dict or type(last) is not dict
-            or (wanted := item.get(key)) is None or not same(last.get(key), wanted)
+            type(item) is not dict
+            or type(last) is not dict
+            or (wanted := item.get(key)) is None
+            or not same(last.get(key), wanted)
         ):
             out.append(item)
             last, fresh = item, False
@@ -234,14 +236,36 @@ def kind_of(value: object) -> str:
     if value is None:
         return "nothing"
     return {
-        str: "a text", bool: "true/false", int: "a number", float: "a number", list: "a list", dict: "an object"
+        str: "a text",
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
     }.get(type(value), "a value")
 
 
 RUNTIME: dict[str, object] = {
-    "EMPTY": EMPTY, "NUMBERS": NUMBERS, "text_of": text_of, "same": same, "less": less, "less_or_same": less_or_same,
-    "within": within, "add": add, "subtract": subtract, "multiply": multiply, "divide": divide,
-    "divide_whole": divide_whole, "remainder": remainder, "negative": negative, "joined": joined, "at": at,
-    "part_of": part_of, "join_by": join_by, "below": below, "found": found, "fields_of": fields_of,
+    "EMPTY": EMPTY,
+    "NUMBERS": NUMBERS,
+    "text_of": text_of,
+    "same": same,
+    "less": less,
+    "less_or_same": less_or_same,
+    "within": within,
+    "add": add,
+    "subtract": subtract,
+    "multiply": multiply,
+    "divide": divide,
+    "divide_whole": divide_whole,
+    "remainder": remainder,
+    "negative": negative,
+    "joined": joined,
+    "at": at,
+    "part_of": part_of,
+    "join_by": join_by,
+    "below": below,
+    "found": found,
+    "fields_of": fields_of,
 }
 """The names generated code may use."""

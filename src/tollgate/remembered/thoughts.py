@@ -40,9 +40,7 @@ class Thoughts:
             return
         if (key := _key_of(owner, parts)) is None:
             return
-        kept = tuple(
-            {"kind": "text", "text": part["text"]} if part["kind"] == "text" else dict(part) for part in parts
-        )
+        kept = tuple({"kind": "text", "text": part["text"]} if part["kind"] == "text" else dict(part) for part in parts)
         self._turns.keep(key, (maker, kept), sum(map(_size_of, parts)) + _EACH)
 
     def restored(self, owner: str, maker: Maker, hub: Mapping[str, Any]) -> list[Any] | None:

@@ -87,8 +87,15 @@ def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
     generated += sum(counting.count(c.name) + counting.count(c.arguments) for c in calls)
     if wishes.bad_utf8 and text:
         text = text[:1] + BAD + text[1:]
-    return Answer(text, reasoning, calls, finish, _counts(prompt, cached, generated, thought), refusal,
-                  stopped if finish == "stop" else None)
+    return Answer(
+        text,
+        reasoning,
+        calls,
+        finish,
+        _counts(prompt, cached, generated, thought),
+        refusal,
+        stopped if finish == "stop" else None,
+    )
 
 
 def total(answers: Sequence[Answer]) -> Counts:
@@ -96,8 +103,9 @@ def total(answers: Sequence[Answer]) -> Counts:
     first = answers[0].counts
     if len(answers) == 1:
         return first
-    return replace(first, completion=sum(a.counts.completion for a in answers),
-                   reasoning=sum(a.counts.reasoning for a in answers))
+    return replace(
+        first, completion=sum(a.counts.completion for a in answers), reasoning=sum(a.counts.reasoning for a in answers)
+    )
 
 
 def logprobs(text: str, top: int) -> list[dict[str, object]]:
@@ -107,8 +115,9 @@ def logprobs(text: str, top: int) -> list[dict[str, object]]:
         value = -(zlib.crc32(piece.encode()) % 1000) / 10000 - 0.0001
         entry: dict[str, object] = {"token": piece, "logprob": value, "bytes": list(piece.encode())}
         rivals = [piece, *(f"{piece}{mark}" for mark in "'\"-_~*+=^`|<>/"[:19])][:top]
-        entry["top_logprobs"] = [{"token": r, "logprob": value - index, "bytes": list(r.encode())}
-                                 for index, r in enumerate(rivals)]
+        entry["top_logprobs"] = [
+            {"token": r, "logprob": value - index, "bytes": list(r.encode())} for index, r in enumerate(rivals)
+        ]
         found.append(entry)
     return found
 
@@ -137,7 +146,7 @@ def _reasoning(prompt: Prompt) -> str:
     if prompt.controls.think:
         rounds = max(1, rounds)
     words = prompt.text[:60] or "nothing"
-    line = f"The user says \"{words}\". Repeating it is what they expect."
+    line = f'The user says "{words}". Repeating it is what they expect.'
     return " ".join([line, *(["Let me look at it once more."] * (rounds - 1))]) if rounds else ""
 
 

@@ -80,8 +80,15 @@ class ChatWriter:
         yield None, {"error": Fault(500).detail("chat")}
 
     def _frame(self, kind: str, choices: list[dict[str, object]]) -> dict[str, object]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.prompt.model,
-                "service_tier": tier_given(self.body), "system_fingerprint": "fp_sandbox", "choices": choices}
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.prompt.model,
+            "service_tier": tier_given(self.body),
+            "system_fingerprint": "fp_sandbox",
+            "choices": choices,
+        }
 
     def _choice(self, index: int, found: Answer) -> dict[str, object]:
         message: dict[str, object] = {

@@ -17,8 +17,12 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
     field(body, "messages", list, "an array of objects", "chat")
     messages = as_list(body["messages"], "messages", "chat")
     if not messages:
-        raise Fault(400, "Invalid 'messages': empty array. Expected an array with minimum length 1.", param="messages",
-                    code="empty_array")
+        raise Fault(
+            400,
+            "Invalid 'messages': empty array. Expected an array with minimum length 1.",
+            param="messages",
+            code="empty_array",
+        )
     gather = Gather()
     tools = _tools(gather, body)
     for index, message in enumerate(messages):
@@ -28,11 +32,19 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
     reasoning = body.get("reasoning")
     effort = body.get("reasoning_effort") or (reasoning.get("effort") if isinstance(reasoning, Mapping) else None)
     return gather.prompt(
-        body, headers, tools=tools, choice=_choice(body.get("tool_choice")),
-        parallel=body.get("parallel_tool_calls") is not False, schema=schema, json_mode=json_mode,
+        body,
+        headers,
+        tools=tools,
+        choice=_choice(body.get("tool_choice")),
+        parallel=body.get("parallel_tool_calls") is not False,
+        schema=schema,
+        json_mode=json_mode,
         limit=integer(body, "max_completion_tokens", "chat") or integer(body, "max_tokens", "chat"),
-        stop=strings(body.get("stop")), effort=str(effort) if effort else None, thinks=reasons(model),
-        n=min(integer(body, "n", "chat") or 1, 16))
+        stop=strings(body.get("stop")),
+        effort=str(effort) if effort else None,
+        thinks=reasons(model),
+        n=min(integer(body, "n", "chat") or 1, 16),
+    )
 
 
 def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:

@@ -19,7 +19,7 @@ MARKERS: dict[str, str] = {
     "pace=20ms": "a pause before every stream event (`ms` or `s`)",
     "delay=2s": "a pause before the status line",
     "duration=2s": "how long an image job takes",
-    "tool": "call the first declared tool; `tool=NAME {\"a\": 1}` names it and its arguments; may be repeated",
+    "tool": 'call the first declared tool; `tool=NAME {"a": 1}` names it and its arguments; may be repeated',
     "tools=N": "N parallel tool calls",
     "preface": "text before the tool calls",
     "think": "reason, whatever the model",
@@ -48,11 +48,31 @@ MARKERS: dict[str, str] = {
 """Every marker and what it does. Any of them takes the option `model=NAME`: it then holds for that model only."""
 
 _NAMES = {name.partition("=")[0] for name in MARKERS}
-_INT_FIELDS = {"tokens", "tools", "prompt-tokens", "completion-tokens", "cached-tokens", "cache-write-tokens",
-               "reasoning-tokens", "cut", "cut-mid", "stall", "stream-error"}
+_INT_FIELDS = {
+    "tokens",
+    "tools",
+    "prompt-tokens",
+    "completion-tokens",
+    "cached-tokens",
+    "cache-write-tokens",
+    "reasoning-tokens",
+    "cut",
+    "cut-mid",
+    "stall",
+    "stream-error",
+}
 _TIME_FIELDS = {"pace", "delay", "duration"}
 _FLAGS = {
-    "preface", "think", "redacted", "error-in-200", "reset", "bad-utf8", "empty", "refuse", "no-usage", "late-usage",
+    "preface",
+    "think",
+    "redacted",
+    "error-in-200",
+    "reset",
+    "bad-utf8",
+    "empty",
+    "refuse",
+    "no-usage",
+    "late-usage",
 }
 _OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\]]*))?")
 _HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\]]*))?")
@@ -155,7 +175,7 @@ def _scan(text: str) -> tuple[list[_Word], str]:
     while (start := text.find("[[", at)) >= 0:
         found = _word_at(text, start + 2)
         if found is None or not text.startswith("]]", found[1]) or not _valid(found[0]):
-            kept.append(text[at:start + 2])
+            kept.append(text[at : start + 2])
             at = start + 2
             continue
         word, end = found
@@ -235,10 +255,16 @@ def _wish(controls: Controls, word: _Word) -> dict[str, Any]:
         return {"html": int(value or "200")}
     if name == "error":
         times = options.get("times")
-        return {"error": Failure(
-            status=int(value or "500"), retry_after=options.get("retry-after"), code=options.get("code"),
-            kind=options.get("type"), message=(options.get("message") or "").replace("_", " ") or None,
-            times=int(times) if times else None)}
+        return {
+            "error": Failure(
+                status=int(value or "500"),
+                retry_after=options.get("retry-after"),
+                code=options.get("code"),
+                kind=options.get("type"),
+                message=(options.get("message") or "").replace("_", " ") or None,
+                times=int(times) if times else None,
+            )
+        }
     if name == "fail":
         return {"fail": (value or "the model gave up").replace("_", " ")}
     return {"finish": value or "stop"}

@@ -28,12 +28,19 @@ def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
         inputs: list[str | Sequence[int]] = [given]
     elif isinstance(given, list) and given and all(_is_token(t) for t in given):
         inputs = [given]
-    elif isinstance(given, list) and given and all(
-            isinstance(g, str) or (isinstance(g, list) and g and all(_is_token(t) for t in g)) for g in given):
+    elif (
+        isinstance(given, list)
+        and given
+        and all(isinstance(g, str) or (isinstance(g, list) and g and all(_is_token(t) for t in g)) for g in given)
+    ):
         inputs = given
     else:
-        raise Fault(400, "Invalid 'input': expected a string, an array of strings or arrays of tokens.", param="input",
-                    code="invalid_type")
+        raise Fault(
+            400,
+            "Invalid 'input': expected a string, an array of strings or arrays of tokens.",
+            param="input",
+            code="invalid_type",
+        )
     if len(inputs) > _MOST_INPUTS:
         raise Fault(400, f"Invalid 'input': at most {_MOST_INPUTS} inputs in one request.", param="input")
     if any(len(item) == 0 for item in inputs):
@@ -58,12 +65,20 @@ def embed(
         size = DEFAULT_DIMENSIONS
     if not isinstance(size, int) or size not in DIMENSIONS:
         listed = ", ".join(map(str, DIMENSIONS))
-        raise Fault(400, f"Invalid value for 'dimensions': {size}. Supported values are: {listed}.", param="dimensions",
-                    code="invalid_value")
+        raise Fault(
+            400,
+            f"Invalid value for 'dimensions': {size}. Supported values are: {listed}.",
+            param="dimensions",
+            code="invalid_value",
+        )
     shape = body.get("encoding_format") or "float"
     if shape not in ("float", "base64"):
-        raise Fault(400, f"Invalid value: '{shape}'. Supported values are: 'float' and 'base64'.",
-                    param="encoding_format", code="invalid_value")
+        raise Fault(
+            400,
+            f"Invalid value: '{shape}'. Supported values are: 'float' and 'base64'.",
+            param="encoding_format",
+            code="invalid_value",
+        )
     data = []
     for index, item in enumerate(inputs):
         found = vector(item, size)

@@ -6,19 +6,45 @@ from dataclasses import dataclass, field
 
 import orjson
 
-_CHAT_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 402: "insufficient_quota",
-               403: "permission_error", 404: "invalid_request_error", 413: "invalid_request_error",
-               422: "invalid_request_error", 429: "rate_limit_error"}
+_CHAT_KINDS = {
+    400: "invalid_request_error",
+    401: "invalid_request_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "invalid_request_error",
+    413: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+}
 _CHAT_CODES = {401: "invalid_api_key", 402: "insufficient_quota", 404: "model_not_found", 429: "rate_limit_exceeded"}
-_MESSAGES_KINDS = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error",
-                   403: "permission_error", 404: "not_found_error", 409: "conflict_error", 413: "request_too_large",
-                   422: "invalid_request_error", 429: "rate_limit_error", 504: "timeout_error", 529: "overloaded_error"}
-_TEXTS = {400: "The request was not understood.", 401: "Incorrect API key provided: sandbox.",
-          402: "The sandbox account has no money left.", 403: "This key may not do that.",
-          404: "The model does not exist or you do not have access to it.", 408: "The request took too long.",
-          413: "The request is too large.", 429: "Rate limit reached for requests. Please slow down.",
-          500: "The server had an error while processing your request.", 502: "Bad gateway.",
-          503: "The engine is overloaded, please try again later.", 504: "The model took too long.", 529: "Overloaded"}
+_MESSAGES_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_TEXTS = {
+    400: "The request was not understood.",
+    401: "Incorrect API key provided: sandbox.",
+    402: "The sandbox account has no money left.",
+    403: "This key may not do that.",
+    404: "The model does not exist or you do not have access to it.",
+    408: "The request took too long.",
+    413: "The request is too large.",
+    429: "Rate limit reached for requests. Please slow down.",
+    500: "The server had an error while processing your request.",
+    502: "Bad gateway.",
+    503: "The engine is overloaded, please try again later.",
+    504: "The model took too long.",
+    529: "Overloaded",
+}
 
 
 @dataclass(slots=True)
@@ -42,8 +68,12 @@ class Fault(Exception):
             kind = self.kind or _MESSAGES_KINDS.get(self.status, "api_error")
             return {"type": kind, "message": self.text}
         kind = self.kind or _CHAT_KINDS.get(self.status, "server_error")
-        return {"message": self.text, "type": kind, "param": self.param,
-                "code": self.code or _CHAT_CODES.get(self.status)}
+        return {
+            "message": self.text,
+            "type": kind,
+            "param": self.param,
+            "code": self.code or _CHAT_CODES.get(self.status),
+        }
 
     def body(self, dialect: str, request_id: str) -> bytes:
         """The whole answer body: `messages` has its envelope, everything else one `error` object."""
@@ -69,16 +99,24 @@ def chosen(found: object, known: tuple[str, ...], param: str, dialect: str) -> N
         raise wrong(param, found, "a string", dialect)
     if found not in known:
         *others, last = (repr(word) for word in known)
-        raise Fault(400, f"Invalid value: '{found}'. Supported values are: {', '.join(others)}, and {last}.",
-                    param=param, code="invalid_value")
+        raise Fault(
+            400,
+            f"Invalid value: '{found}'. Supported values are: {', '.join(others)}, and {last}.",
+            param=param,
+            code="invalid_value",
+        )
 
 
 def wrong(param: str, found: object, wanted: str, dialect: str) -> Fault:
     """A field has the wrong type."""
     if dialect == "messages":
         return Fault(400, f"{param}: Input should be {wanted}", param=param)
-    return Fault(400, f"Invalid type for '{param}': expected {wanted}, but got {_kind_of(found)} instead.",
-                 param=param, code="invalid_type")
+    return Fault(
+        400,
+        f"Invalid type for '{param}': expected {wanted}, but got {_kind_of(found)} instead.",
+        param=param,
+        code="invalid_type",
+    )
 
 
 def _kind_of(value: object) -> str:

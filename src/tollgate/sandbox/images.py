@@ -61,11 +61,19 @@ class Jobs:
             raise Fault(400, f"Invalid 'input.count': {many!r}. Expected an integer from 1 to 8.", param="input.count")
         size = _RATIOS.get(str(given.get("aspect_ratio", "1:1")))
         if size is None:
-            raise Fault(400, f"Invalid 'input.aspect_ratio': expected one of {', '.join(_RATIOS)}.",
-                        param="input.aspect_ratio")
-        job = Job(token_hex(12), model, given, self._clock(),
-                  DEFAULT_SECONDS if controls.duration is None else controls.duration,
-                  () if controls.fail else tuple(png(f"{plain}{i}", *size) for i in range(many)), size, controls.fail)
+            raise Fault(
+                400, f"Invalid 'input.aspect_ratio': expected one of {', '.join(_RATIOS)}.", param="input.aspect_ratio"
+            )
+        job = Job(
+            token_hex(12),
+            model,
+            given,
+            self._clock(),
+            DEFAULT_SECONDS if controls.duration is None else controls.duration,
+            () if controls.fail else tuple(png(f"{plain}{i}", *size) for i in range(many)),
+            size,
+            controls.fail,
+        )
         self._jobs[job.id] = job
         while len(self._jobs) > _REMEMBERED:
             self._jobs.popitem(last=False)
@@ -89,8 +97,7 @@ class Jobs:
         if status == "succeeded":
             shown["images"] = [self._picture(job, i, base) for i in range(len(job.pictures))]
             shown["seconds"] = job.seconds
-            shown["usage"] = {"images": len(job.pictures),
-                              "prompt_tokens": counting.count(str(job.input["prompt"]))}
+            shown["usage"] = {"images": len(job.pictures), "prompt_tokens": counting.count(str(job.input["prompt"]))}
         elif status == "failed":
             shown["error"] = job.failure
         return shown
@@ -118,10 +125,16 @@ def generate(body: Mapping[str, object], headers: Mapping[str, str]) -> dict[str
     found = [base64.b64encode(png(f"{plain}{i}", 8, 8)).decode() for i in range(many)]
     wants_url = body.get("response_format") == "url"
     tokens = counting.count(prompt)
-    return {"created": int(time.time()),
-            "data": [{"url": f"data:image/png;base64,{data}"} if wants_url else {"b64_json": data} for data in found],
-            "usage": {"input_tokens": tokens, "output_tokens": 64 * many, "total_tokens": tokens + 64 * many,
-                      "input_tokens_details": {"text_tokens": tokens, "image_tokens": 0}}}
+    return {
+        "created": int(time.time()),
+        "data": [{"url": f"data:image/png;base64,{data}"} if wants_url else {"b64_json": data} for data in found],
+        "usage": {
+            "input_tokens": tokens,
+            "output_tokens": 64 * many,
+            "total_tokens": tokens + 64 * many,
+            "input_tokens_details": {"text_tokens": tokens, "image_tokens": 0},
+        },
+    }
 
 
 def png(seed: str, width: int, height: int) -> bytes:
@@ -131,4 +144,5 @@ def png(seed: str, width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")))
+        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    )

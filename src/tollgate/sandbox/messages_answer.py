@@ -64,8 +64,13 @@ class MessagesWriter:
             yield "content_block_stop", {"type": "content_block_stop", "index": index}
         last = {"type": "message_delta", "delta": self._stop()}
         if not self.prompt.controls.no_usage:
-            kept = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens",
-                    "output_tokens_details")
+            kept = (
+                "input_tokens",
+                "cache_creation_input_tokens",
+                "cache_read_input_tokens",
+                "output_tokens",
+                "output_tokens_details",
+            )
             last["usage"] = {k: v for k, v in self.usage().items() if k in kept}
         yield "message_delta", last
         yield "message_stop", {"type": "message_stop"}
@@ -106,8 +111,14 @@ class MessagesWriter:
         if found.text:
             blocks.append({"type": "text", "text": found.text})
         for call in found.calls:
-            blocks.append({"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": call.name,
-                           "input": orjson.loads(call.arguments)})
+            blocks.append(
+                {
+                    "type": "tool_use",
+                    "id": f"toolu_{token_hex(12)}",
+                    "name": call.name,
+                    "input": orjson.loads(call.arguments),
+                }
+            )
         return blocks
 
 
@@ -115,13 +126,15 @@ def _opened(block: dict[str, object]) -> tuple[dict[str, object], list[dict[str,
     """A block as it starts, empty, and the deltas that fill it."""
     kind = block["type"]
     if kind == "thinking":
-        deltas: list[dict[str, object]] = [{"type": "thinking_delta", "thinking": piece}
-                                           for piece in counting.pieces(str(block["thinking"]))]
+        deltas: list[dict[str, object]] = [
+            {"type": "thinking_delta", "thinking": piece} for piece in counting.pieces(str(block["thinking"]))
+        ]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
         return {"type": "thinking", "thinking": "", "signature": ""}, deltas
     if kind == "text":
-        return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece}
-                                              for piece in counting.pieces(str(block["text"]))]
+        return {"type": "text", "text": ""}, [
+            {"type": "text_delta", "text": piece} for piece in counting.pieces(str(block["text"]))
+        ]
     if kind == "tool_use":
         given = orjson.dumps(block["input"]).decode() if block["input"] else ""
         fragments = ["", *counting.pieces(given)]

@@ -32,9 +32,17 @@ def read(body: Mapping[str, object], headers: Mapping[str, str], *, counting_onl
     choice, parallel = _choice(body.get("tool_choice"))
     effort, thinks = _thinking(body, model)
     return gather.prompt(
-        body, headers, tools=tools, choice=choice, parallel=parallel, schema=_schema(body),
-        limit=integer(body, "max_tokens", "messages"), stop=strings(body.get("stop_sequences")), effort=effort,
-        thinks=thinks)
+        body,
+        headers,
+        tools=tools,
+        choice=choice,
+        parallel=parallel,
+        schema=_schema(body),
+        limit=integer(body, "max_tokens", "messages"),
+        stop=strings(body.get("stop_sequences")),
+        effort=effort,
+        thinks=thinks,
+    )
 
 
 def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:

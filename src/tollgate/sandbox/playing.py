@@ -77,8 +77,9 @@ def encode(event: Event) -> bytes:
     return sse.encode(raw.replace(_BAD, BAD_BYTES), name)
 
 
-async def play_stream(events: Iterable[Event], failure: Iterable[Event], wishes: Controls,
-                      last: Callable[[], None]) -> AsyncGenerator[bytes]:
+async def play_stream(
+    events: Iterable[Event], failure: Iterable[Event], wishes: Controls, last: Callable[[], None]
+) -> AsyncGenerator[bytes]:
     """The events of a stream; `failure` is taken when an error is to come, and ends it."""
     if wishes.reset:
         raise _dropped()
@@ -90,7 +91,7 @@ async def play_stream(events: Iterable[Event], failure: Iterable[Event], wishes:
         if wishes.pace:
             await asyncio.sleep(wishes.pace)
         if number in (wishes.stall, wishes.cut, wishes.cut_mid):
-            held += data[:max(1, len(data) // 2)] if number == wishes.cut_mid else b""
+            held += data[: max(1, len(data) // 2)] if number == wishes.cut_mid else b""
             if held:
                 yield held
             await _accident(wishes, stall=number == wishes.stall)
@@ -117,7 +118,7 @@ async def play_whole(data: bytes, wishes: Controls, last: Callable[[], None]) ->
         last()
         yield data
         return
-    yield data[:len(data) // 2]
+    yield data[: len(data) // 2]
     await _accident(wishes, stall=wishes.stall is not None)
 
 

@@ -90,8 +90,12 @@ class Gather:
             tokens = counting.count(text) + extra
             self._tokens += tokens
         if self._characters > _MOST_CHARACTERS or self._tokens > MOST_TOKENS:
-            raise Fault(400, f"This model's maximum context length is {MOST_TOKENS} tokens. Your messages are longer.",
-                        param="messages", code="context_length_exceeded")
+            raise Fault(
+                400,
+                f"This model's maximum context length is {MOST_TOKENS} tokens. Your messages are longer.",
+                param="messages",
+                code="context_length_exceeded",
+            )
         self.segments.append(Segment(data, tokens, mark))  # type: ignore[arg-type]
 
     def picture(self, role: str, block: Mapping[str, object]) -> None:
@@ -130,8 +134,16 @@ class Gather:
         model = str(body["model"])
         controls, text = read_controls(self.text, headers, model)
         return Prompt(
-            model=model, stream=bool(body.get("stream")), text=text, controls=controls, segments=tuple(self.segments),
-            images=self.images, results=tuple(self.results), settled=self.settled, **read)
+            model=model,
+            stream=bool(body.get("stream")),
+            text=text,
+            controls=controls,
+            segments=tuple(self.segments),
+            images=self.images,
+            results=tuple(self.results),
+            settled=self.settled,
+            **read,
+        )
 
 
 def field(body: Mapping[str, object], name: str, kind: type | tuple[type, ...], wanted: str, dialect: str) -> object:

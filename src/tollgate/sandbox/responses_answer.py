@@ -14,10 +14,25 @@ from tollgate.sandbox.writing import Event
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED: dict[str, object] = {
-    "background": False, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
-    "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "prompt_cache_retention": None,
-    "safety_identifier": None, "store": True, "temperature": 1.0, "tool_choice": "auto", "top_logprobs": 0,
-    "top_p": 1.0, "truncation": "disabled", "user": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "prompt_cache_retention": None,
+    "safety_identifier": None,
+    "store": True,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
 }
 """Request fields that come back in the object, with what is said when the request is silent."""
 
@@ -42,10 +57,13 @@ class ResponsesWriter:
     def usage(self) -> dict[str, object]:
         """The usage object with both details."""
         counts = self.answer.counts
-        return {"input_tokens": counts.prompt,
-                "input_tokens_details": {"cached_tokens": counts.read, "cache_write_tokens": counts.written},
-                "output_tokens": counts.completion, "output_tokens_details": {"reasoning_tokens": counts.reasoning},
-                "total_tokens": counts.prompt + counts.completion}
+        return {
+            "input_tokens": counts.prompt,
+            "input_tokens_details": {"cached_tokens": counts.read, "cache_write_tokens": counts.written},
+            "output_tokens": counts.completion,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.prompt + counts.completion,
+        }
 
     def whole(self) -> dict[str, object]:
         """The `response` object."""
@@ -87,15 +105,25 @@ class ResponsesWriter:
         text = text if isinstance(text, Mapping) else {}
         done = status in ("completed", "incomplete")
         found: dict[str, object] = {
-            "id": self.id, "object": "response", "created_at": self.created, "status": status,
-            "completed_at": self.created if status == "completed" else None, "error": None, "incomplete_details": None,
-            "model": self.prompt.model, "output": output, **echoed,
-            "reasoning": {"effort": self.reasoning.get("effort") or ("medium" if self.prompt.thinks else None),
-                          "summary": self.reasoning.get("summary")},
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "completed_at": self.created if status == "completed" else None,
+            "error": None,
+            "incomplete_details": None,
+            "model": self.prompt.model,
+            "output": output,
+            **echoed,
+            "reasoning": {
+                "effort": self.reasoning.get("effort") or ("medium" if self.prompt.thinks else None),
+                "summary": self.reasoning.get("summary"),
+            },
             "service_tier": tier_given(self.body) if done else self.body.get("service_tier") or "auto",
             "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
             "tools": [_tool(tool) for tool in self.body.get("tools") or []],  # type: ignore[attr-defined]
-            "usage": self.usage() if done and not self.prompt.controls.no_usage else None}
+            "usage": self.usage() if done and not self.prompt.controls.no_usage else None,
+        }
         if status == "incomplete":
             found["incomplete_details"] = {"reason": _INCOMPLETE[self.answer.finish]}
         return found
@@ -109,16 +137,25 @@ class ResponsesWriter:
                 item["encrypted_content"] = signing.seal(found.reasoning)
             yield item
         if found.text or found.refusal or (not found.calls and not self.prompt.controls.empty):
-            yield {"id": f"msg_{token_hex(24)}", "type": "message", "status": self.status, "role": "assistant",
-                   "content": [self._part()]}
+            yield {
+                "id": f"msg_{token_hex(24)}",
+                "type": "message",
+                "status": self.status,
+                "role": "assistant",
+                "content": [self._part()],
+            }
         for call in found.calls:
             yield _call_item(call)
 
     def _part(self) -> dict[str, object]:
         if self.answer.refusal:
             return {"type": "refusal", "refusal": self.answer.refusal}
-        return {"type": "output_text", "text": self.answer.text, "annotations": [],
-                "logprobs": self._logprobs(self.answer.text)}
+        return {
+            "type": "output_text",
+            "text": self.answer.text,
+            "annotations": [],
+            "logprobs": self._logprobs(self.answer.text),
+        }
 
     def _logprobs(self, text: str) -> list[dict[str, object]]:
         if "message.output_text.logprobs" not in self.include:
@@ -146,8 +183,9 @@ class ResponsesWriter:
         yield self._event("response.output_item.done", output_index=index, item=item)
 
     def _message_events(self, index: int, item: dict[str, object]) -> Iterator[Event]:
-        yield self._event("response.output_item.added", output_index=index,
-                          item={**item, "status": "in_progress", "content": []})
+        yield self._event(
+            "response.output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}
+        )
         part = item["content"][0]  # type: ignore[index]
         where = {"item_id": item["id"], "output_index": index, "content_index": 0}
         if part["type"] == "refusal":
@@ -179,10 +217,22 @@ class ResponsesWriter:
 
 def _call_item(call: ToolCall) -> dict[str, object]:
     if call.kind == "custom":
-        return {"id": f"ctc_{token_hex(24)}", "type": "custom_tool_call", "status": "completed",
-                "call_id": f"call_{token_hex(12)}", "name": call.name, "input": call.arguments}
-    return {"id": f"fc_{token_hex(24)}", "type": "function_call", "status": "completed", "arguments": call.arguments,
-            "call_id": f"call_{token_hex(12)}", "name": call.name}
+        return {
+            "id": f"ctc_{token_hex(24)}",
+            "type": "custom_tool_call",
+            "status": "completed",
+            "call_id": f"call_{token_hex(12)}",
+            "name": call.name,
+            "input": call.arguments,
+        }
+    return {
+        "id": f"fc_{token_hex(24)}",
+        "type": "function_call",
+        "status": "completed",
+        "arguments": call.arguments,
+        "call_id": f"call_{token_hex(12)}",
+        "name": call.name,
+    }
 
 
 def _tool(tool: Mapping[str, object]) -> dict[str, object]:

@@ -42,10 +42,17 @@ def read(
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
     schema, json_mode = _format(body.get("text"))
     return gather.prompt(
-        body, headers, tools=tools, choice=_choice(body.get("tool_choice")),
-        parallel=body.get("parallel_tool_calls") is not False, schema=schema, json_mode=json_mode,
-        limit=integer(body, "max_output_tokens", "responses"), effort=str(effort) if effort else None,
-        thinks=reasons(model))
+        body,
+        headers,
+        tools=tools,
+        choice=_choice(body.get("tool_choice")),
+        parallel=body.get("parallel_tool_calls") is not False,
+        schema=schema,
+        json_mode=json_mode,
+        limit=integer(body, "max_output_tokens", "responses"),
+        effort=str(effort) if effort else None,
+        thinks=reasons(model),
+    )
 
 
 def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
@@ -72,8 +79,12 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
     elif kind == "reasoning":
         sealed = item.get("encrypted_content")
         if isinstance(sealed, str) and not signing.is_sealed(sealed):
-            raise Fault(400, f"The encrypted content for item {item.get('id')} could not be verified.", param=where,
-                        code="invalid_encrypted_content")
+            raise Fault(
+                400,
+                f"The encrypted content for item {item.get('id')} could not be verified.",
+                param=where,
+                code="invalid_encrypted_content",
+            )
         gather.add("assistant", _stable(item), "")
     else:
         gather.add("other", _stable(item), "")

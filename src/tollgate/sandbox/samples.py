@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FORMATS = {"date-time": "2026-01-02T03:04:05Z", "date": "2026-01-02", "time": "03:04:05Z", "duration": "P1D",
-            "email": "someone@example.com", "hostname": "example.com", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
-            "uuid": "00000000-0000-4000-8000-000000000000", "uri": "https://example.com/"}
+_FORMATS = {
+    "date-time": "2026-01-02T03:04:05Z",
+    "date": "2026-01-02",
+    "time": "03:04:05Z",
+    "duration": "P1D",
+    "email": "someone@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "uri": "https://example.com/",
+}
 _DEEPEST = 12
 """Schemas may refer to themselves; optional members stop here."""
 
@@ -79,7 +88,7 @@ class _Sampler:
             return shaped
         longest = min(_int(schema.get("maxLength"), 40), 40_000)
         least = min(_int(schema.get("minLength"), 0), 40_000)
-        return self.words[:max(longest, least)].ljust(least, ".")
+        return self.words[: max(longest, least)].ljust(least, ".")
 
     def _choice(self, options: list[object], depth: int) -> object:
         """The first option; deep inside a recursive schema one that says null, if any."""

@@ -50,7 +50,10 @@ class Sandbox:
         self._stored = Stored()
         self._failed: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._texts: dict[str, Callable[[dict[str, object], Mapping[str, str]], tuple[Prompt, Writer]]] = {
-            "/chat/completions": self._chat, "/responses": self._responses, "/messages": self._messages}
+            "/chat/completions": self._chat,
+            "/responses": self._responses,
+            "/messages": self._messages,
+        }
 
     async def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """One request; `headers` have lower-case names. Never raises for a bad request: that is an answer too.
@@ -74,8 +77,11 @@ class Sandbox:
                 if isinstance(raised, Fault)
                 else Fault(400, "The JSON body of your request is nested too deeply.")
             ).with_traceback(None)  # which has this frame, and the request in it: they would keep each other
-            return (fault.status, {**base, **fault.headers},
-                    Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats))
+            return (
+                fault.status,
+                {**base, **fault.headers},
+                Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats),
+            )
         return status, {**base, "content-type": kind}, Body(make, self.stats)
 
     async def _answer(self, method: str, route: str, headers: Mapping[str, str], raw: bytes) -> Played:
@@ -86,8 +92,11 @@ class Sandbox:
             raise Fault(405, f"Method {method} is not allowed here.", code="method_not_allowed")
         body = _parsed(raw)
         if str(body.get("model", "")).startswith("missing"):
-            raise Fault(404, f"The model `{body['model']}` does not exist or you do not have access to it.",
-                        code="model_not_found")
+            raise Fault(
+                404,
+                f"The model `{body['model']}` does not exist or you do not have access to it.",
+                code="model_not_found",
+            )
         if route in self._texts:
             return await self._text(route, body, headers)
         text = _plain_text(route, body)
@@ -143,8 +152,12 @@ class Sandbox:
         earlier: list[Mapping[str, object]] = []
         if previous is not None:
             if not isinstance(previous, str) or previous not in self._stored:
-                raise Fault(400, f"Previous response with id '{previous}' not found.", param="previous_response_id",
-                            code="previous_response_not_found")
+                raise Fault(
+                    400,
+                    f"Previous response with id '{previous}' not found.",
+                    param="previous_response_id",
+                    code="previous_response_not_found",
+                )
             earlier = self._stored.items(previous)
         prompt = responses_request.read(body, headers, earlier)
         writer = ResponsesWriter(prompt, answer(prompt, self._cache.meet(prompt.model, prompt.segments)), body)
@@ -181,8 +194,13 @@ class Sandbox:
                 self.stats.running -= 1
         if wishes.error and self._still_fails(wishes.error, text):
             failure = wishes.error
-            raise Fault(failure.status, failure.message or "", code=failure.code, kind=failure.kind,
-                        headers={"retry-after": failure.retry_after} if failure.retry_after else {})
+            raise Fault(
+                failure.status,
+                failure.message or "",
+                code=failure.code,
+                kind=failure.kind,
+                headers={"retry-after": failure.retry_after} if failure.retry_after else {},
+            )
 
     def _still_fails(self, failure: Failure, text: str) -> bool:
         """Whether an error with `times=N` is still due for this text."""

@@ -29,15 +29,43 @@ _WHOLE = frozenset({"tools", "functions", "response_format", "text"})
 """Roots that are counted as their JSON: schemas are read by the model much as written."""
 
 _MEDIA = {
-    "image_url": IMAGE, "input_image": IMAGE, "image": IMAGE, "computer_screenshot": IMAGE,
-    "image_generation_call": IMAGE, "input_audio": AUDIO, "audio": AUDIO, "file": FILE, "input_file": FILE,
+    "image_url": IMAGE,
+    "input_image": IMAGE,
+    "image": IMAGE,
+    "computer_screenshot": IMAGE,
+    "image_generation_call": IMAGE,
+    "input_audio": AUDIO,
+    "audio": AUDIO,
+    "file": FILE,
+    "input_file": FILE,
     "document": FILE,
 }
-_QUIET = frozenset({
-    "role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "item_id", "status", "cache_control", "signature",
-    "encrypted_content", "data", "media_type", "format", "filename", "file_id", "file_url", "url", "detail", "phase",
-    "annotations", "logprobs",
-})
+_QUIET = frozenset(
+    {
+        "role",
+        "type",
+        "id",
+        "tool_call_id",
+        "tool_use_id",
+        "call_id",
+        "item_id",
+        "status",
+        "cache_control",
+        "signature",
+        "encrypted_content",
+        "data",
+        "media_type",
+        "format",
+        "filename",
+        "file_id",
+        "file_url",
+        "url",
+        "detail",
+        "phase",
+        "annotations",
+        "logprobs",
+    }
+)
 """Members that no tokenizer sees, or that are not text."""
 _ARGUMENTS = ("input", "arguments", "args")
 """Members that hold a call's arguments, where these are an object."""

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
     """One transport that answers in JSON, one that answers in events (for progress); both stateless, both eras."""
     server = make_server(services)
-    return (StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=limit),
-            StreamableHTTPSessionManager(server, json_response=False, stateless=True, max_request_body_size=limit))
+    return (
+        StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=limit),
+        StreamableHTTPSessionManager(server, json_response=False, stateless=True, max_request_body_size=limit),
+    )
 
 
 def make_server(services: Services) -> Server[Any]:
@@ -52,7 +54,7 @@ def make_server(services: Services) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=run_tool,
         instructions="Generate images: list_models, then get_model, then generate_image, then get_generation while "
-                     "the status is pending.",
+        "the status is pending.",
     )
 
 

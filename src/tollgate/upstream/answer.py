@@ -45,8 +45,27 @@ class Answer:
     """
 
     __slots__ = (
-        "_call", "_coding", "_done", "_error", "_first_at", "_headed", "_last", "_limit", "_loop", "_paused", "_rest",
-        "_source", "_timer", "_timer_at", "_total_at", "_waiter", "_whole", "headers", "parts", "size", "status",
+        "_call",
+        "_coding",
+        "_done",
+        "_error",
+        "_first_at",
+        "_headed",
+        "_last",
+        "_limit",
+        "_loop",
+        "_paused",
+        "_rest",
+        "_source",
+        "_timer",
+        "_timer_at",
+        "_total_at",
+        "_waiter",
+        "_whole",
+        "headers",
+        "parts",
+        "size",
+        "status",
     )
 
     def __init__(self, source: Source, call: Call, loop: asyncio.AbstractEventLoop, started: float) -> None:

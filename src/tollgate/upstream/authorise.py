@@ -85,9 +85,15 @@ def _call_facts(call: Call) -> dict[str, object]:
     scheme, host, port, target = split_url(call.url.replace("app://", "http://", 1))
     path, _, query = target.partition("?")
     return {
-        "method": call.method, "url": call.url, "host": authority(scheme, host, port), "path": path, "query": query,
+        "method": call.method,
+        "url": call.url,
+        "host": authority(scheme, host, port),
+        "path": path,
+        "query": query,
         "headers": {name.lower(): value for name, value in call.headers.items()},
-        "body": call.body.decode("utf-8", "surrogateescape"), "size": len(call.body), "nonce": token_hex(16),
+        "body": call.body.decode("utf-8", "surrogateescape"),
+        "size": len(call.body),
+        "nonce": token_hex(16),
     }
 
 
@@ -96,8 +102,10 @@ def _added(call: Call, added: Mapping[str, Mapping[str, str]]) -> Call:
     headers, query = added.get("headers") or {}, added.get("query") or {}
     if not headers and not query:
         raise UpstreamFailed(
-            "auth.adds came to nothing: one of its values is absent, or its key is none", upstream_status=401,
-            provider=call.provider, alarm="key",
+            "auth.adds came to nothing: one of its values is absent, or its key is none",
+            upstream_status=401,
+            provider=call.provider,
+            alarm="key",
         )
     signed = _headed(call, {name.lower(): value for name, value in headers.items()}) if headers else call
     return replace(signed, url=with_query(call.url, query)) if query else signed

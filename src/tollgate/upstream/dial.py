@@ -70,8 +70,11 @@ async def resolve(host: str, port: int, *, threads: Executor | None = None) -> l
         raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
     except UnicodeError:  # of the codec for names, which also looks at their lengths
         raise UpstreamUnreachable(f"cannot resolve {host[:100]}: it cannot be a name") from None
-    addresses = [(socket.AddressFamily(family), str(where[0]), port) for family, _, _, _, where in found
-                 if family in (socket.AF_INET, socket.AF_INET6)]
+    addresses = [
+        (socket.AddressFamily(family), str(where[0]), port)
+        for family, _, _, _, where in found
+        if family in (socket.AF_INET, socket.AF_INET6)
+    ]
     if not addresses:
         raise UpstreamUnreachable(f"cannot resolve {host}: no address")
     return list(dict.fromkeys(addresses))
@@ -173,8 +176,9 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
         while queue or running:
             if queue:
                 running.add(asyncio.ensure_future(_connect(queue.pop(0))))
-            done, running = await asyncio.wait(running, timeout=STAGGER if queue else None,
-                                               return_when=asyncio.FIRST_COMPLETED)
+            done, running = await asyncio.wait(
+                running, timeout=STAGGER if queue else None, return_when=asyncio.FIRST_COMPLETED
+            )
             winner: socket.socket | None = None
             for task in done:
                 error = task.exception()

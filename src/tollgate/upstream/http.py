@@ -59,8 +59,14 @@ class _Route:
 class HttpTransport:
     """Connections by origin. `environ` is read once for proxies; `resolver` is for the guarded fetch and for tests."""
 
-    def __init__(self, *, environ: Mapping[str, str] | None = None, resolver: Resolve = resolve,
-                 max_per_origin: int = MAX_PER_ORIGIN, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        resolver: Resolve = resolve,
+        max_per_origin: int = MAX_PER_ORIGIN,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         self._rules = ProxyRules(os.environ if environ is None else environ)
         self._lookups = Lookups(resolver)
         self._limit = max_per_origin

@@ -22,8 +22,13 @@ MAX_PER_ORIGIN = 1024
 class Pool:
     """Connections to one origin. `dial(pool)` opens a new one."""
 
-    def __init__(self, dial: Callable[[Pool], Awaitable[Connection]], *, limit: int = MAX_PER_ORIGIN,
-                 idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        dial: Callable[[Pool], Awaitable[Connection]],
+        *,
+        limit: int = MAX_PER_ORIGIN,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         self.limit = limit
         self.idle_seconds = idle_seconds
         self.size = 0

@@ -18,7 +18,13 @@ from urllib.parse import quote
 from tollgate.upstream.http import CONNECTION_HEADERS, authority, split_url
 
 _UNSIGNED = CONNECTION_HEADERS | {
-    "authorization", "user-agent", "expect", "x-amzn-trace-id", "host", "x-amz-date", "x-amz-security-token",
+    "authorization",
+    "user-agent",
+    "expect",
+    "x-amzn-trace-id",
+    "host",
+    "x-amz-date",
+    "x-amz-security-token",
 }
 
 
@@ -51,21 +57,24 @@ def sign(
         signed["x-amz-security-token"] = added["x-amz-security-token"] = credentials.session_token
     names = ";".join(sorted(signed))
     pairs = sorted(item.partition("=")[::2] for item in query.split("&")) if query else []
-    canonical = "\n".join([
-        method.upper(),
-        quote(_normal(path), safe="/~"),
-        "&".join(f"{key}={value}" for key, value in pairs),
-        *(f"{name}:{signed[name]}" for name in sorted(signed)),
-        "",
-        names,
-        hashlib.sha256(body).hexdigest(),
-    ])
+    canonical = "\n".join(
+        [
+            method.upper(),
+            quote(_normal(path), safe="/~"),
+            "&".join(f"{key}={value}" for key, value in pairs),
+            *(f"{name}:{signed[name]}" for name in sorted(signed)),
+            "",
+            names,
+            hashlib.sha256(body).hexdigest(),
+        ]
+    )
     scope = f"{moment[:8]}/{credentials.region}/{credentials.service}/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     key = _key(credentials.secret_key, moment[:8], credentials.region, credentials.service)
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    added["authorization"] = (f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
-                              f"SignedHeaders={names}, Signature={signature}")
+    added["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
     return added
 
 

@@ -16,6 +16,7 @@ from tollgate.ledger import Ledger, ledger_of
 @pytest.fixture
 def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
     """The store of a gateway by its name."""
+
     def named(instance: str) -> Store:
         return Store(
             url=address,
@@ -32,8 +33,10 @@ def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
 async def gateway(store: Callable[[str], Store]) -> AsyncIterator[Callable[[str], object]]:
     """Opens the ledger of a gateway; all are closed at the end."""
     async with AsyncExitStack() as opened:
+
         async def named(instance: str = "a") -> Ledger:
             return await opened.enter_async_context(ledger_of(store(instance), Credits()))
+
         yield named
 
 

@@ -290,7 +290,8 @@ async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
 
 @pytest.mark.parametrize("committed", [False, True])
 async def test_nobody_goes_on_with_a_store_of_which_it_is_not_known_whether_it_was_moved(
-        source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, committed: bool) -> None:
+    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
     run, mark = moving._Move.run, moving._mark
 
     async def run_and_end(move: Any, *, dry_run: bool) -> Any:

@@ -81,7 +81,8 @@ async def test_a_database_that_is_read_only_for_a_while_is_refused_in_words_and_
 
 
 async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_kept(
-        alice: Alice, postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
+    alice: Alice, postgres: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     made = job()
     await alice.ledger.create_generation(made)
@@ -399,8 +400,10 @@ async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to
 
 
 async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
-        store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As behind a pooler of transactions, which takes notifications for itself."""
+
     async def in_vain(*_: object) -> None:
         pass
 

@@ -85,9 +85,7 @@ async def test_holds_of_one_round_together_are_what_there_is_to_the_last_digit(
     alice: Alice, cap: Decimal | None, most: Decimal
 ) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=cap)
-    asked = await asyncio.gather(
-        *(alice.ledger.hold(key, Decimal("0.3")) for _ in range(40)), return_exceptions=True
-    )
+    asked = await asyncio.gather(*(alice.ledger.hold(key, Decimal("0.3")) for _ in range(40)), return_exceptions=True)
     amounts = [each.amount for each in asked if not isinstance(each, BaseException)]
     assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
     assert sum(amounts) == (await alice.ledger.sums("alice")).held == most

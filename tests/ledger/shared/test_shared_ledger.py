@@ -246,10 +246,14 @@ async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
     await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
     assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
     assert [await other.register.foreign(account, ["nobody's", "file_2"]) for account in ("alice", "bob")] == [
-        None, "file_2"]
+        None,
+        "file_2",
+    ]
     await alice.ledger.register.remember_minter("alice", "elsewhere", ["ENC"])
     assert [await other.register.minters_of(account, ["ENC", "x"]) for account in ("alice", "bob")] == [
-        {"ENC": "elsewhere"}, {}]
+        {"ENC": "elsewhere"},
+        {},
+    ]
 
 
 async def test_a_command_changes_what_gateways_know(two, store: Callable[[str], Store]) -> None:
@@ -284,7 +288,7 @@ async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
 
 async def test_a_name_is_used_by_one_gateway_at_a_time(gateway: Gateway, store, tmp_path) -> None:
     await gateway("a")
-    with pytest.raises(StoreInUse, match="another gateway named \"a\" uses this store; give each a `store.instance`"):
+    with pytest.raises(StoreInUse, match='another gateway named "a" uses this store; give each a `store.instance`'):
         await ledger_of(replace(store("a"), usage_directory=tmp_path / "elsewhere"), Credits()).open(patience=0)
 
 

@@ -13,8 +13,14 @@ async def show(visit: Visit) -> Response:
     gateway = runtime.gateway
     files = [_short(str(file), str(gateway.root)) for file in gateway.files]
     return visit.render(
-        "config.html", state=visit.state.reloader.state, warnings=runtime.loaded.warnings, notes=runtime.loaded.notes,
-        files=files, gateway=gateway, root=str(gateway.root), catalog=runtime.catalog,
+        "config.html",
+        state=visit.state.reloader.state,
+        warnings=runtime.loaded.warnings,
+        notes=runtime.loaded.notes,
+        files=files,
+        gateway=gateway,
+        root=str(gateway.root),
+        catalog=runtime.catalog,
     )
 
 

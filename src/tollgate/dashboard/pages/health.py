@@ -57,8 +57,14 @@ async def show(visit: Visit) -> Response:
         models = len(compiled.config.models if compiled is not None else provider.models)
         views.append(
             ProviderView(
-                name, provider.about, provider.off, models, tuple(provider.endpoints), routes,
-                days.get(name, Measures()), spark,
+                name,
+                provider.about,
+                provider.off,
+                models,
+                tuple(provider.endpoints),
+                routes,
+                days.get(name, Measures()),
+                spark,
             )
         )
     order = {"failing": 0, "resting": 0, "well": 1, "idle": 2, "off": 3}

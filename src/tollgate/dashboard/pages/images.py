@@ -97,9 +97,16 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.runtime, None)]
     return visit.render(
-        "images.html", status=status, made=made, running=running, models=models,
-        keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views, problem=problem, form=visit.form,
-        once=secrets.token_urlsafe(12), prompt_of=_prompt_of,
+        "images.html",
+        status=status,
+        made=made,
+        running=running,
+        models=models,
+        keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views,
+        problem=problem,
+        form=visit.form,
+        once=secrets.token_urlsafe(12),
+        prompt_of=_prompt_of,
     )
 
 

@@ -90,16 +90,32 @@ async def _list(visit: Visit, form: KeyForm, error: BadRequest | None = None) ->
 async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest | None = None) -> Response:
     report, chart = await spent_by_day(visit, Filters(account=visit.me.id, key=view.key.id))
     return visit.render(
-        "key.html", status=400 if error else 200, view=view, form=form, error=error, chart=chart, sums=report.all(),
-        models=_model_ids(visit), last_used=view.key.last_used, useless=_fits_nothing(visit, view.key),
+        "key.html",
+        status=400 if error else 200,
+        view=view,
+        form=form,
+        error=error,
+        chart=chart,
+        sums=report.all(),
+        models=_model_ids(visit),
+        last_used=view.key.last_used,
+        useless=_fits_nothing(visit, view.key),
     )
 
 
 def _read_form(form: Form) -> KeyForm:
     return KeyForm(
-        name=form["name"], models=form["models"], expires=form["expires"], cap=form["cap"],
-        window=form["window"] or "total", rpm=form["rpm"], tpm=form["tpm"], concurrent=form["concurrent"],
-        endpoints=form["endpoints"], addresses=form["addresses"], strict=form["strict"] == "yes",
+        name=form["name"],
+        models=form["models"],
+        expires=form["expires"],
+        cap=form["cap"],
+        window=form["window"] or "total",
+        rpm=form["rpm"],
+        tpm=form["tpm"],
+        concurrent=form["concurrent"],
+        endpoints=form["endpoints"],
+        addresses=form["addresses"],
+        strict=form["strict"] == "yes",
     )
 
 
@@ -113,9 +129,17 @@ def _as_typed(view: KeyView) -> KeyForm:
         else ""
     )
     return KeyForm(
-        name=key.name, models=models, expires=ends, cap="" if key.spend_cap is None else decimal_text(key.spend_cap),
-        window=key.cap_window, rpm=str(key.rpm or ""), tpm=str(key.tpm or ""), concurrent=str(key.max_concurrent or ""),
-        endpoints=", ".join(key.endpoints or ()), addresses=", ".join(key.allowed_addresses or ()), strict=key.strict,
+        name=key.name,
+        models=models,
+        expires=ends,
+        cap="" if key.spend_cap is None else decimal_text(key.spend_cap),
+        window=key.cap_window,
+        rpm=str(key.rpm or ""),
+        tpm=str(key.tpm or ""),
+        concurrent=str(key.max_concurrent or ""),
+        endpoints=", ".join(key.endpoints or ()),
+        addresses=", ".join(key.allowed_addresses or ()),
+        strict=key.strict,
     )
 
 

@@ -17,8 +17,12 @@ async def show(visit: Visit) -> Response:
     now = datetime.now(UTC)
     jobs = await visit.ledger.pending()
     return visit.render(
-        "live.html", running=running[:_MOST], count=len(running),
+        "live.html",
+        running=running[:_MOST],
+        count=len(running),
         jobs=[(job, (now - job.created_at).total_seconds()) for job in jobs[:_MOST]],
         keys=visit.key_names(each.inbound.key.id for each in running[:_MOST]),
-        renew=visit.query["renew"] == "on", metrics=visit.services.metrics, now=now,
+        renew=visit.query["renew"] == "on",
+        metrics=visit.services.metrics,
+        now=now,
     )

@@ -18,10 +18,19 @@ from tollgate.mapping.images.offer import ImageOffer
 
 _TYPES = get_args(ModelType)
 _LABELS = {
-    "prompt": "Input", "completion": "Output", "input_cache_read": "Cache read", "input_cache_write": "Cache write",
-    "input_cache_write_1h": "Cache write, one hour", "internal_reasoning": "Reasoning", "audio": "Audio input",
-    "audio_output": "Audio output", "input_audio_cache": "Audio cache read", "image_output_token": "Image output",
-    "request": "Each request", "image": "Each image", "web_search": "Each web search",
+    "prompt": "Input",
+    "completion": "Output",
+    "input_cache_read": "Cache read",
+    "input_cache_write": "Cache write",
+    "input_cache_write_1h": "Cache write, one hour",
+    "internal_reasoning": "Reasoning",
+    "audio": "Audio input",
+    "audio_output": "Audio output",
+    "input_audio_cache": "Audio cache read",
+    "image_output_token": "Image output",
+    "request": "Each request",
+    "image": "Each image",
+    "web_search": "Each web search",
 }
 
 
@@ -83,9 +92,7 @@ def _entry(visit: Visit, model: CatalogModel) -> Entry:
         return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
     if pricing is None:
         return Entry(model, None, None, None, "USD")
-    return Entry(
-        model, pricing.per_million("prompt"), pricing.per_million("completion"), None, pricing.currency
-    )
+    return Entry(model, pricing.per_million("prompt"), pricing.per_million("completion"), None, pricing.currency)
 
 
 def _image_offer(visit: Visit, model: CatalogModel) -> ImageOffer | None:

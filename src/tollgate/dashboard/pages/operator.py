@@ -90,8 +90,14 @@ async def _list(visit: Visit, error: BadRequest | None = None) -> Response:
     found = [each for each in every if said.casefold() in f"{each.id} {each.name}".casefold()]
     views = await _views(visit, found[:_MOST])
     return visit.render(
-        "accounts.html", status=400 if error else 200, views=views, said=said, found=len(found), total=len(every),
-        error=error, form=visit.form,
+        "accounts.html",
+        status=400 if error else 200,
+        views=views,
+        said=said,
+        found=len(found),
+        total=len(every),
+        error=error,
+        form=visit.form,
     )
 
 
@@ -100,7 +106,8 @@ async def _views(visit: Visit, shown: Sequence[Account]) -> list[AccountView]:
     now, sums = datetime.now(UTC), {each.account_id: each for each in await visit.ledger.list_sums()}
     return [
         AccountView(
-            account, sums[account.id],
+            account,
+            sums[account.id],
             sum(service.state_of(key, now) == "active" for key in visit.ledger.keys_of(account.id)),
         )
         for account in shown
@@ -113,8 +120,15 @@ async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = 
     view = await service.account_view(visit.ledger, name)
     _, chart = await spent_by_day(visit, Filters(account=name))
     return visit.render(
-        "one_account.html", status=400 if error else 200, view=view,
+        "one_account.html",
+        status=400 if error else 200,
+        view=view,
         keys=key_list(await service.key_views(visit.ledger, name), visit.query["q"]),
-        grants=await visit.ledger.list_grants(name), chart=chart, error=error, link=link, minutes=LINK_SECONDS // 60,
-        form=visit.form, once=secrets.token_urlsafe(12),
+        grants=await visit.ledger.list_grants(name),
+        chart=chart,
+        error=error,
+        link=link,
+        minutes=LINK_SECONDS // 60,
+        form=visit.form,
+        once=secrets.token_urlsafe(12),
     )

@@ -24,13 +24,25 @@ async def show(visit: Visit) -> Response:
     newest = await visit.state.queries.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
     today = await visit.state.queries.report(filters, timedelta(days=1), 2)
     chart = charts.bars(
-        "cost", "Cost", [bucket.start for bucket in report], width, costs_by(report, "model", {}), plain_money,
+        "cost",
+        "Cost",
+        [bucket.start for bucket in report],
+        width,
+        costs_by(report, "model", {}),
+        plain_money,
         money_axis,
     )
     return visit.render(
-        "overview.html", sums=await visit.ledger.sums(name), week=report.all(), today=today.buckets[-1].all,
-        yesterday=today.buckets[0].all, chart=chart, models=report.by("model")[:5], rows=newest,
-        names=visit.key_names(row["key_id"] for row in newest), active=await visit.active_keys(),
+        "overview.html",
+        sums=await visit.ledger.sums(name),
+        week=report.all(),
+        today=today.buckets[-1].all,
+        yesterday=today.buckets[0].all,
+        chart=chart,
+        models=report.by("model")[:5],
+        rows=newest,
+        names=visit.key_names(row["key_id"] for row in newest),
+        active=await visit.active_keys(),
         example=visit.runtime.catalog.example(),
         minimum=visit.runtime.gateway.credits.minimum,
     )

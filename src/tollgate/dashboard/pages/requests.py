@@ -31,8 +31,17 @@ async def show(visit: Visit, scope: Scope) -> Response:
     labels = visit.key_labels((key for key, _ in whole.by("key_id")), scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""
     return visit.render(
-        "requests.html", scope=scope.prefix, selection=selection, ranges=RANGES, rows=rows[:_PAGE], more=more,
-        choices=choices(whole, labels), counts=whole.counts, names=names, outcomes=ENDED, endpoints=ENDPOINTS,
+        "requests.html",
+        scope=scope.prefix,
+        selection=selection,
+        ranges=RANGES,
+        rows=rows[:_PAGE],
+        more=more,
+        choices=choices(whole, labels),
+        counts=whole.counts,
+        names=names,
+        outcomes=ENDED,
+        endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )
 
@@ -48,8 +57,14 @@ async def one(visit: Visit, scope: Scope) -> Response:
     hidden = () if visit.is_operator else OPERATORS_ONLY
     lost = [part.strip() for part in (row["lost"] or "").split(";") if part.strip()]
     return visit.render(
-        "request.html", scope=scope.prefix, row=row, names=names, lost=lost, buckets=_buckets(row),
-        prices=_prices(row["prices"]), columns=[column for column in COLUMNS if column.name not in hidden],
+        "request.html",
+        scope=scope.prefix,
+        row=row,
+        names=names,
+        lost=lost,
+        buckets=_buckets(row),
+        prices=_prices(row["prices"]),
+        columns=[column for column in COLUMNS if column.name not in hidden],
     )
 
 

@@ -28,7 +28,11 @@ async def show(visit: Visit) -> Response:
     return await _form(
         visit,
         {
-            "model": visit.query["model"][:200], "prompt": "", "system": "", "key": "", "temperature": "",
+            "model": visit.query["model"][:200],
+            "prompt": "",
+            "system": "",
+            "key": "",
+            "temperature": "",
             "max_tokens": "",
         },
     )
@@ -142,15 +146,22 @@ def _number(said: str, what: str, kind: type, most: int) -> Any:
     try:
         value = kind(said.strip())
     except ValueError:
-        raise BadRequest(f"{what} is \"{said[:20]}\", wanted a number") from None
+        raise BadRequest(f'{what} is "{said[:20]}", wanted a number') from None
     if not 0 <= value <= most:
         raise BadRequest(f"{what} is {said[:20]}, wanted 0 to {most}")
     return value
 
 
 async def _form(
-    visit: Visit, form: Any, *, said: Any = None, usage: Any = None, headers: Any = None, problem: str = "",
-    status: int = 200, request_id: str = "",
+    visit: Visit,
+    form: Any,
+    *,
+    said: Any = None,
+    usage: Any = None,
+    headers: Any = None,
+    problem: str = "",
+    status: int = 200,
+    request_id: str = "",
 ) -> Response:
     active = await visit.active_keys()
     accesses = {access_of(view.key) for view in active}
@@ -162,7 +173,15 @@ async def _form(
     ]
     chosen = catalog.resolve(form["model"])
     return visit.render(
-        "try.html", status=status, form=form, keys=key_list(active, chosen=form["key"]).views, models=usable,
-        chosen=chosen.id if chosen else "", said=said, usage=usage, headers=headers or {}, problem=problem,
+        "try.html",
+        status=status,
+        form=form,
+        keys=key_list(active, chosen=form["key"]).views,
+        models=usable,
+        chosen=chosen.id if chosen else "",
+        said=said,
+        usage=usage,
+        headers=headers or {},
+        problem=problem,
         request_id=request_id,
     )

@@ -79,9 +79,14 @@ class Selection:
     def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
         """The rows meant: never more than the scope's."""
         return Filters(
-            since=since, account=scope.account or self.account or None, key=self.key or None,
-            model=_exactly(self.model), provider=_exactly(self.provider), endpoint=self.endpoint or None,
-            outcome=self.outcome or None, text=self.text or None,
+            since=since,
+            account=scope.account or self.account or None,
+            key=self.key or None,
+            model=_exactly(self.model),
+            provider=_exactly(self.provider),
+            endpoint=self.endpoint or None,
+            outcome=self.outcome or None,
+            text=self.text or None,
         )
 
     def query(self, **changes: str) -> dict[str, str]:
@@ -145,9 +150,19 @@ async def show(visit: Visit, scope: Scope) -> Response:
     )
     tables = [(title, name, *_table(report, name, names)) for name, title in groups.items()]
     return visit.render(
-        "usage.html", scope=scope.prefix, selection=selection, ranges=RANGES, by=by, groups=groups, sums=report.all(),
+        "usage.html",
+        scope=scope.prefix,
+        selection=selection,
+        ranges=RANGES,
+        by=by,
+        groups=groups,
+        sums=report.all(),
         charts=drawn,
-        tables=tables, choices=choices(whole, names), counts=whole.counts, outcomes=ENDED, report=report,
+        tables=tables,
+        choices=choices(whole, names),
+        counts=whole.counts,
+        outcomes=ENDED,
+        report=report,
         kinds=_kinds(report.all()),
     )
 

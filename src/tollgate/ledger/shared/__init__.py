@@ -29,8 +29,10 @@ from tollgate.ledger.usage_row import UsageRow
 
 __all__ = ["SharedLedger"]
 
-_DASHBOARD = ("SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' ORDER BY NOT EXISTS "
-              "(SELECT 1 FROM pg_stat_activity WHERE application_name = 'tollgate ' || i.name), name LIMIT 1")
+_DASHBOARD = (
+    "SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' ORDER BY NOT EXISTS "
+    "(SELECT 1 FROM pg_stat_activity WHERE application_name = 'tollgate ' || i.name), name LIMIT 1"
+)
 """The pages of a gateway, one that is connected first."""
 
 

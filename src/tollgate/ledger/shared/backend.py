@@ -90,7 +90,7 @@ class SharedBackend:
         """Marks; rows of usage and jobs go to `rounds`, records to `records`."""
         if kind == "mark":
             return self.rounds.mark()
-        raise TollgateError(f"an event of kind \"{kind}\" cannot be kept here")
+        raise TollgateError(f'an event of kind "{kind}" cannot be kept here')
 
     async def generation(self, account_id: str, id: str) -> Generation | None:
         return await self.records.generation(account_id, id)

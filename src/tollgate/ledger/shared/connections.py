@@ -64,8 +64,11 @@ def driver() -> Any:
 
 
 def _options(name: str) -> dict[str, Any]:
-    return {"timeout": CONNECT_SECONDS, "command_timeout": CALL_SECONDS,
-            "server_settings": {"application_name": name, "timezone": "UTC"}}
+    return {
+        "timeout": CONNECT_SECONDS,
+        "command_timeout": CALL_SECONDS,
+        "server_settings": {"application_name": name, "timezone": "UTC"},
+    }
 
 
 @contextlib.contextmanager

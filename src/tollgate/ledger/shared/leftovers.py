@@ -24,8 +24,10 @@ from tollgate.ledger.usage_source import UsageSource
 
 log = logging.getLogger("tollgate.ledger")
 
-_LEFT = ("SELECT name FROM tollgate.instances i WHERE name <> $1 AND published < "
-         "(SELECT max(seq) FROM tollgate.usage WHERE instance = i.name) ORDER BY name")
+_LEFT = (
+    "SELECT name FROM tollgate.instances i WHERE name <> $1 AND published < "
+    "(SELECT max(seq) FROM tollgate.usage WHERE instance = i.name) ORDER BY name"
+)
 _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('tollgate publishes ' || $1, 0))"
 
 

@@ -35,8 +35,12 @@ class SharedRegister(Minted):
             log.error("which provider keeps what it answered cannot be written: %s", error.message)
 
     async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:
-        return {row["digest"]: row["provider"] for row in await self._connections.rows(
-            "SELECT digest, provider FROM tollgate.minted WHERE digest = ANY($1::bytea[])", digests)}
+        return {
+            row["digest"]: row["provider"]
+            for row in await self._connections.rows(
+                "SELECT digest, provider FROM tollgate.minted WHERE digest = ANY($1::bytea[])", digests
+            )
+        }
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
         found: str | None = await self._connections.value(
@@ -46,8 +50,12 @@ class SharedRegister(Minted):
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         asked = list(ids)
-        found = {row["digest"] for row in await self._connections.rows(
-            "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, asked))}
+        found = {
+            row["digest"]
+            for row in await self._connections.rows(
+                "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, asked)
+            )
+        }
         return next(
             (each for each in asked if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
         )

@@ -126,7 +126,8 @@ class _Move:
         """The same move, when it was made before: perhaps by a process that ended before it heard so."""
         await self._do("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
         row = await self.connection.fetchrow(
-            "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity)
+            "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity
+        )
         return None if row is None else replace(self._counted(0, 0, row["row_count"]), again=True, at=row["at"])
 
     def _counted(self, grants: int, jobs: int, rows: int) -> Moved:
@@ -146,8 +147,12 @@ class _Move:
         )
         jobs = await self._jobs()
         minted = await asyncio.to_thread(written, self._source.directory / "minted.sqlite")
-        await self._copy("minted", ("digest", "provider", "at"), [
-            (digest, provider, datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted], merge=True)
+        await self._copy(
+            "minted",
+            ("digest", "provider", "at"),
+            [(digest, provider, datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted],
+            merge=True,
+        )
         await self._sums()
         await self._compare(rows)
         await self._do(
@@ -157,8 +162,12 @@ class _Move:
             self._contents.published,
             self._contents.whole_from(),
         )
-        await self._do("INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
-                       self._contents.identity, self._name, rows)
+        await self._do(
+            "INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
+            self._contents.identity,
+            self._name,
+            rows,
+        )
         await self._do("SELECT pg_notify($1, 'everything')", CHANNEL)
         return self._counted(grants, jobs, rows)
 
@@ -185,8 +194,12 @@ class _Move:
             ("accounts", [each.id for each in self._snapshot.accounts]),
             ("keys", [key.id for key, _ in self._snapshot.keys]),
         ):
-            there = [row["id"] for row in await self.connection.fetch(
-                f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}", ids)]
+            there = [
+                row["id"]
+                for row in await self.connection.fetch(
+                    f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}", ids
+                )
+            ]
             if there:
                 raise TollgateError(
                     f"the shared store has {table} of the same names already ({', '.join(there)}): move into a "
@@ -212,7 +225,7 @@ class _Move:
     ) -> None:
         """Add records to a table; with `merge` those stay that are there already."""
         for start in range(0, len(records), PAGE):
-            page = [tuple(map(storable, record)) for record in records[start:start + PAGE]]
+            page = [tuple(map(storable, record)) for record in records[start : start + PAGE]]
             if merge:
                 await self.connection.executemany(
                     f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES "
@@ -291,9 +304,10 @@ class _Move:
             timeout=_SECONDS,
         )
         for what, before, after in (
-                ("granted to account", snapshot.granted, {row["account_id"]: row["granted"] for row in balances}),
-                ("spent by account", snapshot.spent, {row["account_id"]: row["spent"] for row in balances}),
-                ("spent by key", snapshot.spent_by_key, {row["key_id"]: row["spent"] for row in keys})):
+            ("granted to account", snapshot.granted, {row["account_id"]: row["granted"] for row in balances}),
+            ("spent by account", snapshot.spent, {row["account_id"]: row["spent"] for row in balances}),
+            ("spent by key", snapshot.spent_by_key, {row["key_id"]: row["spent"] for row in keys}),
+        ):
             _same(what, before, after)
 
 
@@ -301,7 +315,7 @@ def _same(what: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]
     for name in before.keys() | after.keys():
         was, became = before.get(name, Decimal(0)), after.get(name, Decimal(0))
         if was != became:
-            raise TollgateError(f"nothing was moved: {what} \"{name}\" was {was:f}, would be {became:f}")
+            raise TollgateError(f'nothing was moved: {what} "{name}" was {was:f}, would be {became:f}')
 
 
 async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:

@@ -141,7 +141,7 @@ class Records:
                 )
                 is None
             ):
-                raise NotFound(f"no {what} \"{id}\"")
+                raise NotFound(f'no {what} "{id}"')
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{what} {id}")
 
     async def grants(self, account_id: str) -> list[Grant]:
@@ -255,4 +255,3 @@ def _marks(names: Sequence[str]) -> str:
 def values_of(record: object, names: Sequence[str]) -> list[Any]:
     """These fields of a record as the database holds them."""
     return [storable(getattr(record, name)) for name in names]
-

@@ -81,4 +81,4 @@ class Removal:
         if oldest is not None:
             kept = min(kept, oldest.astimezone(UTC).date())
         if removed := await asyncio.to_thread(remove_files, self._directory, instance, kept):
-            log.info("%d usage file(s) of gateway \"%s\" from before %s were removed", removed, instance, kept)
+            log.info('%d usage file(s) of gateway "%s" from before %s were removed', removed, instance, kept)

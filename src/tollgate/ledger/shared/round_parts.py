@@ -59,9 +59,7 @@ class Gathered:
         """The holds, those of one key together: the database decides about them in one step."""
         return [list(group) for _, group in groupby(sorted(self.holds, key=_key_of), _key_of)]
 
-    def asked(
-        self, instance: str, held: Mapping[tuple[str, str], Decimal], holds: Sequence[Sequence[Part]]
-    ) -> bytes:
+    def asked(self, instance: str, held: Mapping[tuple[str, str], Decimal], holds: Sequence[Sequence[Part]]) -> bytes:
         """The argument of `tollgate.round`. `held` is what requests of this gateway hold now, by account and key, as
         far as it has changed; `holds` are those of `holds_by_key`."""
         accounts = {part.account_id for part in self.parts()} | {account for account, _ in held}

@@ -223,8 +223,14 @@ class Rounds:
             later.jobs, later.marks = new.jobs, new.marks
             new.jobs, new.marks = [], []
             self._wake.set()
-        return Gathered(rows[:_MOST_ROWS], [*kept.jobs, *new.jobs], [*kept.used, *new.used], new.admits, new.holds,
-                         [*kept.marks, *new.marks])
+        return Gathered(
+            rows[:_MOST_ROWS],
+            [*kept.jobs, *new.jobs],
+            [*kept.used, *new.used],
+            new.admits,
+            new.holds,
+            [*kept.marks, *new.marks],
+        )
 
     async def _round(self, taken: Gathered) -> None:
         try:
@@ -343,7 +349,7 @@ class Rounds:
             while (
                 gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)
             ) is not None:
-                log.warning("gateway \"%s\" is gone; what its requests held is given back", gone)
+                log.warning('gateway "%s" is gone; what its requests held is given back', gone)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -29,8 +29,13 @@ class SharedSessions:
                 "INSERT INTO tollgate.secrets VALUES ($1, $2) ON CONFLICT DO NOTHING", _NAME, secrets.token_bytes(48)
             )
             self.secret = await self._connections.value("SELECT value FROM tollgate.secrets WHERE name = $1", _NAME)
-        self.ended = {row["id"]: int(row["ends"]) for row in await self._connections.rows(
-            "SELECT id, extract(epoch FROM expires_at) AS ends FROM tollgate.ended_sessions WHERE expires_at > now()")}
+        self.ended = {
+            row["id"]: int(row["ends"])
+            for row in await self._connections.rows(
+                "SELECT id, extract(epoch FROM expires_at) AS ends FROM tollgate.ended_sessions "
+                "WHERE expires_at > now()"
+            )
+        }
 
     def end(self, id: str, ends: int) -> None:
         """Called on a thread, as the files of a single gateway are written on one."""

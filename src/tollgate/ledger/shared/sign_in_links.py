@@ -35,5 +35,6 @@ class SharedLinks(SignInLinks):
 
     async def take(self, token: str) -> str | None:
         account: str | None = await self._connections.value(
-            "DELETE FROM tollgate.links WHERE digest = $1 AND expires_at > now() RETURNING account_id", digest(token))
+            "DELETE FROM tollgate.links WHERE digest = $1 AND expires_at > now() RETURNING account_id", digest(token)
+        )
         return account

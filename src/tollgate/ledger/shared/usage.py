@@ -53,8 +53,11 @@ class SharedRows:
         self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "96MB"})
 
     def progress(self) -> tuple[int, int]:
-        row = self._rows("SELECT (SELECT published FROM tollgate.instances WHERE name = $1) AS published, "
-                         "(SELECT max(seq) FROM tollgate.usage WHERE instance = $1) AS newest", self._instance)[0]
+        row = self._rows(
+            "SELECT (SELECT published FROM tollgate.instances WHERE name = $1) AS published, "
+            "(SELECT max(seq) FROM tollgate.usage WHERE instance = $1) AS newest",
+            self._instance,
+        )[0]
         published = row["published"] or 0
         return published, max(published, row["newest"] or 0)
 

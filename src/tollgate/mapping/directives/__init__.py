@@ -130,5 +130,16 @@ DIRECTIVES: dict[str, Directive] = {
 }
 
 __all__ = [
-    "BODIES", "DIRECTIVES", "Directive", "copy", "each", "first", "let", "lost", "match", "refuse", "value", "when",
+    "BODIES",
+    "DIRECTIVES",
+    "Directive",
+    "copy",
+    "each",
+    "first",
+    "let",
+    "lost",
+    "match",
+    "refuse",
+    "value",
+    "when",
 ]

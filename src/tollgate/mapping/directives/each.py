@@ -80,7 +80,7 @@ def enter(site: Site, node: Map) -> Loop | None:
     item, count = found[1], found[2]
     if any(not may_take(site.unit, name, site.scope.names, entry) for name in (item, count) if name):
         return None
-    source = lower(site, text[found.end():], Spot(site.unit, entry, found.end()))
+    source = lower(site, text[found.end() :], Spot(site.unit, entry, found.end()))
     if source is NOTHING:
         return None
     local = site.temp(f"e_{item}_")
@@ -119,8 +119,24 @@ def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark)
     return True
 
 
-RESERVED = frozenset({
-    "model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error", "nothing", "secret", "job",
-    "vars", "old", "parent",
-})
+RESERVED = frozenset(
+    {
+        "model",
+        "can",
+        "request",
+        "run",
+        "part",
+        "delta",
+        "seq",
+        "whole",
+        "seen",
+        "error",
+        "nothing",
+        "secret",
+        "job",
+        "vars",
+        "old",
+        "parent",
+    }
+)
 """Names the engine gives a meaning; no mapping may take them."""

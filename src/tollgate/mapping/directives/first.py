@@ -74,8 +74,10 @@ def lowered(site: Site, node: Node) -> Lowered | None:
 
 
 def _candidate(site: Site, item: Node, dest: ToLocal) -> None:
-    if isinstance(item, Scalar) and item.value == NOTHING_WORD or (
-        not isinstance(item, Scalar) and not templates.sure(site, item)
+    if (
+        isinstance(item, Scalar)
+        and item.value == NOTHING_WORD
+        or (not isinstance(item, Scalar) and not templates.sure(site, item))
     ):
         site.code.add(f"{dest.name} = None", item.mark.line)
     templates.emit(site, item, dest)
@@ -101,7 +103,8 @@ def _check(site: Site, candidates: List) -> None:
             and not _sure_when_chosen(site, item)
         ):
             site.unit.warn(
-                item.keys["$when"], "when this holds and the value is absent, `$first` goes on to the next candidate",
+                item.keys["$when"],
+                "when this holds and the value is absent, `$first` goes on to the next candidate",
                 "for a choice write $when and $else",
             )
 

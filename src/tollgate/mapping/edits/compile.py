@@ -69,8 +69,14 @@ class EditList:
         )
 
 
-def compile_edits(document: Document, nodes: Node, *, defines: Functions | None = None, of: str = "request",
-                  variables: Mapping[str, Any] | None = None) -> EditList:
+def compile_edits(
+    document: Document,
+    nodes: Node,
+    *,
+    defines: Functions | None = None,
+    of: str = "request",
+    variables: Mapping[str, Any] | None = None,
+) -> EditList:
     """The edits of a list in a provider file. `of` is request, response or stream; `variables` is what `$vars` reads.
 
     Raises `ConfigErrors` with every mistake.
@@ -109,10 +115,15 @@ def compile_scope(
         return None
     # a list may be joined of several files: each is compiled by itself, so that failures name its lines
     groups = (tuple(items) for _, items in groupby(edits.nodes.items, key=lambda item: item.mark.file))
-    return chain([
-        compile_edits(
-            edits.document.holding(items[0].mark), replace(edits.nodes, items=items, mark=items[0].mark), of=of,
-            defines=defines, variables=variables,
-        )
-        for items in groups
-    ])
+    return chain(
+        [
+            compile_edits(
+                edits.document.holding(items[0].mark),
+                replace(edits.nodes, items=items, mark=items[0].mark),
+                of=of,
+                defines=defines,
+                variables=variables,
+            )
+            for items in groups
+        ]
+    )

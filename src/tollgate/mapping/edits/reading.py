@@ -29,40 +29,60 @@ VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb(
-            "rename", "table", "{path: key}",
+            "rename",
+            "table",
+            "{path: key}",
             "the field gets another name beside its neighbours; a null only makes room",
             "rename: {max_completion_tokens: max_tokens}",
         ),
         Verb(
-            "drop", "paths", "[path]", "what the paths find is taken out; on a request it is told as a loss",
+            "drop",
+            "paths",
+            "[path]",
+            "what the paths find is taken out; on a request it is told as a loss",
             'drop: [logit_bias, "$.messages[*].name"]',
         ),
         Verb(
-            "keep", "keys", "[key]",
+            "keep",
+            "keys",
+            "[key]",
             "of the top level only these fields stay; on a request the others are told as a loss",
             "keep: [model, messages, stream]",
         ),
         Verb(
-            "default", "table", "{path: value}", "the field gets the value where it is absent or null",
+            "default",
+            "table",
+            "{path: value}",
+            "the field gets the value where it is absent or null",
             "default: {max_tokens: 8192}",
         ),
         Verb(
-            "set", "table", "{path: value}",
+            "set",
+            "table",
+            "{path: value}",
             "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a "
             "request is told as a loss. `$` is the whole document: an object takes its place (`set: {$: $.result}`)",
             "set: {thinking: {type: enabled}}",
         ),
         Verb(
-            "clamp", "table", "{path: [lowest, highest]}", "a number is moved into the range; null leaves an end open",
+            "clamp",
+            "table",
+            "{path: [lowest, highest]}",
+            "a number is moved into the range; null leaves an end open",
             "clamp: {temperature: [0, 1.5]}",
         ),
         Verb(
-            "values", "table", "{path: {from: to}}",
+            "values",
+            "table",
+            "{path: {from: to}}",
             "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
             'values: {"$.messages[*].role": {developer: system}}',
         ),
         Verb(
-            "refuse", "text", "text", "the request is refused with a 400 that says the text",
+            "refuse",
+            "text",
+            "text",
+            "the request is refused with a 400 that says the text",
             "refuse: audio is not taken here",
         ),
     )

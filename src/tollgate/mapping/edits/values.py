@@ -23,7 +23,13 @@ class ValueVerbs:
         self._lose = lose
 
     def write(
-        self, place: Place, value: str, parent: str, edit: Edit, entry: Entry, put: Put,
+        self,
+        place: Place,
+        value: str,
+        parent: str,
+        edit: Edit,
+        entry: Entry,
+        put: Put,
         take_out: Callable[[], None] | None,
     ) -> None:
         """The verb's work on the value in local `value`; `parent` is the local that holds it,

@@ -5,6 +5,12 @@ from tollgate.mapping.images.examples import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRIN
 from tollgate.mapping.images.offer import ImageOffer, ImageOffers, Step
 
 __all__ = [
-    "IMAGE_EXAMPLES", "IMAGE_EXAMPLES_BRING", "ImageOffer", "ImageOffers", "Step", "Surroundings", "compile_images",
+    "IMAGE_EXAMPLES",
+    "IMAGE_EXAMPLES_BRING",
+    "ImageOffer",
+    "ImageOffers",
+    "Step",
+    "Surroundings",
+    "compile_images",
     "image_example",
 ]

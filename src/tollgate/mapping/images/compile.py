@@ -136,7 +136,9 @@ def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
     for key, mark in result.keys.items() if isinstance(result, Map) else ():
         if key in _OF_THE_JOB:
             pieces.mistake(
-                mark, f"`{key}` is told by `submit` and later steps: there is no job yet", path,
+                mark,
+                f"`{key}` is told by `submit` and later steps: there is no job yet",
+                path,
                 "another name, such as `picture`, read as $job.picture",
             )
     return pieces.template(result, answer=True) or (lambda values: None)
@@ -158,13 +160,27 @@ def _offer(
         return None
     poll_node = steps.node.get("poll")
     return ImageOffer(
-        provider=provider.name, model=model, facts={"id": model.id, "upstream": model.upstream, "name": model.name},
-        schema=schema, price=price, submit=submit, poll=steps.steps["poll"], fetch=steps.steps["fetch"],
+        provider=provider.name,
+        model=model,
+        facts={"id": model.id, "upstream": model.upstream, "name": model.name},
+        schema=schema,
+        price=price,
+        submit=submit,
+        poll=steps.steps["poll"],
+        fetch=steps.steps["fetch"],
         before=tuple(step for name in UPLOAD_STEPS if (step := steps.steps[name]) is not None),
-        words=steps.words, needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
-        every=steps.every, give_up=steps.give_up, headers=around.headers, variables=pieces.variables,
-        errors=around.errors, redact=around.redact, auth=around.auth,
-        timeouts=replace(around.timeouts, **model.timeouts), proxy=provider.proxy, verify=provider.verify_tls,
+        words=steps.words,
+        needs_id=isinstance(poll_node, Map) and _reads_id(poll_node),
+        every=steps.every,
+        give_up=steps.give_up,
+        headers=around.headers,
+        variables=pieces.variables,
+        errors=around.errors,
+        redact=around.redact,
+        auth=around.auth,
+        timeouts=replace(around.timeouts, **model.timeouts),
+        proxy=provider.proxy,
+        verify=provider.verify_tls,
         ca_file=provider.ca_file,
     )
 

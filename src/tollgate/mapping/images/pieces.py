@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 HTTP = frozenset({"status", "headers"})
 """What `$http` tells of an answer."""
 NAMES: Mapping[str, frozenset[str] | None] = {
-    "$": None, "input": None, "job": None, "model": None, "vars": None, "http": HTTP
+    "$": None,
+    "input": None,
+    "job": None,
+    "model": None,
+    "vars": None,
+    "http": HTTP,
 }
 _CALL = re.compile(r"\s*([A-Za-z]+)[ \t]+(\S.*?)\s*\Z", re.DOTALL)
 _HOLE = re.compile(r"\{\{(.*?)\}\}")
@@ -123,8 +128,13 @@ class JobPieces:
         return tuple(found)
 
     def _reader(
-        self, compile_piece: Callable[..., Template], node: Node, names: Mapping[str, frozenset[str] | None], *,
-        test: bool = False, secret: bool = False,
+        self,
+        compile_piece: Callable[..., Template],
+        node: Node,
+        names: Mapping[str, frozenset[str] | None],
+        *,
+        test: bool = False,
+        secret: bool = False,
     ) -> JobRead | None:
         document, functions = self._pieces.document, self._pieces.functions
         made = self._pieces.tried(lambda: compile_piece(document, node, names=names, defines=functions))

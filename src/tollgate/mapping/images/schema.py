@@ -133,7 +133,7 @@ def _reason(error: ValidationError) -> str:
         case "additionalProperties":
             extra = sorted(name for name in error.instance if name not in error.schema.get("properties", {}))
             return f"has unknown properties: {', '.join(extra)[:_SHOWN]}"
-        case "oneOf" | "anyOf" if (names := _alternatives(rule)):
+        case "oneOf" | "anyOf" if names := _alternatives(rule):
             return f"wants {'exactly' if error.validator == 'oneOf' else 'at least'} one of {', '.join(names)}"
         case _:
             return error.message if len(error.message) <= 2 * _SHOWN else f"does not satisfy {error.validator}"

@@ -11,5 +11,11 @@ from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.mapping.provider.offer import Offer
 
 __all__ = [
-    "CompiledProvider", "Discovery", "ErrorRules", "Offer", "Verdict", "compile_provider", "run_provider_examples",
+    "CompiledProvider",
+    "Discovery",
+    "ErrorRules",
+    "Offer",
+    "Verdict",
+    "compile_provider",
+    "run_provider_examples",
 ]

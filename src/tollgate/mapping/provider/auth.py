@@ -101,8 +101,12 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
         pieces.mistake(header, f'found "{header.text}", wanted the name of a header', "auth.header")
     lives = auth.options.get("expires_in")
     if isinstance(lives, Scalar) and isinstance(lives.value, str) and is_literal(lives):
-        pieces.mistake(lives, f'found "{lives.text}", wanted where the seconds are', "auth.expires_in",
-                       f"such as $.{lives.text.lstrip('.')}")
+        pieces.mistake(
+            lives,
+            f'found "{lives.text}", wanted where the seconds are',
+            "auth.expires_in",
+            f"such as $.{lives.text.lstrip('.')}",
+        )
     for name, others in AUTH_INSTEAD.items():
         for other in others if name in auth.options and name in known else ():
             if other in auth.options:

@@ -129,8 +129,11 @@ class CompiledProvider:
         spoken = self.spoken.get(endpoint)
         lists = [getattr(self.scope, kind), getattr(spoken.edits, kind) if spoken else None]
         if model is not None:
-            lists += [getattr(scope, kind) for policy, scope in zip(self.config.policies, self.policies, strict=True)
-                      if policy.holds(model, endpoint)]
+            lists += [
+                getattr(scope, kind)
+                for policy, scope in zip(self.config.policies, self.policies, strict=True)
+                if policy.holds(model, endpoint)
+            ]
             lists.append(getattr(self.model_scopes.get(model.id, ScopeEdits()), kind))
         return chain(lists)
 
@@ -182,8 +185,19 @@ class _Compiling:
         self._read_marks()
         discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
         compiled = CompiledProvider(
-            provider, errors, spoken, scope, policies, model_scopes, {}, (), discovery, pieces.variables, self._marks,
-            signing, token_request,
+            provider,
+            errors,
+            spoken,
+            scope,
+            policies,
+            model_scopes,
+            {},
+            (),
+            discovery,
+            pieces.variables,
+            self._marks,
+            signing,
+            token_request,
         )
         images = self._images(errors, headers, auth)
         offers: dict[str, tuple[Offer, ...]] = {}
@@ -320,25 +334,49 @@ class _Compiling:
             return None
         can = compiled.can(endpoint, model)
         values: dict[str, Any] = {
-            "model": facts, "can": can, "vars": self.pieces.variables, "secret": self.pieces.secrets,
+            "model": facts,
+            "can": can,
+            "vars": self.pieces.variables,
+            "secret": self.pieces.secrets,
         }
         fixed, made = split_headers(spoken.headers, values)
         kind = "application/json" if endpoint.encoding == "json" else FORM
         return Offer(
-            provider=provider.name, route=f"{provider.name}/{model.upstream}", model=model, protocol=endpoint.mapping,
-            endpoint=endpoint.protocol, mapping=cast("ProtocolMapping", spoken.mapping), address=address,
-            errors=spoken.errors, timeouts=_nearer(self.timeouts, model.timeouts),
+            provider=provider.name,
+            route=f"{provider.name}/{model.upstream}",
+            model=model,
+            protocol=endpoint.mapping,
+            endpoint=endpoint.protocol,
+            mapping=cast("ProtocolMapping", spoken.mapping),
+            address=address,
+            errors=spoken.errors,
+            timeouts=_nearer(self.timeouts, model.timeouts),
             fixed_headers=self._shared({"content-type": kind, **fixed}),
-            made_headers=made, request_edits=self._chained(compiled, "request", endpoint, model),
+            made_headers=made,
+            request_edits=self._chained(compiled, "request", endpoint, model),
             response_edits=self._chained(compiled, "response", endpoint, model),
-            stream_edits=self._chained(compiled, "stream", endpoint, model), can=can, model_facts=facts,
-            usage_excludes=spoken.excludes, usage_apart=spoken.usage_apart, usage_hears=spoken.usage_hears,
+            stream_edits=self._chained(compiled, "stream", endpoint, model),
+            can=can,
+            model_facts=facts,
+            usage_excludes=spoken.excludes,
+            usage_apart=spoken.usage_apart,
+            usage_hears=spoken.usage_hears,
             usage_read=total(spoken.read_usage) if spoken.read_usage is not None else None,
-            words=spoken.words, framing=endpoint.framing,
-            inner=endpoint.inner, unwrap=spoken.unwrap, in_text=compiled.in_text(endpoint, model), batch=endpoint.batch,
-            encoding=endpoint.encoding, polling=spoken.polling,
-            tariff=tariff, own_tariff=tariff, prices_text=prices_text(model), auth=auth, proxy=provider.proxy,
-            verify=provider.verify_tls, ca_file=provider.ca_file,
+            words=spoken.words,
+            framing=endpoint.framing,
+            inner=endpoint.inner,
+            unwrap=spoken.unwrap,
+            in_text=compiled.in_text(endpoint, model),
+            batch=endpoint.batch,
+            encoding=endpoint.encoding,
+            polling=spoken.polling,
+            tariff=tariff,
+            own_tariff=tariff,
+            prices_text=prices_text(model),
+            auth=auth,
+            proxy=provider.proxy,
+            verify=provider.verify_tls,
+            ca_file=provider.ca_file,
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:

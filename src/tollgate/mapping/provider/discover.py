@@ -200,8 +200,15 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
             return None
         address = ""  # nobody asks while the provider is off, but its examples run
     return Discovery(
-        pieces.provider, address, partial(unasked_headers, headers, values), Fields(node).number("every", EVERY), auth,
-        entries, model, test, partial(following, vars=pieces.variables) if following is not None else None,
+        pieces.provider,
+        address,
+        partial(unasked_headers, headers, values),
+        Fields(node).number("every", EVERY),
+        auth,
+        entries,
+        model,
+        test,
+        partial(following, vars=pieces.variables) if following is not None else None,
         pieces.variables,
     )
 

@@ -22,8 +22,18 @@ _MAX_WORD = 100
 _MAX_PLAIN = 300
 """A page of a proxy is no message; this much of a plain text is."""
 _MESSAGE_KEYS = (
-    "message", "Message", "msg", "detail", "details", "error_description", "description", "reason", "error", "Error",
-    "errors", "title",
+    "message",
+    "Message",
+    "msg",
+    "detail",
+    "details",
+    "error_description",
+    "description",
+    "reason",
+    "error",
+    "Error",
+    "errors",
+    "title",
 )
 _LONGEST_SECRET = 64 * 1024
 """Characters of which one may be cut at its end; no file of a secret is longer."""

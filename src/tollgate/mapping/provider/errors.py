@@ -30,10 +30,22 @@ from tollgate.mapping.provider.pieces import Read
 
 Kind = Literal["later", "next", "stop"]
 _WORDS: Mapping[str, int] = {
-    "overloaded_error": 529, "overloaded": 529, "rate_limit_error": 429, "rate_limit_exceeded": 429,
-    "insufficient_quota": 402, "billing_error": 402, "authentication_error": 401, "invalid_api_key": 401,
-    "permission_error": 403, "not_found_error": 404, "invalid_request_error": 400, "request_too_large": 413,
-    "content_filter": 400, "timeout_error": 504, "server_error": 500, "api_error": 500,
+    "overloaded_error": 529,
+    "overloaded": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 402,
+    "billing_error": 402,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "invalid_request_error": 400,
+    "request_too_large": 413,
+    "content_filter": 400,
+    "timeout_error": 504,
+    "server_error": 500,
+    "api_error": 500,
 }
 """The published error words of the wire formats, with the status they stand for where the real one is a 200."""
 
@@ -60,7 +72,12 @@ class Verdict:
         everything else as a failure of the provider."""
         if self.kind == "stop":
             return UpstreamRejected(
-                self.message, status=self.status, body=body, kind=self.type, param=self.param, upstream_code=self.code,
+                self.message,
+                status=self.status,
+                body=body,
+                kind=self.type,
+                param=self.param,
+                upstream_code=self.code,
                 provider=provider,
             )
         return UpstreamFailed(

@@ -35,7 +35,8 @@ _FORM = Form(
     (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth", *IMAGE_EXAMPLES),
     _BRING,
     {
-        "poll": (*_BRING, "http", "vars", "last"), "auth": (*_BRING, "secret"),
+        "poll": (*_BRING, "http", "vars", "last"),
+        "auth": (*_BRING, "secret"),
         **dict.fromkeys(IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING),
     },
     bare=IMAGE_EXAMPLES,
@@ -193,6 +194,10 @@ def _plainly(value: Any) -> Any:
 
 
 _MAKERS: Mapping[str, Callable[[CompiledProvider, Spoken | None, Example], Any]] = {
-    "errors": _judged, "usage": _usage, "poll": _polled, "auth": _authorised, "discover": _discovered,
+    "errors": _judged,
+    "usage": _usage,
+    "poll": _polled,
+    "auth": _authorised,
+    "discover": _discovered,
 }
 """By what an example is `of`; the others are `_edited_or_read`."""

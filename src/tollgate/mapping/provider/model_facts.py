@@ -12,11 +12,20 @@ from tollgate.config.model import Model
 def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
     """What `$model` reads; what the file does not say is absent."""
     facts = {
-        "id": model.id, "upstream": model.upstream, "provider": provider, "name": model.name or model.id,
-        "type": model.type, "context": model.context or None, "max_output": model.max_output,
-        "dimensions": list(model.dimensions) or None, "max_dimension": model.max_dimension,
-        "created": model.created or None, "tokenizer": model.tokenizer, "parameters": list(model.parameters) or None,
-        "input_modalities": list(model.input_modalities), "output_modalities": list(model.output_modalities),
+        "id": model.id,
+        "upstream": model.upstream,
+        "provider": provider,
+        "name": model.name or model.id,
+        "type": model.type,
+        "context": model.context or None,
+        "max_output": model.max_output,
+        "dimensions": list(model.dimensions) or None,
+        "max_dimension": model.max_dimension,
+        "created": model.created or None,
+        "tokenizer": model.tokenizer,
+        "parameters": list(model.parameters) or None,
+        "input_modalities": list(model.input_modalities),
+        "output_modalities": list(model.output_modalities),
         "protocol": protocol or None,
     }
     return {name: value for name, value in facts.items() if value is not None}
@@ -27,6 +36,8 @@ def prices_text(model: Model) -> str:
     if model.price is None:
         return ""
     source = dict(model.price.source) or {
-        **model.price.written, "unit": model.price.unit, "currency": model.price.currency
+        **model.price.written,
+        "unit": model.price.unit,
+        "currency": model.price.currency,
     }
     return orjson.dumps(source, default=str).decode()

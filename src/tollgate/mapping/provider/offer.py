@@ -145,8 +145,9 @@ class Offer:
         if self.encoding == "json":
             return orjson.dumps(document)
         if type(document) is not dict:
-            raise UnfitRequest(f"a form has fields, and the request came to a {type(document).__name__}",
-                               self.mapping.file)
+            raise UnfitRequest(
+                f"a form has fields, and the request came to a {type(document).__name__}", self.mapping.file
+            )
         return encode_fields(document)
 
     def headers(

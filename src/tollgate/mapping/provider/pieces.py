@@ -46,8 +46,14 @@ class Pieces:
             template = self.template(node, ("secret",))
             self.variables[name] = template(secret=self.secrets) if template is not None else None
         self._names: Mapping[str, frozenset[str] | None] = {
-            "model": MODEL_FIELDS, "vars": frozenset(self.variables), "secret": None, "headers": None, "stream": None,
-            "native": None, "can": None, "http": HTTP,
+            "model": MODEL_FIELDS,
+            "vars": frozenset(self.variables),
+            "secret": None,
+            "headers": None,
+            "stream": None,
+            "native": None,
+            "can": None,
+            "http": HTTP,
         }
 
     def tried(self, make: Callable[[], _Made]) -> _Made | None:

@@ -66,7 +66,7 @@ class Alike:
         before = lead(name) + before
         if behind is not None:
             end = behind + b"\n\n" + before
-            return before + end.join([each + after + each for each in written]) + end[:-len(before)], count
+            return before + end.join([each + after + each for each in written]) + end[: -len(before)], count
         after += b"\n\n"
         if between is None:
             return before + (after + before).join(written) + after, count

@@ -49,7 +49,13 @@ class StreamConverter:
     __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
     def __init__(
-        self, source: Mapping, target: Mapping, context: Context, *, frames: bool = False, hushed: bool = False,
+        self,
+        source: Mapping,
+        target: Mapping,
+        context: Context,
+        *,
+        frames: bool = False,
+        hushed: bool = False,
         in_text: InText | None = None,
     ) -> None:
         if source.stream_in is None or target.speaker is None:

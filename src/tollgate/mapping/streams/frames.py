@@ -16,8 +16,27 @@ import orjson
 _STATE = re.compile(r"\b([RPC])\.(\w+)")
 _STEADY = frozenset(
     {
-        "R.id", "R.model", "R.created", "R.stamp", "R.out", "R.seq", "C.model", "C.can", "C.request", "C.asked",
-        "C.now", "P.index", "P.nth", "P.item", "P.kind", "P.fresh", "P.told", "P.id", "P.name", "P.origin", "P.token",
+        "R.id",
+        "R.model",
+        "R.created",
+        "R.stamp",
+        "R.out",
+        "R.seq",
+        "C.model",
+        "C.can",
+        "C.request",
+        "C.asked",
+        "C.now",
+        "P.index",
+        "P.nth",
+        "P.item",
+        "P.kind",
+        "P.fresh",
+        "P.told",
+        "P.id",
+        "P.name",
+        "P.origin",
+        "P.token",
         "P.more",
     }
 )

@@ -29,7 +29,7 @@ class Growth:
             self._context.lose(f"{kind} that the provider changed after it was told")
             return None
         self._so_far[kind, key] = text
-        return text[len(before):]
+        return text[len(before) :]
 
     def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
         """What a part's JSON grows by, where it is told leaf by leaf: [{path: $.a, value: 1}, {last: true}] gives

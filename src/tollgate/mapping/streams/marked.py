@@ -31,8 +31,14 @@ class MarkedRun(Run):
         """There is text since the last one was over."""
 
     def open(
-        self, kind: str, key: object = None, id: object = None, name: object = None, origin: object = None,
-        token: object = None, more: dict[str, Any] | None = None,
+        self,
+        kind: str,
+        key: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        token: object = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         """As `Run.open`; a text opens when there is some."""
         self._text_over()
@@ -43,8 +49,15 @@ class MarkedRun(Run):
             super().open(kind, key, id, name, origin, token, more)
 
     def delta(
-        self, kind: str, key: object = None, text: object = None, token: object = None, id: object = None,
-        name: object = None, origin: object = None, more: dict[str, Any] | None = None,
+        self,
+        kind: str,
+        key: object = None,
+        text: object = None,
+        token: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         """As `Run.delta`."""
         if kind != "text":
@@ -64,8 +77,15 @@ class MarkedRun(Run):
     steady = delta
 
     def close(
-        self, key: object = None, kind: str | None = None, text: object = None, token: object = None,
-        id: object = None, name: object = None, origin: object = None, more: dict[str, Any] | None = None,
+        self,
+        key: object = None,
+        kind: str | None = None,
+        text: object = None,
+        token: object = None,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         """As `Run.close`."""
         of_text = kind == "text" or kind is None and self._heard and key == self._place
@@ -80,8 +100,16 @@ class MarkedRun(Run):
         """As `Run.part`."""
         self._text_over()
         if kind == "text":
-            self.delta("text", None, given.pop("text", None), given.pop("token", None), None, None,
-                       given.pop("origin", None), {k: v for k, v in given.items() if k not in ("id", "key")})
+            self.delta(
+                "text",
+                None,
+                given.pop("text", None),
+                given.pop("token", None),
+                None,
+                None,
+                given.pop("origin", None),
+                {k: v for k, v in given.items() if k not in ("id", "key")},
+            )
             self._text_over()
         else:
             super().part(kind, **given)

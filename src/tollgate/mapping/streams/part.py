@@ -20,8 +20,26 @@ class Part:
     """One part of the answer while it grows."""
 
     __slots__ = (
-        "closed", "ended", "frame", "fresh", "id", "index", "item", "key", "kind", "more", "mute", "name", "nth",
-        "opened", "origin", "pieces", "say_text", "token", "told", "waiting",
+        "closed",
+        "ended",
+        "frame",
+        "fresh",
+        "id",
+        "index",
+        "item",
+        "key",
+        "kind",
+        "more",
+        "mute",
+        "name",
+        "nth",
+        "opened",
+        "origin",
+        "pieces",
+        "say_text",
+        "token",
+        "told",
+        "waiting",
     )
 
     def __init__(self, kind: str, key: object) -> None:

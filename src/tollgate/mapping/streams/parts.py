@@ -20,8 +20,27 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
-        "_ahead", "_by_id", "_by_key", "_closes", "_current", "_done", "_held", "_last_call", "_names", "_speaker",
-        "_tools", "begun", "context", "count", "frames", "id", "nth", "seen", "sent_name", "stamp", "stop",
+        "_ahead",
+        "_by_id",
+        "_by_key",
+        "_closes",
+        "_current",
+        "_done",
+        "_held",
+        "_last_call",
+        "_names",
+        "_speaker",
+        "_tools",
+        "begun",
+        "context",
+        "count",
+        "frames",
+        "id",
+        "nth",
+        "seen",
+        "sent_name",
+        "stamp",
+        "stop",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:

@@ -25,8 +25,22 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
-        "_growth", "_said_error", "_started_by_upstream", "created", "error", "event", "hushed", "known", "model",
-        "more", "out", "seq", "state", "stop_text", "unmatched", "usage",
+        "_growth",
+        "_said_error",
+        "_started_by_upstream",
+        "created",
+        "error",
+        "event",
+        "hushed",
+        "known",
+        "model",
+        "more",
+        "out",
+        "seq",
+        "state",
+        "stop_text",
+        "unmatched",
+        "usage",
     )
 
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:

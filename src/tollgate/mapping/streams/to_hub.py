@@ -25,7 +25,15 @@ class Operation:
 
 
 _PART_FIELDS = (
-    "kind", "key", "text", "args", "token", "id", "name", "origin", *sorted(set(hub.PART_FIELDS) - OWN_PART)
+    "kind",
+    "key",
+    "text",
+    "args",
+    "token",
+    "id",
+    "name",
+    "origin",
+    *sorted(set(hub.PART_FIELDS) - OWN_PART),
 )
 OPERATIONS: dict[str, Operation] = {
     entry.name: entry
@@ -122,7 +130,8 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
     for key in ("$each", "$when"):
         if key in entries:
             site.unit.mistake(
-                node.keys[key], f"`{key}` stands beside an operation, not beside a choice between lists of them",
+                node.keys[key],
+                f"`{key}` stands beside an operation, not beside a choice between lists of them",
                 "put it beside each operation of the cases",
             )
     inner = let.enter(site, node) if "$let" in entries else site
