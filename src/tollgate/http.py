@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
+from tollgate.process.outlived import outlived
 from tollgate.room import SMALL, Place
 from tollgate.services import LastBlock, Reply
 
@@ -306,7 +307,7 @@ class Responder:
 
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
-            await asyncio.shield(self._keepalive)
+            await outlived(self._keepalive)
         if last and self.slot is not None:
             self.slot.leave()
         self._sending = self.answer_begun = True

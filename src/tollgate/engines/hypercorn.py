@@ -33,6 +33,7 @@ from tollgate.engines.sockets import (
     let_group_in,
     taken_addresses,
 )
+from tollgate.process.outlived import outlived
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -273,7 +274,7 @@ class _Connection(TCPServer):
             await http2.leave()
         if terminated and self._idle_since is not None:
             await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer begins it anew
-        while self._idle_since is not None and not await asyncio.shield(self._close_idle()):
+        while self._idle_since is not None and not await outlived(self._close_idle()):
             await asyncio.sleep(UNREAD_SECONDS)
 
     async def _close_idle(self) -> bool:

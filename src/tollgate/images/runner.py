@@ -33,6 +33,7 @@ from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation
 from tollgate.ledger.usage_row import FailedAttempt, failed_attempt
 from tollgate.mapping.images.outcome import Outcome
+from tollgate.process.outlived import outlived
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class Jobs:
 async def _outlived(task: asyncio.Task[Generation]) -> Generation:
     """Wait for a task that goes on even when whoever waits for it is cancelled."""
     try:
-        return await asyncio.shield(task)
+        return await outlived(task)
     except asyncio.CancelledError:
         task.add_done_callback(_unheard)
         raise

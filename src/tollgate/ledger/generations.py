@@ -17,6 +17,7 @@ from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode, encode_row, fitting
 from tollgate.ledger.usage_row import UsageRow
+from tollgate.process.outlived import outlived
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Generations:
         """Store a new job; durable on return."""
         if generation.id in self._pending or generation.id in self._unstored:
             raise ValueError(f"generation {generation.id} exists already")
-        await asyncio.shield(self._put(generation, None, None))
+        await outlived(self._put(generation, None, None))
 
     async def get(self, account_id: str, id: str) -> Generation | None:
         """One job of this account; None when there is none, or it is somebody else's. An end is told when it is durable
@@ -73,7 +74,7 @@ class Generations:
             found = ended.generation
             if found.account_id == account_id:
                 try:
-                    await asyncio.shield(ended.durable)
+                    await outlived(ended.durable)
                 except Unavailable as error:
                     raise Unwritten(error.message) from None
         if found is None:
@@ -105,7 +106,7 @@ class Generations:
         wanted = (expected,) if isinstance(expected, str) else expected
         if found is None or found.status not in wanted:
             return False
-        await asyncio.shield(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
+        await outlived(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
         return True
 
     async def gone(self, instances: Collection[str]) -> set[str]:
@@ -119,7 +120,7 @@ class Generations:
         if found is None or (found.row or {}).get("instance") != instance:
             return None
         adopted = replace(found, row={**found.row, "instance": heir})
-        await asyncio.shield(self._put(adopted, None, None))
+        await outlived(self._put(adopted, None, None))
         return adopted
 
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:

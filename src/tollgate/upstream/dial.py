@@ -19,6 +19,7 @@ from itertools import chain, zip_longest
 
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.process import descriptors
+from tollgate.process.outlived import outlived
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
 
@@ -95,7 +96,7 @@ class Lookups:
             running = self._running[host, port] = asyncio.ensure_future(self._resolver(host, port))
             running.add_done_callback(lambda done: self._ended(host, port, done))
         try:
-            return await asyncio.shield(running)
+            return await outlived(running)
         except UpstreamUnreachable as error:
             raise type(error)(error.message) from None  # each caller writes its provider into its own
 

@@ -16,6 +16,7 @@ from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow
+from tollgate.process.outlived import outlived
 
 if TYPE_CHECKING:
     from tollgate.ledger.shared import SharedLedger
@@ -37,7 +38,7 @@ class SharedGenerations(Generations):
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""
-        if not await asyncio.shield(self._keep(generation, None, None, None)):
+        if not await outlived(self._keep(generation, None, None, None)):
             raise ValueError(f"generation {generation.id} exists already")
 
     async def update(
@@ -54,7 +55,7 @@ class SharedGenerations(Generations):
         wanted = [expected] if isinstance(expected, str) else list(expected)
         if found is None or found.status not in wanted:
             return False
-        return await asyncio.shield(
+        return await outlived(
             self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold)
         )
 
