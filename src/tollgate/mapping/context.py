@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from secrets import token_hex
 from typing import NoReturn
 
+from tollgate.mapping.client_words import places_of
 from tollgate.mapping.failures import Fault, Refused
 from tollgate.mapping.names import readable_headers
 
@@ -144,25 +145,3 @@ class Context:
 def new_nonce() -> str:
     """32 hexadecimal digits that nobody can foresee."""
     return token_hex(16)
-
-
-def places_of(wanted: Collection[object], document: object) -> list[str]:
-    """The paths of these very objects (not of equal ones) inside `document`, of each the first, found in one walk;
-    those that are not in it have none."""
-    missing = {id(each) for each in wanted}
-    found: list[str] = []
-    waiting: list[tuple[str, object]] = [("", document)]
-    while waiting and missing:
-        path, here = waiting.pop()
-        if type(here) is dict:
-            inside = [(f"{path}.{key}" if path else str(key), value) for key, value in here.items()]
-        elif type(here) is list:
-            inside = [(f"{path}[{number}]", value) for number, value in enumerate(here)]
-        else:
-            continue
-        for place, value in inside:
-            if id(value) in missing:
-                found.append(place)
-                missing.discard(id(value))
-        waiting.extend(reversed(inside))
-    return found

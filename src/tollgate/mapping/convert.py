@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tollgate.errors import BadRequest
+from tollgate.mapping.client_words import in_client_words
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
-from tollgate.mapping.loss import in_client_words
 from tollgate.mapping.streams.part import unfit
 from tollgate.mapping.tool_names import with_own_names
 from tollgate.mapping.tool_results import tidy_calls

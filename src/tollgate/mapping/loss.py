@@ -6,14 +6,11 @@ lies beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from copy import copy
-from itertools import islice
 from typing import Any
 
-from tollgate.mapping.context import places_of
 from tollgate.mapping.harmless import Idle, is_idle
 from tollgate.mapping.reads import Reads, Switch
 
@@ -25,12 +22,6 @@ MARKERS = frozenset({"type", "kind", "object"})
 """Fields whose text only says what the object is; the fields beside them say what it holds."""
 _MOST = 100
 _DEPTH = 150
-_MOST_LOOKED_FOR = 10
-"""Parts of a made value."""
-_NUMBER = re.compile(r"\[\d+\]")
-_STEP = re.compile(r"\[\]|\.?[^.\[]+")
-_MOST_SHARED = 256
-"""Python keeps one object for each number up to this."""
 NO_LOSS: tuple[object, ...] = (None, [], {}, "")
 """Values that say nothing: nobody misses them."""
 _MOST_SHAPES = 200
@@ -38,67 +29,6 @@ _MOST_SHAPES = 200
 
 _ABSENT = "\x00absent"
 _OTHER = "\x00other"
-
-
-def in_client_words(path: str, hub: object, asked: object) -> str:
-    """A lost hub field by the client's own name for it.
-
-    `turns[].parts[].cache` -> `messages[].content[].cache_control`
-
-    Values travel through a mapping as they are, so the very same object is looked for. Where the mapping made a new
-    one, what it was made of tells the place (`turns[].parts[].annotations` -> `messages[].content[].citations`). The
-    hub's name stays where there is none: short texts and small numbers are shared objects, constants come from nowhere.
-    The first value there that is the client's tells: one may come from elsewhere (a thought that was remembered).
-    """
-    for value in islice(_at(hub, path.replace("[]", ".[]").split(".")), _MOST_LOOKED_FOR):
-        places = places_of([value], asked) if _is_own(value) else []
-        if places:
-            return _NUMBER.sub("[]", places[0])
-        if type(value) in (dict, list):
-            places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
-            if name := _common(places):
-                return name
-    return path
-
-
-def _is_own(value: object) -> bool:
-    """Whether a value is an object of its own, and no text or number that many share."""
-    if type(value) is int:
-        return abs(value) > _MOST_SHARED
-    if type(value) is str:
-        return len(value) > 1
-    return type(value) is float or type(value) in (dict, list) and bool(value)
-
-
-def _inner(value: object, depth: int) -> Iterator[object]:
-    """What a made value holds, the outermost first; of a list its first item stands for all."""
-    inside = value.values() if type(value) is dict else value[:1] if type(value) is list else ()
-    for each in inside:
-        yield each
-    for each in inside if depth else ():
-        yield from _inner(each, depth - 1)
-
-
-def _common(places: list[str]) -> str | None:
-    """What holds all these places, without their numbers: `a[0].b[1].c`, `a[0].b[1].d` -> `a[].b`."""
-    same: list[str] = []
-    for steps in zip(*(_STEP.findall(_NUMBER.sub("[]", place))[:-1] for place in places), strict=False):
-        if len(set(steps)) > 1:
-            break
-        same.append(steps[0])
-    return "".join(same).removesuffix("[]").removeprefix(".") or None
-
-
-def _at(value: Any, steps: list[str]) -> Iterator[Any]:
-    """The values at a place, in their order."""
-    for number, step in enumerate(steps):
-        if step == "[]":
-            for item in value if type(value) is list else ():
-                yield from _at(item, steps[number + 1 :])
-            return
-        value = value.get(step) if type(value) is dict else None
-    if value is not None:
-        yield value
 
 
 class Walker:
