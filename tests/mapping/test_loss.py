@@ -259,7 +259,7 @@ def test_the_shapes_of_objects_that_are_remembered_are_bounded(monkeypatch: pyte
     for number in range(1, 32):
         asked = {name: "x" for place, name in enumerate(names) if number >> place & 1}
         assert walker.lost(asked) == [] and walker.lost({**asked, "other": 1}) == ["other"]
-    assert max(len(state.seen) for state in (*walker._states.values(), walker._quick)) == 5
+    assert max(len(state.shapes) for state in walker._states.values()) == 5
 
 
 def test_what_a_filter_finds_is_read_only_there() -> None:

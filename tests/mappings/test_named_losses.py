@@ -282,21 +282,22 @@ def variants(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_seen_at_a_glance_is_what_a_walk_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_of_other_documents_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = mapping(name)
     given: list[Example] = []
     run_each(file.document, file.examples, FORM, given.append)
     for example in given:
-        glancing = file.walkers.get(example.of)
-        if glancing is None:
+        walker = file.walkers.get(example.of)
+        if walker is None:
             continue
         documents = list(islice(variants(example.given), 300))
-        seen = [(glancing.lost(document), glancing.lost(document)) for document in documents]
-        with monkeypatch.context() as slow:
-            slow.setattr(loss, "_all_read", lambda *_: False)
-            walked = [glancing.lost(document) for document in documents]
-        for document, (first, again), found in zip(documents, seen, walked, strict=True):
-            assert first == again == found, document
+        seen = [(walker.lost(document), walker.lost(document)) for document in documents]
+        with monkeypatch.context() as forgetful:
+            forgetful.setattr(loss, "_MOST_SHAPES", 0)
+            anew = loss.Walker(walker._root, walker._ignored, walker._idle)
+            found = [anew.lost(document) for document in reversed(documents)]
+        for document, (first, again), once in zip(documents, seen, reversed(found), strict=True):
+            assert first == again == once, document
 
 
 @pytest.mark.parametrize("upstream", ["responses", "messages"])

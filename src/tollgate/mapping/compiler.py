@@ -24,7 +24,7 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import InText, declare_marks, linked
 from tollgate.mapping.in_text_scan import TextMark
-from tollgate.mapping.loss import ENVELOPE, IGNORED, Walker
+from tollgate.mapping.loss import Walker
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
@@ -86,7 +86,9 @@ class Mapping:
         }
         """`request.to_hub` and the like, as functions of (document, context)."""
         self.walkers: dict[str, Walker] = {
-            name: Walker(reads, ENVELOPE if name.startswith("response") else IGNORED, built.idle.get(name))
+            name: Walker(
+                reads, harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED, built.idle.get(name)
+            )
             for name, reads in built.reads.items()
         }
         self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]

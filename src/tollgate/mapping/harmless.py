@@ -1,6 +1,8 @@
-"""`request.harmless` of a mapping file: what of a request may go unread without being named as lost, because nothing
-changes without it. An item is a place (`input[].id`), or a place with the one value for which this is so
-(`min_p: 0`): a client that says what holds anyway loses nothing."""
+"""What may go unread without being named as lost, because nothing changes without it.
+
+Some of it holds for every format. The rest a mapping file lists in `request.harmless`: places (`input[].id`), or a
+place with the one value for which this is so (`min_p: 0`): a client that says what holds anyway loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,14 @@ from tollgate.config.load import List, Map, Node, Scalar, entries_of, lookup, pl
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Unit
 
+IGNORED = frozenset({"model", "stream"})
+"""Top-level fields every target replaces on purpose; naming them would be noise."""
+ENVELOPE = frozenset({"id", "model", "created", "stop", "usage", "service_tier", "system_fingerprint"})
+"""What every answer carries about itself: replaced, or counted elsewhere, never content that a caller would miss."""
+MARKERS = frozenset({"type", "kind", "object"})
+"""Fields whose text only says what the object is; the fields beside them say what it holds."""
+NO_LOSS: tuple[object, ...] = (None, [], {}, "")
+"""Values that say nothing: nobody misses them."""
 KEY = "harmless"
 """Key of `request:`."""
 DIRECTIONS = ("to_hub", "from_hub")
@@ -18,6 +28,11 @@ _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 
 Idle = Mapping[str, tuple[object, ...]]
 """Places with the values that say nothing."""
+
+
+def says_nothing(key: str, value: object) -> bool:
+    """Whether nobody misses a field with this value."""
+    return value in NO_LOSS or key in MARKERS and type(value) is str
 
 
 def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, Idle]:

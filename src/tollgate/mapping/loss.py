@@ -1,34 +1,29 @@
-"""What of a document nobody reads: the computed loss list, at every depth.
+"""What of a document nobody reads: the computed loss list, at every depth (`logit_bias`, `messages[].name`).
 
-The compiler knows which places a mapping reads (`reads.py`). This walks a document along those places and names what
-lies beside them: `logit_bias`, `messages[].name`. Places inside a `$match` case count only for documents of that case.
+`reads.py` has the places that a section reads. Several of them can stand for one value: the parameters of the functions
+it is handed to, the cases that its labels choose. So a document is walked with one set of places for each value in it;
+such a set is a `_State`. What no place of the set stands for is lost, unless `harmless.py` calls it no loss.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection
-from copy import copy
+from collections.abc import Iterable
 from typing import Any
 
-from tollgate.mapping.harmless import Idle, is_idle
-from tollgate.mapping.reads import Reads, Switch
+from tollgate.mapping.harmless import IGNORED, Idle, is_idle, says_nothing
+from tollgate.mapping.reads import Reads, Switch, names_read, standing_for
 
-IGNORED = frozenset({"model", "stream"})
-"""Top-level fields every target replaces on purpose; naming them would be noise."""
-ENVELOPE = frozenset({"id", "model", "created", "stop", "usage", "service_tier", "system_fingerprint"})
-"""What every answer carries about itself: replaced, or counted elsewhere, never content that a caller would miss."""
-MARKERS = frozenset({"type", "kind", "object"})
-"""Fields whose text only says what the object is; the fields beside them say what it holds."""
 _MOST = 100
 _DEPTH = 150
-NO_LOSS: tuple[object, ...] = (None, [], {}, "")
-"""Values that say nothing: nobody misses them."""
 _MOST_SHAPES = 200
 """Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
-
-_ABSENT = "\x00absent"
 _OTHER = "\x00other"
+"""Stands for every label that has no case of its own."""
+
+Path = tuple["Path", str | None] | None
+"""The way to a value: that of what holds it, and the name of its field, or None for the items of a list."""
+Inside = tuple[tuple[str, "_State | None"], ...]
+"""Fields to look into, with the state of their value; None where nobody reads the field."""
 
 
 class Walker:
@@ -38,272 +33,187 @@ class Walker:
         self._root = root
         self._ignored = ignored
         self._idle = idle or {}
-        self._states: dict[tuple[frozenset[Reads], frozenset[int]], _State] = {}
+        self._states: dict[tuple[frozenset[Reads], frozenset[Switch], frozenset[str]], _State] = {}
         self._start: _State | None = None
-        self._quick: _State | None = None
-        """The start again, for the quick look, which passes over the ignored fields."""
-        self._building = threading.RLock()
-        """States are made on first use, by any thread; a half-made one must not be seen by another."""
 
     def lost(self, document: object) -> list[str]:
         """The paths of `document` that nothing reads, in document order, each once."""
         start = self._start
-        quick = self._quick
-        if start is None or quick is None:
-            start = self._start = self.state((self._root,))
-            quick = self._quick = start.passing(self._ignored)
-        if type(document) is dict and _all_read(document, quick, 0):
-            return []
+        if start is None:  # not before: places are added until the whole file is compiled
+            start = self._start = self.state((self._root,), ignored=self._ignored)
         found: dict[str, None] = {}
-        self._walk(document, start, "", found, 0)
+        if type(document) is dict:
+            _walk(document, start, None, found, 0)
+        elif type(document) is list:
+            _walk_items(document, start, None, found, 0)
+        if not found:
+            return []
         return [path for path in found if not (path in self._idle and is_idle(self._idle, path, document))]
 
-    def state(self, places: Any, done: frozenset[int] = frozenset()) -> _State:
-        """The state for a set of places, shared."""
-        with self._building:
-            closed = _closure(places)
-            key = (closed, done)
-            state = self._states.get(key)
-            if state is None:
-                state = self._states[key] = _State(self, closed, done)
-        return state
-
-    def _walk(self, value: Any, state: _State, path: str, found: dict[str, None], depth: int) -> None:
-        if state.whole or len(found) >= _MOST or depth > _DEPTH:
-            return
-        if type(value) is list:
-            items = state.items
-            if items is None:
-                if value:
-                    found[path] = None
-                return
-            inner = path + "[]"
-            for item in value:
-                if type(item) in (dict, list):
-                    self._walk(item, items, inner, found, depth + 1)
-            return
-        if state.items is not None and not state.fields:  # one value stands for a list of one
-            state = state.items
-            if state.whole:
-                return
-        state = state.resolved(value)
-        if state.whole:
-            return
-        fields = state.fields
-        if not fields:
-            if value:
-                found[path or "the body"] = None
-            return
-        for key, below in value.items():
-            child = fields.get(key, _MISSING)
-            if child is None or not path and key in self._ignored:
-                continue
-            if child is _MISSING:
-                if below in NO_LOSS:
-                    continue
-                if key in MARKERS and type(below) is str:
-                    continue
-                found[f"{path}.{key}" if path else str(key)] = None
-            elif type(below) in (dict, list):
-                self._walk(below, child, f"{path}.{key}" if path else str(key), found, depth + 1)
+    def state(
+        self,
+        places: Iterable[Reads],
+        followed: frozenset[Switch] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+    ) -> _State:
+        """The state for a set of places, shared by all that come to the same set."""
+        key = (standing_for(places), followed, ignored)
+        return self._states.get(key) or self._states.setdefault(key, _State(self, *key))
 
 
-def _all_read(value: dict[str, Any], state: _State, depth: int) -> bool:
-    """The quick look that most documents need only: True when nothing of an object is left unread. What there is to
-    look into is remembered for objects of one shape."""
-    if state.single is not None:
-        state = state.single
-    roots = state._roots
-    if not roots or roots.isdisjoint(value):
-        shape: Shape = tuple(value)
-    elif state._label is not None:
-        key, labels = state._label
-        label = value.get(key)
-        shape = (label if label is None or label.__class__ is str and label in labels else _OTHER, *value)
-    else:
-        shape = (*[_label((key,), labels, value) for key, labels in state._labels], *value) if state._labels else ()
-    deep = state.seen.get(shape)
-    if deep is None:
-        deep, known = _inside(value, state)
-        if deep is None:
-            return False
-        if known and shape and len(state.seen) < _MOST_SHAPES:
-            state.seen[shape] = deep
-    for key, child in deep:
-        below = value[key]
+def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
+    """Note what of an object nobody reads."""
+    names = tuple(value)
+    shape = state.shapes.get(names) or state.shape(names)
+    while (name := shape.name) is not None:
+        label: Any = value.get(name)
+        for step in shape.further:
+            label = label.get(step) if type(label) is dict else None
+        if label is not None and (type(label) is not str or label not in shape.labels):
+            label = _OTHER
+        shape = shape.cases.get(label) or shape.case(label)
+    if shape.unread:
+        _note(found, path, value)
+    for name, child in shape.inside:
+        below = value[name]
         kind = type(below)
-        if kind is dict:
-            if depth < _DEPTH and not _all_read(below, child, depth + 1):
-                return False
-        elif kind is list and below and not _items_read(below, child, depth + 1):
-            return False
-    return True
+        if child is None:
+            if not says_nothing(name, below):
+                _note(found, (path, name))
+        elif kind is dict:
+            if depth < _DEPTH:
+                _walk(below, child, (path, name), found, depth + 1)
+        elif kind is list and below:
+            _walk_items(below, child, (path, name), found, depth + 1)
 
 
-def _inside(value: dict[str, Any], state: _State) -> tuple[Deep | None, bool]:
-    """The fields of an object that must be looked into, None when another one is left unread; and whether this is so
-    for every object with the same fields and label."""
-    found, known = state, True
-    while found._pending:
-        found = found._following(value)
-        known = known and found._roots.isdisjoint(value)  # else a choice inside a choice, with labels of its own
-    if found.whole:
-        return (), known
-    if not found.fields:
-        return None if value else (), False
-    unknown = value.keys() - found.known - state.passed
-    for key in unknown:
-        below = value[key]
-        if not (below in NO_LOSS or key in MARKERS and type(below) is str):
-            return None, False
-    deep = [(key, child) for key, child in found.deep if key in value and key not in state.passed]
-    return tuple(deep), known and not unknown
-
-
-def _items_read(value: list[Any], state: _State, depth: int) -> bool:
-    items = state.items
-    if state.whole:
-        return True
+def _walk_items(value: list[Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
+    """Note what of a list nobody reads."""
+    items = state.items()
+    if state.whole or depth > _DEPTH:
+        return
     if items is None:
-        return False
-    if items.whole or depth > _DEPTH:
-        return True
-    for item in value:
-        kind = type(item)
-        if kind is dict:
-            if not _all_read(item, items, depth + 1):
-                return False
-        elif kind is list and item and not _items_read(item, items, depth + 1):
-            return False
-    return True
+        _note(found, path, value)
+    elif not items.whole:
+        inner = (path, None)
+        for item in value:
+            kind = type(item)
+            if kind is dict:
+                _walk(item, items, inner, found, depth + 1)
+            elif kind is list and item:
+                _walk_items(item, items, inner, found, depth + 1)
+
+
+def _note(found: dict[str, None], path: Path, value: object = True) -> None:
+    if value and len(found) < _MOST:
+        steps = []
+        while path is not None:
+            path, name = path
+            steps.append("[]" if name is None else f".{name}")
+        found["".join(reversed(steps)).removeprefix(".") or "the body"] = None
 
 
 class _State:
-    """A set of places that all stand for one value; `fields` maps a key to what stands for it (None: taken whole)."""
+    """A set of places that all stand for one value. What it leads to is made when a document first asks, and kept."""
 
     __slots__ = (
-        "_done",
-        "_label",
-        "_labels",
-        "_next",
-        "_pending",
+        "_cases",
+        "_fields",
+        "_followed",
+        "_ignored",
+        "_items",
+        "_known",
         "_places",
-        "_roots",
+        "_switches",
         "_walker",
-        "deep",
-        "fields",
-        "items",
-        "known",
-        "passed",
-        "seen",
-        "single",
+        "has_fields",
+        "labels",
+        "path",
+        "shapes",
         "whole",
     )
 
-    def __init__(self, walker: Walker, places: frozenset[Reads], done: frozenset[int]) -> None:
+    def __init__(
+        self, walker: Walker, places: frozenset[Reads], followed: frozenset[Switch], ignored: frozenset[str]
+    ) -> None:
         self._walker = walker
         self._places = places
-        self._done = done
-        self.whole = any(place.taken() for place in places)
-        self._pending: list[Switch] = (
-            [] if self.whole else [switch for place in places for switch in place.switches if id(switch) not in done]
-        )
-        self._next: dict[tuple[str, ...], _State] = {}
-        paths = {switch.path for switch in self._pending}
-        self._labels: tuple[tuple[str, frozenset[str]], ...] = (
-            tuple(
-                (path[0], frozenset().union(*(switch.labels for switch in self._pending if switch.path == path)))
-                for path in paths
-            )
-            if all(len(path) == 1 for path in paths)
-            else ()
-        )
-        """The fields by which the places read differ, with their values for which they do."""
-        self._label = self._labels[0] if len(self._labels) == 1 else None
-        self.passed: frozenset[str] = frozenset()
+        self._followed = followed
+        self._ignored = ignored
         """Fields that nobody is told of, read or not."""
-        self.single: _State | None = None
-        """Of the items, where one value stands for a list of one."""
-        self.known: frozenset[str] = frozenset()
-        self.deep: Deep = ()
-        """Fields whose value is not taken whole, so that it must be looked into."""
-        self.seen: dict[Shape, Deep] = {}
-        """For the shapes of objects met before, what of `deep` they have."""
-        self._roots = frozenset(switch.path[0] for switch in self._pending if switch.path)
-        self.fields: dict[str, _State | None] = {}
-        self.items: _State | None = None
-        if self.whole:
-            return
-        keys: dict[str, list[Reads]] = {}
-        items = []
-        for place in places:
-            for key, field in place.fields.items():
-                keys.setdefault(key, []).append(field)
-            if place.items is not None:
-                items.append(place.items)
-        walker._states[(places, done)] = self  # data may contain itself: known before its children are made
-        for key, fields in keys.items():
-            child = walker.state(fields)
-            self.fields[key] = None if child.whole else child
-        if items:
-            self.items = walker.state(items)
-        self.known = frozenset(self.fields)
-        self.deep = tuple((key, child) for key, child in self.fields.items() if child is not None)
-        self.single = None if self.fields else self.items
+        self.whole = any(place.taken() for place in places)
+        self.has_fields = any(place.fields for place in places)
+        waiting = [switch for place in places for switch in place.switches if switch not in followed]
+        self.path = () if self.whole else min((switch.path for switch in waiting), default=())
+        """Where an object has a label by which further places stand for it, or do not; of several the next to ask."""
+        self._switches = frozenset(switch for switch in waiting if switch.path == self.path)
+        self.labels = frozenset(label for switch in self._switches for label in switch.cases)
+        self._cases: dict[str | None, _State] = {}
+        self._fields: dict[str, _State] = {}
+        self._items: _State | None = None
+        self._known: frozenset[str] | None = None
+        self.shapes: dict[tuple[str, ...], _Shape] = {}
+        """By the names of an object's fields."""
 
-    def passing(self, fields: frozenset[str]) -> _State:
-        """This state, to be asked about everything but these fields."""
-        other = copy(self)
-        other.passed, other.seen = fields, {}
-        return other
+    def shape(self, names: tuple[str, ...]) -> _Shape:
+        """The shape of objects with these fields; remembered where all of them are known, as there are few of those."""
+        state = self if self.has_fields else self.items() or self  # one value stands for a list of one
+        made = _Shape(state, names)
+        if state._known is None:
+            state._known = names_read(state._places) | state._ignored
+        if len(self.shapes) < _MOST_SHAPES and state._known.issuperset(names):
+            self.shapes[names] = made
+        return made
 
-    def resolved(self, value: dict[str, Any]) -> _State:
-        """This state for a document whose labels are known."""
-        state = self
-        while state._pending:
-            state = state._following(value)
-        return state
+    def inside(self, names: tuple[str, ...]) -> Inside:
+        """What must be looked into in an object with these fields: all but what is taken whole."""
+        fields = ((name, self._field(name)) for name in names if name not in self._ignored)
+        return tuple((name, child) for name, child in fields if child is None or not child.whole)
 
-    def _following(self, value: dict[str, Any]) -> _State:
-        labels = tuple(_label(switch.path, switch.labels, value) for switch in self._pending)
-        following = self._next.get(labels)
-        if following is None:
-            places = set(self._places)
-            for switch, label in zip(self._pending, labels, strict=True):
-                chosen = (
-                    switch.absent if label == _ABSENT else switch.other if label == _OTHER else switch.cases.get(label)
-                )
-                if chosen is not None:
-                    places.add(chosen)
-            done = self._done | {id(switch) for switch in self._pending}
-            following = self._next[labels] = self._walker.state(places, done)
-        return following
+    def _field(self, name: str) -> _State | None:
+        found = self._fields.get(name)
+        if found is None and (places := [place.fields[name] for place in self._places if name in place.fields]):
+            found = self._fields[name] = self._walker.state(places)
+        return found
+
+    def items(self) -> _State | None:
+        """The state of a list's items; None where nobody looks at any."""
+        if self._items is None and (places := [place.items for place in self._places if place.items is not None]):
+            self._items = self._walker.state(places)
+        return self._items
+
+    def case(self, label: str | None) -> _State:
+        """The state of an object with this label, with none, or with `_OTHER`."""
+        found = self._cases.get(label)
+        if found is None:
+            places = [case for switch in self._switches if (case := switch.case_of(label)) is not None]
+            followed = self._followed | self._switches
+            found = self._cases[label] = self._walker.state((*self._places, *places), followed, self._ignored)
+        return found
 
 
-Deep = tuple[tuple[str, _State], ...]
-"""Fields with the state of their value."""
-Shape = tuple[str | None, ...]
-"""The names of an object's fields, behind the label where the places read depend on one."""
+class _Shape:
+    """Objects with the same fields and, as far as it was asked, the same labels: what to look into in them."""
 
-_MISSING: Any = object()
+    __slots__ = ("_names", "_state", "cases", "further", "inside", "labels", "name", "unread")
 
+    def __init__(self, state: _State, names: tuple[str, ...]) -> None:
+        while state.path and state.path[0] not in names:
+            state = state.case(None)
+        self._state = state
+        self._names = names
+        self.labels = state.labels
+        self.name = state.path[0] if state.path else None
+        """The field with the label to ask for; None when all is known."""
+        self.further = state.path[1:]
+        """Where below that field the label stands."""
+        self.cases: dict[str | None, _Shape] = {}
+        self.unread = not state.has_fields and not state.whole
+        self.inside: Inside = () if state.path or state.whole or self.unread else state.inside(names)
 
-def _label(path: tuple[str, ...], labels: Collection[str], value: Any) -> str:
-    for key in path:
-        value = value.get(key) if type(value) is dict else None
-    if value is None:
-        return _ABSENT
-    return value if type(value) is str and value in labels else _OTHER
-
-
-def _closure(places: Any) -> frozenset[Reads]:
-    closed: set[Reads] = set()
-    waiting = list(places)
-    while waiting:
-        place = waiting.pop()
-        if place not in closed:
-            closed.add(place)
-            waiting.extend(place.links)
-            waiting.extend(look.outline() for look in place.looks)
-            waiting.extend(parameter for made, parameter in place.made if parameter is not None and made.carried())
-    return frozenset(closed)
+    def case(self, label: str | None) -> _Shape:
+        """The shape of those among them that have this label, none, or `_OTHER`."""
+        found = self.cases.get(label)
+        if found is None:
+            found = self.cases[label] = _Shape(self._state.case(label), self._names)
+        return found

@@ -8,7 +8,7 @@ looks, as a condition does, links an outline of places: it takes no object whole
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -20,8 +20,11 @@ class Switch:
     cases: dict[str, Reads] = field(default_factory=dict)
     absent: Reads | None = None
     other: Reads | None = None
-    labels: set[str] = field(default_factory=set)
-    """All labels that have a case; any other label takes `other`."""
+    """For labels that have no case."""
+
+    def case_of(self, label: str | None) -> Reads | None:
+        """The place that stands for an object with this label (None: without one), if any does."""
+        return self.absent if label is None else self.cases.get(label, self.other)
 
     def places(self) -> Iterator[Reads]:
         """The places of all its cases."""
@@ -34,7 +37,6 @@ class Switch:
             {label: case.outline() for label, case in self.cases.items()},
             self.absent and self.absent.outline(),
             self.other and self.other.outline(),
-            self.labels,
         )
 
 
@@ -92,7 +94,6 @@ class Reads:
         switch = self.switch(path)
         place = Reads(computed=self.computed)
         for label in labels:
-            switch.labels.add(label)
             switch.cases[label] = _and(switch.cases.get(label), place)
         return place
 
@@ -139,6 +140,35 @@ class Reads:
             made.links = [link.outline() for link in (*self.links, *self.looks)]
             made.switches = [switch.outline() for switch in self.switches]
         return made
+
+
+def standing_for(places: Iterable[Reads]) -> frozenset[Reads]:
+    """These places, and all others that stand for the same value. For when compiling is over."""
+    closed: set[Reads] = set()
+    waiting = list(places)
+    while waiting:
+        place = waiting.pop()
+        if place not in closed:
+            closed.add(place)
+            waiting += place.links
+            waiting += [look.outline() for look in place.looks]
+            waiting += [parameter for made, parameter in place.made if parameter is not None and made.carried()]
+    return frozenset(closed)
+
+
+def names_read(places: Iterable[Reads]) -> frozenset[str]:
+    """The fields that are read here in any case."""
+    names: set[str] = set()
+    seen: set[Reads] = set()
+    waiting = list(places)
+    while waiting:
+        place = waiting.pop()
+        if place not in seen:
+            seen.add(place)
+            names |= place.fields.keys()
+            waiting += standing_for((place,))
+            waiting += [case for switch in place.switches for case in switch.places()]
+    return frozenset(names)
 
 
 def _and(before: Reads | None, place: Reads) -> Reads:

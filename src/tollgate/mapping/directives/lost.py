@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tollgate.config.load import Map, Scalar
 from tollgate.mapping.destinations import Destination
-from tollgate.mapping.loss import MARKERS
+from tollgate.mapping.harmless import MARKERS
 from tollgate.mapping.path_code import reads_of
 from tollgate.mapping.paths import Path, Step, parse_path
 from tollgate.mapping.reads import take

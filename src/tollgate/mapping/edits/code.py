@@ -16,7 +16,7 @@ from tollgate.mapping.edits.place import Place, loop
 from tollgate.mapping.edits.reading import Edit, Entry
 from tollgate.mapping.edits.values import ValueVerbs
 from tollgate.mapping.emit import Code
-from tollgate.mapping.loss import NO_LOSS
+from tollgate.mapping.harmless import NO_LOSS
 from tollgate.mapping.paths import Descend, Every, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import lower_words
