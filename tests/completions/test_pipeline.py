@@ -401,6 +401,29 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
             assert row["estimated"] and row["output_tokens"] > 0
 
 
+@pytest.mark.parametrize("status", [500, 200], ids=["an error", "no stream"])
+async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream(tmp_path, status):
+    ended = asyncio.Event()
+
+    async def app(method, path, headers, body):
+        async def blocks():
+            try:
+                yield b'{"error": '
+                await asyncio.sleep(30)
+            finally:
+                ended.set()
+
+        return status, {"content-type": "application/json"}, blocks()
+
+    async with inprocess(
+        tmp_path, providers={"first": provider("first")}, apps={"first": app}, environ=SECRET
+    ) as here:
+        client = Leaving({**ASK, "stream": True}, here.key, seconds=0.1)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(ended.wait(), 1)
+        assert [row["outcome"] for row in await rows(here, tmp_path)] == ["client_gone"]
+
+
 @pytest.mark.parametrize(
     ("counting", "text", "stream", "leave"),
     [

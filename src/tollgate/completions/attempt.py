@@ -95,10 +95,14 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
 
 async def check_head(answer: Answer, offer: Offer, *, stream: bool) -> None:
     """Raises `AttemptFailed` for an answer that is a refusal, or no stream where one is to come."""
-    if not 200 <= answer.status < 300:
-        raise await _refused(answer, offer)
-    if stream and not _is_stream(answer, offer):
-        raise await _not_a_stream(answer, offer)
+    try:
+        if not 200 <= answer.status < 300:
+            raise await _refused(answer, offer)
+        if stream and not _is_stream(answer, offer):
+            raise await _not_a_stream(answer, offer)
+    except BaseException:  # also of a client that left while the reasons were read
+        answer.abort()
+        raise
 
 
 def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
@@ -266,7 +270,6 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     try:
         raw = await answer.read(_MAX_ERROR_BYTES)
     except TollgateError:
-        answer.abort()  # it has the error, which remembers this frame
         raw = b""
     try:
         body, _ = parsed_answer(raw)
@@ -283,7 +286,6 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
         raw = await answer.read(_MAX_ERROR_BYTES)
         body = orjson.loads(raw)
     except (TollgateError, orjson.JSONDecodeError):
-        answer.abort()  # as in `_refused`
         body = None
     if isinstance(body, (dict, list)):
         verdict = offer.errors.judge(answer.status, answer.headers, body)
