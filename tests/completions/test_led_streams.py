@@ -43,14 +43,17 @@ models:
 
 
 class Led:
-    """An upstream that takes jobs with `taken` and streams `bits` elsewhere, then waits where it is to `hang`."""
+    """An upstream that takes jobs with `taken` and streams `bits` elsewhere, then waits where it is to `hang`, with
+    `head` False before it answers there at all."""
 
-    def __init__(self, taken=QUEUED, bits=BITS, *, status=200, kind="text/event-stream", hang=False):
-        self.taken, self.bits, self.status, self.kind, self.hang = taken, bits, status, kind, hang
+    def __init__(self, taken=QUEUED, bits=BITS, *, status=200, kind="text/event-stream", hang=False, head=True):
+        self.taken, self.bits, self.status, self.kind, self.hang, self.head = taken, bits, status, kind, hang, head
         self.seen = []
 
     async def __call__(self, method, path, headers, body):
         self.seen.append((f"{method} {path}", headers, body))
+        if not self.head and path.startswith("/streams/"):
+            await asyncio.sleep(60)
 
         async def blocks():
             if path.startswith("/streams/"):
@@ -126,11 +129,22 @@ async def test_the_callers_request_is_not_blamed_for_what_the_second_step_answer
         assert (await here.post("/v1/chat/completions", {**ASK, "stream": True})).status_code == 500
 
 
-async def test_a_client_that_leaves_in_the_midst_has_the_job_cancelled(tmp_path):
-    write_mapping(tmp_path, "led", OWN + STREAM)
-    led = Led(hang=True, bits=BITS[:1])
-    async with inprocess(tmp_path, providers={"acme": provider(BOTH)}, apps={"acme": led}) as here:
-        asking = asyncio.ensure_future(here.post("/v1/chat/completions", {**ASK, "stream": True}))
+CANCELLED = LED.replace("}}'}", "}}', cancel: 'DELETE /jobs/{{ $.id }}'}")
+STAYS = {
+    "before the stream answers": Led(head=False),
+    "before its first event": Led(hang=True, bits=[]),
+    "in the midst": Led(hang=True, bits=BITS[:1]),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("when", STAYS)
+async def test_a_client_that_leaves_has_the_job_cancelled(tmp_path, when, stream):
+    write_mapping(tmp_path, "led", ONLY_STREAM)
+    led = STAYS[when]
+    led.seen.clear()
+    async with inprocess(tmp_path, providers={"acme": provider(CANCELLED)}, apps={"acme": led}) as here:
+        asking = asyncio.ensure_future(here.post("/v1/chat/completions", {**ASK, "stream": stream}))
         while len(led.seen) < 2:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
@@ -141,6 +155,20 @@ async def test_a_client_that_leaves_in_the_midst_has_the_job_cancelled(tmp_path)
         (row,) = await rows(here, tmp_path)
     assert led.asked == ["POST /jobs", "GET /streams/j%2F1", "DELETE /jobs/j%2F1"]
     assert row["outcome"] == "client_gone" and row["cost"] > 0
+
+
+async def test_a_job_whose_stream_does_not_begin_is_cancelled_before_another_route_answers(tmp_path):
+    write_mapping(tmp_path, "led", ONLY_STREAM)
+    first, second = Led(head=False), Led()
+    providers = {
+        "acme": provider(CANCELLED, more="timeouts: {first_byte: 0.1}"),
+        "bemo": provider(CANCELLED, name="bemo", priority=1),
+    }
+    async with inprocess(tmp_path, providers=providers, apps={"acme": first, "bemo": second}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        await here.services.settlements.drain(5)
+    assert text_of(reply) == "hi there"
+    assert first.asked[2:] == ["DELETE /jobs/j%2F1"] and second.asked == ["POST /jobs", "GET /streams/j%2F1"]
 
 
 MISTAKES = {

@@ -415,9 +415,7 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
 
         return status, {"content-type": "application/json"}, blocks()
 
-    async with inprocess(
-        tmp_path, providers={"first": provider("first")}, apps={"first": app}, environ=SECRET
-    ) as here:
+    async with inprocess(tmp_path, providers={"first": provider("first")}, apps={"first": app}, environ=SECRET) as here:
         client = Leaving({**ASK, "stream": True}, here.key, seconds=0.1)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         await asyncio.wait_for(ended.wait(), 1)

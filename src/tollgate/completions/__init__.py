@@ -22,7 +22,7 @@ from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
 from tollgate.completions.off_loop import is_large, run_off_loop
-from tollgate.completions.polling import cancelling, led_stream
+from tollgate.completions.polling import cancel_job, cancelling, led_stream, stream_calls
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
 from tollgate.completions.state_ids import referenced_ids
@@ -34,6 +34,7 @@ from tollgate.errors import ModelNotFound
 from tollgate.mapping import MappingFailure
 from tollgate.routing import Needs, Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
+from tollgate.upstream import Call
 
 __all__ = ["complete", "count_tokens"]
 
@@ -125,15 +126,16 @@ def _understood(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     """One route's reply, once it has begun to answer."""
     answer = await send(exchange, offer)
+    cancel: Call | None = None
     try:
         if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
             if exchange.is_long():
                 await run_off_loop(convert_instead, exchange, offer)
             else:
                 convert_instead(exchange, offer)
-        cancel = None
         if offer.polling is not None and asks_stream(exchange, offer):
-            answer, cancel = await led_stream(exchange, offer, answer)
+            call, cancel = await stream_calls(exchange, offer, answer)
+            answer = await led_stream(exchange, offer, call)
         if exchange.stream and offer.streams:
             reply = await stream_reply(exchange, offer, answer)
             if cancel is not None and reply.stream is not None:
@@ -145,6 +147,8 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:
         answer.abort()
+        if cancel is not None:
+            cancel_job(exchange, offer, cancel)
         raise
     answer.abort()
     if exchange.failure is None:

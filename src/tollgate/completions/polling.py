@@ -60,20 +60,21 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
 
 
-async def led_stream(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[Answer, Call | None]:
-    """The stream that the first answer of a route leads to, and the call that ends its job where the file says one.
-
-    Raises `AttemptFailed` when that answer tells a failure or no address, or what is there is no stream.
-    """
+async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[Call, Call | None]:
+    """The call for the stream that the first answer of a route leads to, and the one that ends its job where the file
+    says one. Raises `AttemptFailed` when that answer tells a failure or no address."""
     polling = offer.polling
     assert polling is not None and polling.stream is not None
     first = await _told(answer, await read_answer(exchange, answer))
-    await answer.close()
     verdict = offer.errors.judge(answer.status, answer.headers, first.body)
     if verdict is not None:
         raise AttemptFailed(verdict.error(offer.provider))
     call = _call(exchange, offer, polling.stream, first, stream=True)
-    cancel = _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
+    return call, _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
+
+
+async def led_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
+    """The stream that the first answer of a route led to. Raises `AttemptFailed` when there is none."""
     began = time.perf_counter()
     try:
         led = await exchange.services.client.open(call)
@@ -85,7 +86,12 @@ async def led_stream(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[
         await check_head(led, offer, stream=True)
     except AttemptFailed as failed:
         raise AttemptFailed(_taken_before(failed.error, led, offer)) from None
-    return led, cancel
+    return led
+
+
+def cancel_job(exchange: Exchange, offer: Offer, cancel: Call) -> None:
+    """Have a job ended that nobody waits for."""
+    exchange.services.settlements.spawn(_sent_cancel(exchange, offer, cancel))
 
 
 async def cancelling(
@@ -97,7 +103,7 @@ async def cancelling(
             yield block
     except (GeneratorExit, asyncio.CancelledError):
         if not exchange.settled:  # whoever has the last block reads no further
-            exchange.services.settlements.spawn(_sent_cancel(exchange, offer, cancel))
+            cancel_job(exchange, offer, cancel)
         raise
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
