@@ -73,7 +73,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         ),
     )
     stage = ConvertedStream(exchange, offer)
-    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail(estimated=False)
+    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail()
     assert len(out.decode().splitlines()) == out.count(b"\n")  # also for who breaks lines where Unicode does
     return [
         (event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data))

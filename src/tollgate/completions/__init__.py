@@ -151,8 +151,4 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
             cancel_job(exchange, offer, cancel)
         raise
     answer.abort()
-    if exchange.failure is None:
-        exchange.route_answered()
-    else:
-        exchange.route_failed(exchange.failure)
     return reply

@@ -41,8 +41,6 @@ _MOST_VALUES = 3_000_000
 tell, are half of that."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
 Failure = TypeVar("Failure", bound=TollgateError)
-UNFINISHED = "the upstream could not finish the answer"
-"""What is said of an answer that stopped because of an error its provider has no words for."""
 
 
 class AttemptFailed(Exception):
@@ -231,10 +229,12 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     return verdict.error(offer.provider) if verdict is not None else None
 
 
-def reported_failure(offer: Offer, hub_error: dict[str, Any]) -> UpstreamFailed:
-    """The error for what a mapping found told in an answer: a hub error."""
-    message = offer.errors.redact(str(hub_error.get("message") or "the upstream reported an error"))
-    overloaded = "overloaded_error" in (hub_error.get("type"), hub_error.get("code"))
+def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamFailed:
+    """The error for what a mapping found told in an answer: a hub error, or None where it stopped because of an error
+    without a word about it."""
+    told = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
+    message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
+    overloaded = "overloaded_error" in (told.get("type"), told.get("code"))
     return UpstreamFailed(message, overloaded=overloaded, provider=offer.provider)
 
 

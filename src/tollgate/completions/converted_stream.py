@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer
+from tollgate.completions.attempt import judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
 from tollgate.completions.kept_items import keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
@@ -77,9 +77,10 @@ class ConvertedStream:
         self._hear_done()  # the last line may lack its blank one
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
-        if self.error is None and converter.stop in (None, "error"):
-            why = UNFINISHED if converter.stop else self._ended_early()
-            self.error = UpstreamFailed(why, provider=self._offer.provider)
+        if self.error is None and converter.stop is None:
+            self.error = UpstreamFailed(self._ended_early(), provider=self._offer.provider)
+        elif self.error is None and converter.stop == "error":
+            self.error = reported_failure(self._offer, None)
         return out if began else self._if_answered(out)
 
     def _hear_done(self) -> None:
@@ -88,7 +89,7 @@ class ConvertedStream:
             self._converter.feed("[DONE]")
             self.ended = True
             if self._converter.stop == "error" and not self._converter.parts():
-                self.error = UpstreamFailed(UNFINISHED, provider=self._offer.provider)
+                self.error = reported_failure(self._offer, None)
 
     def _ended_early(self) -> str:
         """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just
@@ -131,7 +132,7 @@ class ConvertedStream:
         """Hub usage counted from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))
 
-    def tail(self, *, estimated: bool) -> bytes:
+    def tail(self) -> bytes:
         """The finishing events, with the usage that was recorded."""
         keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.usage = self._exchange.reported_usage()

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollgate.completions.annotations import end_user, metadata_text
 from tollgate.completions.charging import charge_of
-from tollgate.completions.minters import NOBODY
 from tollgate.completions.off_loop import is_large, is_long
+from tollgate.completions.row import outcome_of, usage_row
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import tell_failure
-from tollgate.ledger import Hold, UsageRow
 from tollgate.ledger.limits import UNLIMITED
-from tollgate.ledger.usage_row import FailedAttempt, attempts_text
 from tollgate.limit_headers import limit_headers
 from tollgate.services import Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
@@ -26,103 +24,72 @@ from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from tollgate.catalog import CatalogModel
-    from tollgate.mapping import Context, Mapping
+    from tollgate.ledger import Hold, Limits, UsageRow
+    from tollgate.ledger.usage_row import FailedAttempt
+    from tollgate.mapping import Context
+    from tollgate.mapping import Mapping as ProtocolMapping
     from tollgate.routing import Offer
 
 log = logging.getLogger("tollgate.completions")
 
 
+@dataclass(slots=True, eq=False)
 class Exchange:
-    """The state of one completion request. `hub_usage` is usage as the mapping's hub has it, once known; `sealed`
-    whether the request may carry a sealed token of another provider."""
+    """The state of one completion request."""
 
-    __slots__ = (
-        "_large",
-        "admitted_tokens",
-        "asked_model",
-        "attempts",
-        "begun",
-        "body",
-        "called",
-        "charge",
-        "context",
-        "failed",
-        "failure",
-        "first_byte_ms",
-        "hold",
-        "hub_usage",
-        "inbound",
-        "last_attempt",
-        "limits",
-        "minters",
-        "model",
-        "native",
-        "offer",
-        "rates",
-        "reported_tier",
-        "sealed",
-        "services",
-        "settled",
-        "stream",
-        "tier_sent",
-        "upstream_ms",
-        "usage",
-        "words",
-    )
+    services: Services
+    inbound: Inbound
+    body: dict[str, Any]
+    model: CatalogModel
+    stream: bool
+    rates: Mapping[str, Decimal]
+    begun: Callable[[], bool] = lambda: False
+    """Whether the client has been told a status by now."""
+    offer: Offer | None = None
+    native: bool = False
+    """The client's protocol is that of the route in use."""
+    called: bool = False
+    """The route in use has been called: from then on it may cost something."""
+    context: Context | None = None
+    hold: Hold | None = None
+    attempts: int = 0
+    failed: list[FailedAttempt] = field(default_factory=list)
+    """The attempts that gave no answer, as rows tell them."""
+    last_attempt: int = 0
+    """The number of the attempt after which there is no other route; 0 where nobody has counted them."""
+    admitted_tokens: int = 0
+    limits: Limits = UNLIMITED
+    first_byte_ms: float | None = None
+    upstream_ms: float = 0.0
+    hub_usage: dict[str, Any] | None = None
+    """What was used, as the mapping's hub has it, once known."""
+    estimated: bool = False
+    """Some of `hub_usage` was counted here."""
+    usage: Usage | None = None
+    """`hub_usage` in buckets, once somebody asked."""
+    charge: Charge | None = None
+    failure: UpstreamError | None = None
+    """Why the answer that came is none after all: it was cut off, or tells so itself and passes as it came."""
+    reported_tier: str | None = None
+    """The service tier the upstream says it used."""
+    tier_sent: bool = True
+    """Whether what was sent says a service tier, where the caller's request does."""
+    words: tuple[str, ...] = ()
+    """Words of what was sent that the prices may ask for."""
+    settled: bool = False
+    sealed: bool = False
+    """The request may carry a sealed token of another provider."""
+    minters: Mapping[str, str] = field(default_factory=dict)
+    """Who encrypted what the request carries, where that is known (`minters.py`)."""
+    asked_model: str | None = None
+    """What the answer must call its model, where the client takes no other name (`naming.py`)."""
+    _large: bool = field(init=False)
 
-    def __init__(
-        self,
-        services: Services,
-        inbound: Inbound,
-        body: dict[str, Any],
-        model: CatalogModel,
-        stream: bool,
-        rates: Any,
-        begun: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.services = services
-        self.inbound = inbound
-        self.body = body
-        self.model = model
-        self.stream = stream
-        self.rates = rates
-        self.begun = begun
-        self.offer: Offer | None = None
-        self.native = False
-        """The client's protocol is that of the route in use."""
-        self.called = False
-        """The route in use has been called: from then on it may cost something."""
-        self.context: Context | None = None
-        self.hold: Hold | None = None
-        self.attempts = 0
-        self.failed: list[FailedAttempt] = []
-        """The attempts that gave no answer, as rows tell them."""
-        self.last_attempt = 0
-        """The number of the attempt after which there is no other route; 0 where nobody has counted them."""
-        self._large = is_large(inbound.body)
-        self.admitted_tokens = 0
-        self.limits = UNLIMITED
-        self.first_byte_ms: float | None = None
-        self.upstream_ms = 0.0
-        self.hub_usage: dict[str, Any] | None = None
-        self.usage: Usage | None = None
-        """`hub_usage` in buckets, once somebody asked."""
-        self.charge: Charge | None = None
-        self.failure: UpstreamError | None = None
-        """What a whole answer that passes as it came tells of its own failure."""
-        self.reported_tier: str | None = None
-        """The service tier the upstream says it used."""
-        self.tier_sent = True
-        """Whether what was sent says a service tier, where the caller's request does."""
-        self.words: tuple[str, ...] = ()
-        """Words of what was sent that the prices may ask for."""
-        self.settled = False
-        self.sealed = False
-        self.minters = NOBODY
-        """Who encrypted what the request carries, where that is known (`minters.py`)."""
-        self.asked_model: str | None = None
-        """What the answer must call its model, where the client takes no other name (`naming.py`)."""
+    def __post_init__(self) -> None:
+        self._large = is_large(self.inbound.body)
 
     def begin(self, hold: Hold) -> None:
         """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""
@@ -135,6 +102,7 @@ class Exchange:
         self.native = offer.protocol == self.inbound.dialect
         self.context = None
         self.called = False
+        self.failure = None
         self.tier_sent = True
         self.words = ()
 
@@ -161,7 +129,7 @@ class Exchange:
             self.inbound.body = b""
 
     @property
-    def client_format(self) -> Mapping:
+    def client_format(self) -> ProtocolMapping:
         """The mapping of the format that the client speaks."""
         return self.services.runtime.current.mappings[self.inbound.dialect]
 
@@ -206,7 +174,7 @@ class Exchange:
         assert self.offer is not None
         elapsed = self.inbound.elapsed_ms()
         overhead = elapsed - self.upstream_ms
-        names = self.services.runtime.current.mappings[self.inbound.dialect].reply_headers
+        names = self.client_format.reply_headers
         headers = [
             (b"x-tollgate-provider", self.offer.provider.encode()),
             (b"x-tollgate-attempts", b"%d" % self.attempts),
@@ -227,17 +195,18 @@ class Exchange:
             return []
         return limit_headers(self.client_format.reply_headers, self.limits)
 
-    async def settle(
-        self, outcome: str, *, status: int = 200, estimated: bool = False, error: TollgateError | None = None
-    ) -> Charge:
-        """Price what was used and record it durably; a second call does nothing. Returns the charge.
+    def note_usage(self, hub_usage: dict[str, Any] | None, *, estimated: bool = False) -> None:
+        """What was used, as the hub has it; `estimated` where some of it was counted here."""
+        self.hub_usage, self.usage, self.estimated = hub_usage, None, estimated
+
+    async def settle(self, outcome: str, *, status: int = 200, error: TollgateError | None = None) -> None:
+        """Price what was used and record it durably; a second call does nothing.
 
         Raises `Unavailable` when the row is not durable yet, and ValueError when it cannot be stored; the hold is gone
         either way.
         """
         if self.settled:
-            assert self.charge is not None
-            return self.charge
+            return
         self.settled = True
         self.services.live.discard(self)
         usage = self._used()
@@ -249,14 +218,13 @@ class Exchange:
                 self.offer.provider if self.offer else "",
                 "; ".join(usage.flags),
             )
-        row = self._row(outcome, usage, charge, status=status, estimated=estimated, error=error)
+        row = usage_row(self, usage, charge, outcome, status, error)
         self._count(row)
         try:
             await self.services.ledger.record(row, self.hold)
         except ValueError:  # refused before it was charged
             self.release()
             raise
-        return charge
 
     def _price(self, usage: Usage) -> Charge:
         """What `usage` costs; nothing, where nobody told or estimated any."""
@@ -284,59 +252,18 @@ class Exchange:
             usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers
         )
 
-    def _row(
-        self, outcome: str, usage: Usage, charge: Charge, *, status: int, estimated: bool, error: TollgateError | None
-    ) -> UsageRow:
-        """The usage row of this request as it ends now."""
-        offer, inbound = self.offer, self.inbound
-        key, context = inbound.key, self.context
-        # field by field: forty keywords in one call cost 3 µs, because CPython makes a dict of them
-        row = UsageRow(inbound.request_id, key.account_id, key.id, inbound.dialect, inbound.received_at)
-        row.asked_model = self.body["model"][:200]
-        row.model = self.model.id
-        if offer is not None:
-            row.provider = offer.provider
-            row.upstream_model = offer.model.upstream
-            row.upstream_protocol = offer.protocol
-            row.prices = offer.prices_text or None
-        row.client_protocol = inbound.dialect
-        row.attempts = self.attempts
-        row.status = status
-        row.outcome = outcome
-        row.input_tokens = usage.input + usage.audio_input
-        row.cache_read_tokens = usage.cache_read + usage.audio_cache_read
-        row.cache_write_tokens = usage.cache_write + usage.cache_write_1h
-        row.output_tokens = usage.output + usage.audio_output + usage.image_output
-        row.reasoning_tokens = usage.reasoning
-        row.searches = usage.searches
-        row.images = usage.images
-        row.cost = charge.cost
-        row.native_cost = charge.native
-        row.currency = charge.currency
-        row.rate = charge.rate
-        row.ttfb_ms = self.first_byte_ms
-        row.total_ms = inbound.elapsed_ms()
-        row.stream = self.stream
-        row.estimated = estimated
-        row.end_user = end_user(self.body, inbound.dialect)
-        if error is not None:
-            row.error_code = error.code
-        if context is not None and context.lost:
-            row.lost = "; ".join(context.lost)[:2000]
-        row.provider_cost = usage.reported_cost
-        row.price_rule = charge.rule
-        if self.failed:
-            row.earlier_attempts = attempts_text(self.failed[: self.attempts - 1])
-        row.metadata = metadata_text(self.body, inbound.dialect)
-        return row
-
-    async def settle_answer(self, *, estimated: bool, failure: UpstreamError | None = None) -> None:
-        """`settle` for an answer that came, if only to say in its last words that it failed (`failure`).
+    async def settle_answer(self) -> None:
+        """`settle` for an answer that came, if only to fail in the end (`failure`); its route's health is told first.
 
         When its row cannot be written, asking again would cost again, and the error says so.
         """
+        failure = self.failure
+        if failure is None:
+            self.route_answered()
+        else:
+            self.route_failed(failure)
         try:
-            await self.settle("ok" if failure is None else "upstream_error", estimated=estimated, error=failure)
+            await self.settle(outcome_of(failure), error=failure)
         except Unavailable as error:
             error.billed = True
             raise
@@ -348,15 +275,23 @@ class Exchange:
         finally:
             self.release()
 
-    async def settle_cut(self, *, begun: bool, estimated: bool) -> None:
-        """`settle` for an answer that was cut off: its client left, or the gateway had to end it; `begun` as of that
-        moment."""
+    def settle_cut(self, count: Callable[[], Awaitable[None]]) -> None:
+        """`settle`, in a task of its own, an answer that was cut off: its client left, or the gateway had to end it.
+        `count` notes what was used until then."""
+        self.services.settlements.spawn(self._settle_cut(count, self.begun()), place=self.inbound.place)
+
+    async def _settle_cut(self, count: Callable[[], Awaitable[None]], begun: bool) -> None:
+        try:
+            await count()
+        except Exception:
+            await self.settle_own_mistake()
+            raise
         try:
             if self.services.cut:
                 ended = ShuttingDown()
-                await self.settle("error", status=200 if begun else ended.status, estimated=estimated, error=ended)
+                await self.settle("error", status=200 if begun else ended.status, error=ended)
             else:
-                await self.settle("client_gone", status=499, estimated=estimated)
+                await self.settle("client_gone", status=499)
         except Unavailable as error:  # there is nobody left to tell
             log.error("the row of request %s is not durable: %s", self.inbound.request_id, error.message)
 

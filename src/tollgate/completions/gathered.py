@@ -39,14 +39,14 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
             stage.close()
         if stage.error is not None:
             raise AttemptFailed(stage.error)
-        estimated = await count_usage(exchange, stage)
+        await count_usage(exchange, stage)
         hub = {**stage.whole(), "usage": exchange.reported_usage()}
         built = response_from_hub(exchange.client_format, hub, context)
         keep_items(exchange, built)
         out = orjson.dumps(built)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
-    await exchange.settle_answer(estimated=estimated)
+    await exchange.settle_answer()
     return Reply(200, exchange.reply_headers(), out)
 
 

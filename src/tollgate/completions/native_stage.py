@@ -7,7 +7,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from tollgate.completions.attempt import UNFINISHED, judge_chunk, reported_failure, unfit_answer, without_secrets
+from tollgate.completions.attempt import judge_chunk, reported_failure, unfit_answer, without_secrets
+from tollgate.completions.chat_chunks import says_nothing
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.minters import encrypted_in
@@ -90,7 +91,24 @@ class _Native:
         if out:
             self._sent = out
             self.begun = self.begun or answers(out, self._opening)
+        if self.error is None and not self._says_anything():
+            self.error = AnswerLost(ENDED_EARLY)
         return out
+
+    def _says_anything(self) -> bool:
+        """Whether an answer that has ended holds content, or says why it stopped: an end alone ends no answer."""
+        raise NotImplementedError
+
+    def _ending(self) -> Tap | None:
+        """What the mapping reads of the answer's end; None where that cannot tell a failure."""
+        raise NotImplementedError
+
+    def reported_error(self) -> UpstreamError | None:
+        """An answer may end by saying that it failed: it passes as it came, unless another route is left."""
+        tap = self._ending()
+        if tap is None or tap.error is None and tap.stop != "error":
+            return None
+        return reported_failure(self._offer, tap.error)
 
     def _note_unfit(self) -> None:
         """An event that its file's edits could not work with is the end of what can be read of the answer."""
@@ -158,21 +176,21 @@ class NativeChat(_Native):
             return []
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
-    def reported_error(self) -> UpstreamError | None:
-        """A chunk may finish an answer by saying that it failed: it passes as it came, unless another route is left."""
+    def _says_anything(self) -> bool:
+        return self._inner.finish is not None or not all(map(says_nothing, self._inner.received()))
+
+    def _ending(self) -> Tap | None:
         finish = self._inner.finish
         if finish is None or not ends_unusually(finish):
             return None
         tap = Tap(self._offer.mapping)
         tap.feed(finish)
-        if tap.error is None and tap.stop != "error":
-            return None
-        return reported_failure(self._offer, tap.error or {"message": UNFINISHED})
+        return tap
 
-    def tail(self, *, estimated: bool) -> bytes:
+    def tail(self) -> bytes:
         usage, hub_usage = self._inner.usage, self._exchange.reported_usage()
         out = self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
-        return out if self.reported_error() is None else without_secrets(out, self._offer)
+        return out if self._exchange.failure is None else without_secrets(out, self._offer)
 
 
 class NativePlain(_Native):
@@ -207,13 +225,12 @@ class NativePlain(_Native):
     def counted(self) -> bool:
         return self._tap.stop is not None or self.ended
 
-    def close(self) -> bytes:
-        """An end alone, with neither content nor a reason to stop, ends no answer."""
-        out = super().close()
-        told = self.error or self._tap.error or self._tap.stop
-        if told is None and not texts_of_events(self._exchange, self._inner.received()):
-            self.error = AnswerLost(ENDED_EARLY)
-        return out
+    def _says_anything(self) -> bool:
+        told = self._tap.error or self._tap.stop
+        return told is not None or bool(texts_of_events(self._exchange, self._inner.received()))
+
+    def _ending(self) -> Tap:
+        return self._tap
 
     def usage(self) -> dict[str, Any] | None:
         rule = self._watch.rule
@@ -221,16 +238,6 @@ class NativePlain(_Native):
 
     def tier(self) -> str | None:
         return reported_tier(self._watch.response or self._watch.message or {})
-
-    def reported_error(self) -> UpstreamError | None:
-        """A response that failed ends in an event of its own, which passes as it came."""
-        if not self._ended_in_failure:
-            return None
-        return reported_failure(self._offer, self._tap.error or {"message": UNFINISHED})
-
-    @property
-    def _ended_in_failure(self) -> bool:
-        return self._tap.error is not None or self._tap.stop == "error"
 
     def minted(self) -> list[str]:
         if self._dialect == "responses":
@@ -242,10 +249,11 @@ class NativePlain(_Native):
     def encrypted(self) -> Collection[str]:
         return self._watch.encrypted
 
-    def tail(self, *, estimated: bool) -> bytes:
-        hub_usage = self._exchange.hub_usage
-        out = self._inner.tail(written_usage(self._exchange, hub_usage) if estimated and hub_usage else None)
-        return without_secrets(out, self._offer) if self._ended_in_failure else out
+    def tail(self) -> bytes:
+        exchange = self._exchange
+        counted = exchange.hub_usage if exchange.estimated else None
+        out = self._inner.tail(written_usage(exchange, counted) if counted else None)
+        return out if exchange.failure is None else without_secrets(out, self._offer)
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response

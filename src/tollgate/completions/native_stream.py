@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.chat_chunks import are_of_others, is_empty, merged_usage, says_nothing
+from tollgate.completions.chat_chunks import are_of_others, is_empty, merged_usage
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage, filled
 from tollgate.completions.native import parsed_event, valid_utf8
@@ -228,13 +228,6 @@ class ChatStream(NativeStream):
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
         return [*super().received(), *([self.finish] if self.finish is not None else ())]
-
-    def close(self) -> bytes:
-        """What may still leave. An end mark alone, with neither content nor a reason to stop, ends no answer."""
-        out = super().close()
-        if self.finish is None and self.error is None and all(map(says_nothing, self.received())):
-            self.error = AnswerLost(ENDED_EARLY)
-        return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
         """The finishing chunk with `usage`, and `[DONE]`."""

@@ -120,10 +120,7 @@ async def settle_failure(
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        exchange.services.settlements.spawn(
-            _settle_gone(exchange, exchange.begun(), used or partial(estimate_usage, exchange, [])),
-            place=exchange.inbound.place,
-        )
+        exchange.settle_cut(partial(_count_cut, exchange, used or partial(estimate_usage, exchange, [])))
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
         outcome = (
@@ -135,7 +132,7 @@ async def settle_failure(
             if isinstance(error, TollgateError)
             else "error"
         )
-        exchange.hub_usage = exchange.usage = None
+        exchange.note_usage(None)
         await exchange.settle(
             outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, public), error=public
         )
@@ -143,14 +140,9 @@ async def settle_failure(
         exchange.release()
 
 
-async def _settle_gone(exchange: Exchange, begun: bool, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    try:
-        if exchange.called:
-            exchange.hub_usage = await used()
-    except Exception:
-        await exchange.settle_own_mistake()
-        raise
-    await exchange.settle_cut(begun=begun, estimated=exchange.called)
+async def _count_cut(exchange: Exchange, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    if exchange.called:
+        exchange.note_usage(await used(), estimated=True)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:

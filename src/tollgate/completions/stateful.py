@@ -6,11 +6,17 @@ other id is "not found" in the words of that API. Nobody reads another account's
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.minters import remember_minter
 from tollgate.completions.state_ids import ITEM, THREAD, looked_up_ids
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
+
+if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
+    from tollgate.routing import Offer
 
 _NOT_STORED = (
     " What was converted for this format is remembered a while only: set `store` to false and send the item itself."
@@ -41,6 +47,15 @@ async def provider_for(services: Services, inbound: Inbound, references: list[tu
             raise StateNotFound(field, minted_id)
         provider = owner
     return provider
+
+
+async def remember_state(exchange: Exchange, offer: Offer, ids: list[str], encrypted: Collection[str]) -> None:
+    """Note for the caller's account what a native answer handed out: ids under which the provider keeps something, and
+    what only it can read."""
+    if ids:
+        await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
+    if encrypted:
+        await remember_minter(exchange.services, exchange.inbound, offer, encrypted)
 
 
 class ThreadUnsupported(BadRequest):

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from functools import partial
 from typing import Any, Protocol
 
 from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.minters import remember_minter
 from tollgate.completions.native_stage import native_stage
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.completions.stateful import remember_state
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.sse import BOM
@@ -76,8 +77,8 @@ class Stage(Protocol):
     async def estimate(self) -> dict[str, Any]:
         """Hub usage counted from what was received."""
 
-    def tail(self, *, estimated: bool) -> bytes:
-        """The end of the answer, with the exchange's usage (`estimated`: counted here) where it is to be told."""
+    def tail(self) -> bytes:
+        """The end of the answer, with the exchange's usage where it is to be told."""
 
     def failure(self, error: TollgateError) -> bytes:
         """The events that tell `error` and end the stream."""
@@ -112,7 +113,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             if failed is not None:
                 raise AttemptFailed(failed)
     except UpstreamError as error:
-        await answer.close()
+        answer.abort()
         raise AttemptFailed(error) from None
     except BaseException:
         answer.abort()
@@ -142,40 +143,26 @@ async def _pump(
                 held += rest + stage.close()
         except UpstreamError as error:
             stage.error = without_frames(error)
-        estimated = await count_usage(exchange, stage)
+        await count_usage(exchange, stage)
+        exchange.failure = stage.error or stage.reported_error()
         if stage.error is not None:
-            exchange.route_failed(stage.error)
-            outcome = "timeout" if isinstance(stage.error, UpstreamTimeout) else "upstream_error"
-            last = held + stage.failure(stage.error)  # written before the row: what its making loses is named there
-            await exchange.settle(outcome, estimated=estimated, error=stage.error)
-            yield LastBlock(last)
-            return
-        failure = stage.reported_error()
-        if failure is None:
-            exchange.route_answered()
+            last = held + stage.failure(stage.error)
         else:
-            exchange.route_failed(failure)
-        if ids := stage.minted():
-            await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-        if encrypted := stage.encrypted():
-            await remember_minter(exchange.services, exchange.inbound, offer, encrypted)
-        last = held + stage.tail(estimated=estimated)
-        await exchange.settle_answer(estimated=estimated, failure=failure)
+            await remember_state(exchange, offer, stage.minted(), stage.encrypted())
+            last = held + stage.tail()
+        await exchange.settle_answer()  # behind the making of the last words: what that loses is named in the row
         yield LastBlock(last)
     except (GeneratorExit, asyncio.CancelledError):
-        answer.abort()
         if not exchange.settled:
-            exchange.services.settlements.spawn(
-                _settle_gone(exchange, stage, exchange.begun()), place=exchange.inbound.place
-            )
+            exchange.settle_cut(partial(count_usage, exchange, stage, left=True))
         raise
     except Exception:
         answer.abort()
-        exchange.hub_usage = stage.usage()
+        exchange.note_usage(stage.usage())
         await exchange.settle_own_mistake()
         raise
     finally:
-        await answer.close()
+        answer.abort()
 
 
 async def rest_of(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
@@ -190,23 +177,14 @@ async def rest_of(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     return out
 
 
-async def _settle_gone(exchange: Exchange, stage: Stage, begun: bool) -> None:
-    """The client left: what was used until then is billed, as reported or as estimated."""
-    try:
-        estimated = await count_usage(exchange, stage, left=True)
-    except Exception:
-        exchange.hub_usage = stage.usage()
-        await exchange.settle_own_mistake()
-        raise
-    await exchange.settle_cut(begun=begun, estimated=estimated)
-
-
-async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> bool:
-    """Note on the exchange what the answer used, and which service tier was told. True when tokens were estimated: the
+async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> None:
+    """Note on the exchange what the answer used, and which service tier was told. Tokens are estimated where the
     provider told none or half of them, or the client left (`left`) before the final count. A messages stream begins
     with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
     billed (DESIGN section 5)."""
-    usage = plausible_usage(exchange, stage.usage())
+    told = stage.usage()
+    exchange.hub_usage = told  # what is billed if counting fails
+    usage = plausible_usage(exchange, told)
     exchange.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)
@@ -216,5 +194,4 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):
             usage, estimated = {**received, **usage, "output": received["output"]}, True
-    exchange.hub_usage = usage
-    return estimated
+    exchange.note_usage(usage, estimated=estimated)

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 
 from tollgate.completions.attempt import (
-    UNFINISHED,
     AttemptFailed,
     judged_answer,
     read_answer,
@@ -31,12 +30,13 @@ from tollgate.completions.estimate import (
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.kept_items import keep_items, keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
-from tollgate.completions.minters import encrypted_in, remember_minter
+from tollgate.completions.minters import encrypted_in
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.naming import renamed
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import finished_answer
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
+from tollgate.completions.stateful import remember_state
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
@@ -58,31 +58,21 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         else _understood(exchange, offer, answer, raw)
     )
     if offer.usage_read is not None:
-        usage = offer.usage_read(body, answer_headers=answer.headers)
+        told = offer.usage_read(body, answer_headers=answer.headers)
     else:
-        usage = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    reported = plausible_usage(exchange, usage)
-    lacking, estimated = missing_sides(reported), False
-    read, failure = hub or {}, None
-    if hub is None and lacking:  # rare: most that tell no usage are answers all the same
-        read = tap_response(offer.mapping, edited)
-        _check_content(offer, read)
-        failure = _reported_failure(offer, read) if read.get("error") else None
-    if hub is None and ends_unusually(edited):
-        failure = _reported_failure(offer, read or tap_response(offer.mapping, edited))
-        if failure is not None and exchange.has_other_route():
-            raise AttemptFailed(failure)
-    exchange.failure = failure
+        told = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
+    usage = plausible_usage(exchange, told)
+    lacking = missing_sides(usage)
+    read = _looked_into(exchange, offer, edited, lacking=bool(lacking)) if hub is None else hub
     if not lacking:
-        exchange.hub_usage = reported
-    elif failure is None:
+        exchange.note_usage(usage)
+    elif exchange.failure is None:
         counted = await estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
-        exchange.hub_usage, estimated = completed(reported, lacking, counted)
+        usage, estimated = completed(usage, lacking, counted)
+        exchange.note_usage(usage, estimated=estimated)
     exchange.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
-        out = _native_bytes(exchange, raw, body, edited, elsewhere=estimated or offer.usage_read is not None)
-        if edited.get("error") or exchange.failure is not None:
-            out = without_secrets(out, offer)
+        out = _native_bytes(exchange, offer, raw, body, edited)
     else:
         write = _events if exchange.stream else _converted_bytes
         keep_thoughts(exchange, offer, hub.get("parts") or ())
@@ -90,11 +80,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
     if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
-        if ids:
-            await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
-        if encrypted := encrypted_in(edited.get("output")):
-            await remember_minter(exchange.services, exchange.inbound, offer, encrypted)
-    await exchange.settle_answer(estimated=estimated, failure=exchange.failure)
+        await remember_state(exchange, offer, ids, encrypted_in(edited.get("output")))
+    await exchange.settle_answer()
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))
     return Reply(200, exchange.reply_headers(), out)
@@ -113,19 +100,36 @@ def _understood(
     if not exchange.native:
         assert exchange.context is not None
         hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
-        if failure := _reported_failure(offer, hub):
+        if failure := _failure_in(offer, hub):
             raise AttemptFailed(failure)
         _check_content(offer, hub, listed=isinstance(body, list))
     return raw, body, edited, hub
 
 
-def _reported_failure(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
+def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking: bool) -> dict[str, Any]:
+    """What the mapping reads of an answer that passes as it came, where usage is lacking, or where it may tell that it
+    failed, which the exchange then notes: few are looked into. Raises `AttemptFailed` for one in whose place another
+    route may give a better one."""
+    unusual = ends_unusually(answer)
+    if not lacking and not unusual:
+        return {}
+    read = tap_response(offer.mapping, answer)
+    if lacking:
+        _check_content(offer, read)
+    if unusual or read.get("error"):
+        failure = _failure_in(offer, read)
+        if failure is not None and unusual and exchange.has_other_route():
+            raise AttemptFailed(failure)
+        exchange.failure = failure
+    return read
+
+
+def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
     """The failure that a whole answer tells of itself."""
     if hub.get("stop") != "error":
         return None
     error = hub.get("error")
-    why = error.get("message") if isinstance(error, dict) else None
-    return reported_failure(offer, {"message": why or UNFINISHED})
+    return reported_failure(offer, error if isinstance(error, dict) and error.get("message") else None)
 
 
 def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
@@ -143,13 +147,14 @@ def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -
         raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
 
 
-def _native_bytes(exchange: Exchange, raw: bytes, body: Any, edited: Any, *, elsewhere: bool) -> bytes:
+def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edited: Any) -> bytes:
     """The upstream's bytes, untouched where nothing had to change. Usage is appended when the upstream left it out of
-    its place and it is known from `elsewhere`: estimated here, or read by the provider's own template."""
-    edited = renamed(edited, exchange.asked_model)
-    if elsewhere and not edited.get("usage"):
-        return orjson.dumps({**edited, "usage": written_usage(exchange, exchange.reported_usage())})
-    return raw if edited is body else orjson.dumps(edited)
+    its place and it is known otherwise: estimated here, or read by the provider's own template."""
+    answer = renamed(edited, exchange.asked_model)
+    if (exchange.estimated or offer.usage_read is not None) and not answer.get("usage"):
+        answer = {**answer, "usage": written_usage(exchange, exchange.reported_usage())}
+    out = raw if answer is body else orjson.dumps(answer)
+    return without_secrets(out, offer) if answer.get("error") or exchange.failure is not None else out
 
 
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:

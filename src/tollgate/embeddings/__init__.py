@@ -88,9 +88,9 @@ async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
 
 
 async def _record(exchange: Exchange, found: Embedded) -> None:
-    exchange.hub_usage = {"input": found.tokens}
+    exchange.note_usage({"input": found.tokens}, estimated=found.estimated)
     try:
-        await exchange.settle("ok", estimated=found.estimated)
+        await exchange.settle("ok")
     except Unavailable as error:
         raise Unsaved(f"usage could not be saved: {error.message}") from error
 
