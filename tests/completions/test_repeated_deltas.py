@@ -52,7 +52,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         body={"store": False},
         reported_usage=lambda: stage.usage() or {},
-        has_other_route=lambda: False,
+        routes_left=0,
     )
     offer: Any = SimpleNamespace(
         framing="sse",

@@ -92,7 +92,6 @@ async def complete(
             raise StateNotFound(*references[0], f" The provider that keeps it does not serve {body['model']}.")
         raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
     exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
-    exchange.last_attempt = len(offers)
     outline = ""  # with pictures, as large as the body
     if stream:
         streaming()

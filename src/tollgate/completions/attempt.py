@@ -22,7 +22,6 @@ from tollgate.errors import (
     TollgateError,
     UpstreamError,
     UpstreamFailed,
-    UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
@@ -50,11 +49,6 @@ class AttemptFailed(Exception):
         super().__init__(error.message)
         self.error = error
 
-    @property
-    def final(self) -> bool:
-        """True when no other route can do better: the request itself is at fault."""
-        return isinstance(self.error, UpstreamRejected)
-
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
     """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
@@ -76,7 +70,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         body, url = await converted_body(exchange, offer), offer.url(stream)
     call = call_to(offer, "POST", url, headers, body, stream)
     del body
-    if not exchange.has_other_route():
+    if not exchange.routes_left:
         exchange.drop_client_bytes()
     began = time.perf_counter()
     try:

@@ -58,8 +58,8 @@ class Exchange:
     attempts: int = 0
     failed: list[FailedAttempt] = field(default_factory=list)
     """The attempts that gave no answer, as rows tell them."""
-    last_attempt: int = 0
-    """The number of the attempt after which there is no other route; 0 where nobody has counted them."""
+    routes_left: int = 0
+    """How many others may be tried when the attempt at the route in use fails."""
     admitted_tokens: int = 0
     limits: Limits = UNLIMITED
     first_byte_ms: float | None = None
@@ -105,15 +105,6 @@ class Exchange:
         self.failure = None
         self.tier_sent = True
         self.words = ()
-
-    def pass_over(self) -> None:
-        """The route in use cannot carry the request and was not called: it does not count as tried."""
-        self.attempts -= 1
-        self.last_attempt -= 1
-
-    def has_other_route(self) -> bool:
-        """Whether another route may be tried when this attempt fails."""
-        return self.attempts < self.last_attempt
 
     def is_large(self) -> bool:
         """`off_loop.is_large` of the client's bytes, also after they were dropped."""

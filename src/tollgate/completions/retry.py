@@ -6,7 +6,6 @@ What an upstream's failure means for the next route is `mapping/provider/errors.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from tollgate.errors import (
     TollgateError,
     UpstreamError,
     UpstreamFailed,
+    UpstreamRejected,
     UpstreamTimeout,
 )
 from tollgate.ledger.usage_row import failed_attempt
@@ -45,15 +45,15 @@ async def try_routes(
     Raises the error to tell when none did: at once when the provider finds the request itself at fault, since no other
     route can help; else the worst failure of those that were called; the refusal where none was.
     """
-    metrics = exchange.services.metrics
-    waiting = deque(offers)
-    errors: list[UpstreamError] = []
+    waiting = [*offers]
+    failures: list[UpstreamError] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
     called = offers[0]
     while waiting:
-        offer = waiting.popleft()
+        offer = waiting.pop(0)
         exchange.attempts += 1
+        exchange.routes_left = len(waiting)
         exchange.first_byte_ms = None  # an attempt that failed is not what the client waited for
         began = exchange.inbound.elapsed_ms()
         try:
@@ -62,43 +62,43 @@ async def try_routes(
             if exchange.called:
                 raise
             refusal = refusal or without_frames(refused)
-            exchange.pass_over()
+            exchange.attempts -= 1
             continue
-        except AttemptFailed as failure:
-            error, final = without_frames(failure.error), failure.final
+        except AttemptFailed as failed:
+            error = without_frames(failed.error)
         else:
-            metrics.attempts[offer.provider, "ok"] += 1
+            exchange.services.metrics.attempts[offer.provider, "ok"] += 1
             return answered
         called = offer
-        metrics.attempts[offer.provider, error.code] += 1
-        most = exchange.services.runtime.current.gateway.retry.attempts
-        again = final and exchange.attempts < most and goes_without_unreadable(exchange, error)
-        if final:
-            exchange.services.health.rejected(offer.route, offer.provider)
-            if not again:
-                errors = [error]
-                break
-        else:
-            exchange.route_failed(error)
-            errors.append(error)
-        exchange.failed.append(
-            failed_attempt(offer.provider, offer.model.upstream, error, exchange.inbound.elapsed_ms() - began)
-        )
-        if again:
-            waiting.appendleft(offer)
-            while len(waiting) > most - exchange.attempts:
-                waiting.pop()
-            exchange.last_attempt = exchange.attempts + len(waiting)
+        _note_failure(exchange, offer, error, exchange.inbound.elapsed_ms() - began)
+        if not isinstance(error, UpstreamRejected):
+            failures.append(error)
+            continue
+        more = exchange.services.runtime.current.gateway.retry.attempts - exchange.attempts
+        if more <= 0 or not goes_without_unreadable(exchange, error):
+            failures = [error]
+            break
+        waiting = [offer, *waiting][:more]
     if exchange.offer is not called:
         exchange.attempt(called)  # the row is about the route whose error is told
     try:
-        if refusal is not None and not errors:
+        if refusal is not None and not failures:
             exchange.attempts = 1
             raise refusal
-        raise _worst(errors)
+        raise _worst(failures)
     finally:
         error = refusal = None
-        errors.clear()  # this frame is one of those that the error remembers
+        failures.clear()  # this frame is one of those that the error remembers
+
+
+def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> None:
+    """Tell metrics, the health of the route and the row of an attempt that gave no answer."""
+    exchange.services.metrics.attempts[offer.provider, error.code] += 1
+    if isinstance(error, UpstreamRejected):
+        exchange.services.health.rejected(offer.route, offer.provider)
+    else:
+        exchange.route_failed(error)
+    exchange.failed.append(failed_attempt(offer.provider, offer.model.upstream, error, milliseconds))
 
 
 async def settle_failure(

@@ -108,7 +108,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
             first += await rest_of(blocks, stage) + stage.close()
         if not stage.begun:
             failed = stage.error
-            if failed is None and exchange.has_other_route():
+            if failed is None and exchange.routes_left:
                 failed = stage.reported_error()
             if failed is not None:
                 raise AttemptFailed(failed)

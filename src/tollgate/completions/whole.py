@@ -118,7 +118,7 @@ def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, la
         _check_content(offer, read)
     if unusual or read.get("error"):
         failure = _failure_in(offer, read)
-        if failure is not None and unusual and exchange.has_other_route():
+        if failure is not None and unusual and exchange.routes_left:
             raise AttemptFailed(failure)
         exchange.failure = failure
     return read
