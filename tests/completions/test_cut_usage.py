@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from conformance.upstreams import ASKS, PATHS, events, provider
+from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import SSE, Leaving, inprocess, replying
 from support.usage_files import rows
 
@@ -137,6 +137,30 @@ async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_count
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"]) == ("client_gone", True, 10)
     assert row["output_tokens"] >= 5
+
+
+async def test_a_client_that_leaves_when_its_whole_answer_is_there_pays_what_the_provider_told(tmp_path, monkeypatch):
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("app://acme/v1", "responses")},
+        apps={"acme": replying(body=json.dumps(whole("responses")).encode())},
+    ) as here:
+        client = Leaving(ASKS["responses"], here.key, blocks=None)
+
+        async def slow(*_: object) -> None:
+            client.gone.set()
+            await asyncio.sleep(30)
+
+        monkeypatch.setattr(here.services.minted, "remember", slow)
+        client.scope["path"] = PATHS["responses"]
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "client_gone",
+        False,
+        10,
+        5,
+    )
 
 
 SEARCHED = {

@@ -92,13 +92,14 @@ async def try_routes(
 
 
 def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> None:
-    """Tell metrics, the health of the route and the row of an attempt that gave no answer."""
+    """Tell metrics, the health of the route and the row of an attempt that gave no answer; what it used nobody pays."""
     exchange.services.metrics.attempts[offer.provider, error.code] += 1
     if isinstance(error, UpstreamRejected):
         exchange.services.health.rejected(offer.route, offer.provider)
     else:
         exchange.route_failed(error)
     exchange.failed.append(failed_attempt(offer.provider, offer.model.upstream, error, milliseconds))
+    exchange.note_usage(None)
 
 
 async def settle_failure(
@@ -108,7 +109,8 @@ async def settle_failure(
 
     A caller who gets no answer pays nothing, even if a route gave one that could not be passed on. A client that left
     is billed for what was sent to the provider: nothing if no route was called yet, else the prompt as estimated
-    (DESIGN section 5), or what `used` counts where only a part of it was sent. The error also tells how the key's rate
+    (DESIGN section 5), or what `used` counts where only a part of it was sent; once its answer is there, for what that
+    used. The error also tells how the key's rate
     limits stand.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
@@ -141,7 +143,7 @@ async def settle_failure(
 
 
 async def _count_cut(exchange: Exchange, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    if exchange.called:
+    if exchange.called and exchange.hub_usage is None:  # else the answer is there, and told it
         exchange.note_usage(await used(), estimated=True)
 
 
