@@ -157,6 +157,17 @@ async def test_a_client_that_leaves_has_the_job_cancelled(tmp_path, when, stream
     assert row["outcome"] == "client_gone" and row["cost"] > 0
 
 
+async def test_a_job_whose_stream_stops_coming_is_cancelled(tmp_path):
+    write_mapping(tmp_path, "led", ONLY_STREAM)
+    led = Led(hang=True, bits=BITS[:1])
+    patience = provider(CANCELLED, more="timeouts: {idle: 0.1}")
+    async with inprocess(tmp_path, providers={"acme": patience}, apps={"acme": led}) as here:
+        await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        await here.services.settlements.drain(5)
+        (row,) = await rows(here, tmp_path)
+    assert led.asked[2:] == ["DELETE /jobs/j%2F1"] and row["outcome"] == "timeout"
+
+
 async def test_a_job_whose_stream_does_not_begin_is_cancelled_before_another_route_answers(tmp_path):
     write_mapping(tmp_path, "led", ONLY_STREAM)
     first, second = Led(head=False), Led()

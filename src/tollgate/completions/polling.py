@@ -97,16 +97,14 @@ def cancel_job(exchange: Exchange, offer: Offer, cancel: Call) -> None:
 async def cancelling(
     exchange: Exchange, offer: Offer, stream: AsyncIterator[bytes], cancel: Call
 ) -> AsyncIterator[bytes]:
-    """A client's stream; the job it is told of is ended when the client leaves before it does."""
+    """A client's stream; the job it is told of is ended when its client leaves before it does, or the time is over."""
     try:
         async for block in stream:
             yield block
-    except (GeneratorExit, asyncio.CancelledError):
-        if not exchange.settled:  # whoever has the last block reads no further
-            cancel_job(exchange, offer, cancel)
-        raise
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
+        if not exchange.settled or isinstance(exchange.failure, UpstreamTimeout):
+            cancel_job(exchange, offer, cancel)
 
 
 async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Told) -> tuple[Answer, bytes]:

@@ -108,10 +108,9 @@ async def settle_failure(
     """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
 
     A caller who gets no answer pays nothing, even if a route gave one that could not be passed on. A client that left
-    is billed for what was sent to the provider: nothing if no route was called yet, else the prompt as estimated
-    (DESIGN section 5), or what `used` counts where only a part of it was sent; once its answer is there, for what that
-    used. The error also tells how the key's rate
-    limits stand.
+    is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet, else the prompt
+    as estimated, or what `used` counts where only a part of it was sent; once its answer is there, what that told.
+    The error also tells how the key's rate limits stand.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
