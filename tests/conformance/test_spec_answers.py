@@ -294,7 +294,7 @@ async def test_the_list_holds_the_newest_hundred_successes_of_the_account(here):
             updated_at=start,
             images=[{"url": "https://e.org/a.png"}] if status == "succeeded" else [],
         )
-        await ledger.create_generation(job)
+        await ledger.generations.create(job)
         if status == "succeeded":
             ids.append(job.id)
     await ledger.settle()

@@ -712,7 +712,7 @@ async def test_a_picture_form_that_is_sent_twice_makes_one_job(here, alice):
     none = await alice.post("/images", **(fields | {"once": ""}))
     assert re.fullmatch(r"/dashboard/images/[0-9a-f-]{36}", first.headers["location"])
     assert second.headers["location"] == none.headers["location"] == "/dashboard/images?done=again"
-    assert [job.id for job in await here.services.ledger.pending()] == [first.headers["location"][-36:]]
+    assert [job.id for job in await here.services.ledger.generations.pending()] == [first.headers["location"][-36:]]
 
 
 @pytest.mark.parametrize(

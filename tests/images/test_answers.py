@@ -155,7 +155,7 @@ async def test_an_empty_success_is_a_failure_that_another_route_may_mend(tmp_pat
     async with inprocess(tmp_path, providers={"acme": FILE}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
         made = await here.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})
         assert made.status_code == 500
-        assert not await here.services.ledger.pending()
+        assert not await here.services.ledger.generations.pending()
 
 
 SIGNED = FILE.replace(

@@ -334,7 +334,7 @@ async def test_a_job_is_submitted_polled_and_charged_once(gateway):
     assert provider.calls[0] == ("POST", "/jobs", {"model": "draw-1", "input": {"prompt": "a cat", "n": 2}})
     assert services.ledger.balance(key.account_id) == Decimal("9.92")
     assert services.ledger.available(key.account_id) == Decimal("9.92")
-    stored = await services.ledger.get_generation(key.account_id, made["id"])
+    stored = await services.ledger.generations.get(key.account_id, made["id"])
     assert (stored.webhook, stored.input, stored.answer["images"]) == (
         "https://hook.example",
         {"prompt": "a cat", "n": 2},
@@ -399,8 +399,8 @@ async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
 async def test_a_job_is_given_as_long_as_its_file_says(gateway, polled):
     services, key, _ = await gateway(Numbered(), make_offer(give_up=77, poll=polled))
     made = []
-    keep = services.ledger.create_generation
-    services.ledger.create_generation = lambda job: made.append(job) or keep(job)
+    keep = services.ledger.generations.create
+    services.ledger.generations.create = lambda job: made.append(job) or keep(job)
     await create(services, key)
     assert [job.deadline_at - job.created_at for job in made] == [timedelta(seconds=77)]
 
@@ -485,7 +485,7 @@ async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, er
     with pytest.raises(error):
         await create(services, key)
     assert services.ledger.available(key.account_id) == Decimal(10)
-    assert await services.ledger.pending() == []
+    assert await services.ledger.generations.pending() == []
     assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
 
 
@@ -550,16 +550,16 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
         apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
     )
     rows = []
-    update = services.ledger.update_generation
+    update = services.ledger.generations.update
 
-    async def noted(id, expected, changes, row=None, hold=None):
+    async def noted(id, changes, row=None, hold=None):
         rows.extend([row] if row else [])
-        return await update(id, expected, changes, row, hold)
+        return await update(id, changes, row, hold)
 
-    services.ledger.update_generation = noted
+    services.ledger.generations.update = noted
     made = await create(services, key)
     assert made["status"] == "succeeded"
-    generation = await services.ledger.get_generation(key.account_id, made["id"])
+    generation = await services.ledger.generations.get(key.account_id, made["id"])
     assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
     [row] = rows
     wanted = {
@@ -605,7 +605,7 @@ async def test_a_job_whose_held_call_failed_goes_on_at_a_route_that_is_polled(ga
     )
     made = await create(services, key)
     await settled(services)
-    [pending] = await services.ledger.pending()
+    [pending] = await services.ledger.generations.pending()
     assert (pending.provider, pending.upstream_id, pending.row["attempts"]) == ("bemo", "q1", 2)
     assert (await look(services, key, made["id"]))["images"] == URL
     assert [path for _, path, _ in second.calls] == ["/jobs", "/jobs/q1"]
@@ -647,13 +647,13 @@ async def test_a_job_that_another_gateway_ended_first_is_told_as_it_ended_there(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
     made = await create(services, key)
-    write = services.ledger.update_generation
+    write = services.ledger.generations.update
 
-    async def beaten(id, expected, changes, row, hold):
-        await write(id, expected, {"status": "canceled"}, None, None)
-        return await write(id, expected, changes, row, hold)
+    async def beaten(id, changes, row, hold):
+        await write(id, {"status": "canceled"})
+        return await write(id, changes, row, hold)
 
-    services.ledger.update_generation = beaten
+    services.ledger.generations.update = beaten
     assert (await look(services, key, made["id"]))["status"] == "canceled"
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal(10)
     assert not services.metrics.cost
@@ -834,9 +834,9 @@ async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why
 async def test_a_clock_that_is_set_makes_no_job_old_or_young(gateway, answer, set_to):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), answer), make_offer(give_up=600))
     made = await create(services, key)
-    stored = await services.ledger.get_generation(key.account_id, made["id"])
+    stored = await services.ledger.generations.get(key.account_id, made["id"])
     times = {"created_at": stored.created_at - set_to, "deadline_at": stored.deadline_at - set_to}
-    await services.ledger.update_generation(made["id"], "starting", times)  # as after the clock was set
+    await services.ledger.generations.update(made["id"], times)  # as after the clock was set
     assert (await look(services, key, made["id"]))["status"] in ("starting", "processing")
     pass_time(services, 601)
     assert (await look(services, key, made["id"]))["status"] == "failed"
@@ -1014,7 +1014,7 @@ async def test_a_client_that_leaves_while_the_job_is_submitted_loses_nothing(gat
     task.cancel()
     release.set()
     await settled(services)
-    assert [job.upstream_id for job in await services.ledger.pending()] == ["p1"]
+    assert [job.upstream_id for job in await services.ledger.generations.pending()] == ["p1"]
 
 
 async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog):
@@ -1052,13 +1052,13 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
     made = await create(services, key)
-    jobs, write = jobs_of(services), services.ledger.update_generation
+    jobs, write = jobs_of(services), services.ledger.generations.update
 
-    async def late(id, expected, changes, row, hold):
-        await write(id, expected, changes, row, hold if ours else None)
+    async def late(id, changes, row, hold):
+        await write(id, changes, row, hold if ours else None)
         raise Unavailable("disk full")
 
-    services.ledger.update_generation = late
+    services.ledger.generations.update = late
     with pytest.raises(Unsaved):
         await look(services, key, made["id"])
     assert made["id"] in jobs.tracked.pending
@@ -1097,7 +1097,7 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     assert len(provider.calls) == 1, "not due yet"
     for now in (3.0, 6.0, 9.0):
         await refresher.tick(10)
-    assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "succeeded"
+    assert (await services.ledger.generations.get(key.account_id, made["id"])).status == "succeeded"
     assert jobs.tracked.pending == {}
     assert services.ledger.balance(key.account_id) == Decimal("9.96")
 
@@ -1171,10 +1171,10 @@ async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(g
         raise Unavailable("the database is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(services.ledger, "update_generation", killed)
+        patch.setattr(services.ledger.generations, "update", killed)
         with pytest.raises(Unsaved):
             await create(services, key, {"prompt": "a cat", "n": 2})
-    (pending,) = await services.ledger.pending()
+    (pending,) = await services.ledger.generations.pending()
     if restarts:
         await close_services(services)
         services, _, provider = await gateway(Script((500, {})))
@@ -1338,7 +1338,7 @@ async def test_a_held_call_that_another_gateway_makes_is_looked_at_as_it_is_stor
         deadline_at=deadline,
         row={"instance": "elsewhere"},
     )
-    await services.ledger.create_generation(made)
+    await services.ledger.generations.create(made)
     assert (await look(services, key, made.id))["status"] == ("failed" if late else "processing")
     assert provider.calls == []
 
@@ -1441,19 +1441,19 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     await Refresher(jobs_of(services)).resume()
     await settled(services)
     assert provider.calls == again.calls == []
-    assert await services.ledger.pending() == []
+    assert await services.ledger.generations.pending() == []
     assert services.ledger.available(key.account_id) == Decimal(10)
 
 
 def refuse_to_store(services):
     """No job is stored any more; how one is stored after all, and the jobs that were refused."""
-    store, refused = services.ledger.create_generation, []
+    store, refused = services.ledger.generations.create, []
 
     async def refuse(generation):
         refused.append(generation)
         raise Unavailable("the database is gone")
 
-    services.ledger.create_generation = refuse
+    services.ledger.generations.create = refuse
     return store, refused
 
 
@@ -1484,7 +1484,7 @@ async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_
     assert services.ledger.available(key.account_id) == Decimal("9.96")
     await store(made)
     await look_again()
-    assert (await services.ledger.get_generation(key.account_id, made.id)).status == "succeeded"
+    assert (await services.ledger.generations.get(key.account_id, made.id)).status == "succeeded"
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
 
@@ -1497,13 +1497,13 @@ async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(
     await asyncio.sleep(0.02)
     await store(refused[0])
     await settled(services)
-    ended = await services.ledger.get_generation(key.account_id, refused[0].id)
+    ended = await services.ledger.generations.get(key.account_id, refused[0].id)
     assert (ended.status, ended.error, provider.calls) == ("failed", "the job could not be stored", [])
 
 
 async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
     services, key, _ = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
-    write, refused = services.ledger.update_generation, []
+    write, refused = services.ledger.generations.update, []
 
     async def refuse_first(*change):
         if not refused:
@@ -1511,7 +1511,7 @@ async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
             raise Unavailable("the database is gone")
         return await write(*change)
 
-    services.ledger.update_generation = refuse_first
+    services.ledger.generations.update = refuse_first
     made = await create(services, key)
     await settled(services)
     assert len(refused) == 1
@@ -1536,7 +1536,7 @@ async def test_a_look_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(g
     async def away(*_):
         raise Unavailable("the database is gone")
 
-    services.ledger.get_generation = away
+    services.ledger.generations.get = away
     with pytest.raises(Unavailable):
         await look(services, key, made["id"])
 
@@ -1550,7 +1550,7 @@ async def test_an_end_that_cannot_be_written_is_told_so_and_may_be_looked_at_aga
     async def refuse(*_):
         raise Unavailable("disk full")
 
-    services.ledger.update_generation = refuse
+    services.ledger.generations.update = refuse
     with pytest.raises(Unsaved) as raised:
         await look(services, key, made["id"])
     assert (raised.value.status, raised.value.billed) == (500, False)
@@ -1558,7 +1558,7 @@ async def test_an_end_that_cannot_be_written_is_told_so_and_may_be_looked_at_aga
     async def unwritten(*_):
         raise Unwritten("disk full")
 
-    services.ledger.get_generation = unwritten
+    services.ledger.generations.get = unwritten
     with pytest.raises(Unsaved) as raised:
         await look(services, key, made["id"])
     assert (raised.value.status, raised.value.billed) == (500, False)
@@ -1579,15 +1579,13 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
     jobs.tracked.pending.clear()  # as if another instance had looked after it
-    await services.ledger.update_generation(
-        made["id"], "starting", {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)}
-    )
+    await services.ledger.generations.update(made["id"], {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
     now = jobs.clock()
     jobs.clock = lambda: now
     await refresher.tick(10)
     now += 5
     await refresher.tick(10)
-    assert (await services.ledger.get_generation(key.account_id, made["id"])).status == "failed"
+    assert (await services.ledger.generations.get(key.account_id, made["id"])).status == "failed"
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["polled", "held call"])
@@ -1616,7 +1614,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
         row=held_credits,
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
-    await services.ledger.create_generation(left)
+    await services.ledger.generations.create(left)
     refresher = Refresher(jobs := jobs_of(services))
     now = jobs.clock()
     jobs.clock = lambda: now
@@ -1631,7 +1629,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     now += 3
     await refresher.tick(10)
     await settled(services)
-    ended = await services.ledger.get_generation(key.account_id, left.id)
+    ended = await services.ledger.generations.get(key.account_id, left.id)
     assert (ended.status, ended.row["instance"], len(provider.calls)) == ("succeeded", "main", 1)
     assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
 
@@ -1651,17 +1649,18 @@ async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gat
         row={"held": "0.04", "instance": "eu-9"},
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
-    await services.ledger.create_generation(left)
+    await services.ledger.generations.create(left)
     looks = []
 
     async def gone(instances):
         looks.append(instances)
         return instances
 
-    async def too_late(id, instance):
+    async def too_late(id, instance, heir):
         return None
 
-    services.ledger.gone, services.ledger.adopt_generation = gone, too_late
+    generations = services.ledger.generations
+    generations.gone, generations.adopt = gone, too_late
     refresher = Refresher(jobs := jobs_of(services))
     now = jobs.clock()
     jobs.clock = lambda: now
@@ -1697,7 +1696,7 @@ async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_
     async def nothing(account_id, job_id):
         return None
 
-    services.ledger.get_generation = nothing
+    services.ledger.generations.get = nothing
     for left in ([made["id"]], []):
         now += 60
         await refresher.tick(10)

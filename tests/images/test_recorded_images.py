@@ -98,7 +98,7 @@ async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
             assert code == 200, first
             if method == "POST":
                 assert first["data"]["status"] == answer["status"]
-                assert answer["id"] in [job.upstream_id for job in await here.services.ledger.pending()]
+                assert answer["id"] in [job.upstream_id for job in await here.services.ledger.generations.pending()]
                 told["submitted"] += 1
                 continue
             code, found = await looked(here, first["data"]["id"])

@@ -47,7 +47,7 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     await _until(lambda: tries)
     assert not ledger.ready and "the store cannot be" in ledger.not_ready_reason
     with pytest.raises(Unavailable, match="the store is closed"):
-        await ledger.list_succeeded("alice")
+        await ledger.generations.succeeded("alice", 100)
     await _until(lambda: ledger.ready)
     assert len(tries) == 3
     await ledger.settle()

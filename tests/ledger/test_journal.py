@@ -305,25 +305,23 @@ async def test_on_a_full_disk_nothing_is_made_twice_by_who_tries_again(alice: Al
 async def test_a_job_s_end_is_told_when_it_is_on_disk(alice: Alice) -> None:
     ledger, disk = alice.ledger, _disk_of(alice.ledger)
     made = Generation(id=str(uuid.uuid4()), account_id="alice", model="acme/draw")
-    await ledger.create_generation(made)
+    await ledger.generations.create(made)
     disk.full = True
-    ending = asyncio.ensure_future(
-        ledger.update_generation(made.id, "starting", {"status": "succeeded"}, row(cost="1"))
-    )
+    ending = asyncio.ensure_future(ledger.generations.update(made.id, {"status": "succeeded"}, row(cost="1")))
     await asyncio.sleep(0)
-    assert await ledger.list_succeeded("alice") == []
+    assert await ledger.generations.succeeded("alice", 100) == []
     with pytest.raises(Unavailable):
         await ending
     with pytest.raises(Unavailable):
-        await ledger.get_generation("alice", made.id)
-    assert await ledger.get_generation("bob", made.id) is None
-    assert await ledger.list_succeeded("alice") == []
+        await ledger.generations.get("alice", made.id)
+    assert await ledger.generations.get("bob", made.id) is None
+    assert await ledger.generations.succeeded("alice", 100) == []
     await _space_again(disk, ledger._backend.journal)
     await ledger.settle()
-    ended = await ledger.get_generation("alice", made.id)
+    ended = await ledger.generations.get("alice", made.id)
     assert ended is not None
     assert ended.status == "succeeded"
-    assert [each.id for each in await ledger.list_succeeded("alice")] == [made.id]
+    assert [each.id for each in await ledger.generations.succeeded("alice", 100)] == [made.id]
 
 
 async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: Path) -> None:

@@ -384,12 +384,12 @@ async def with_jobs(ledger: Ledger) -> Alice:
     """Jobs of these ages that have ended and were charged, small and large, and one as old that still runs."""
     alice = await with_alice(ledger)
     for number, (name, days) in enumerate(JOBS.items()):
-        await ledger.create_generation(job_of(name, days))
+        await ledger.generations.create(job_of(name, days))
         images = [{"data": PICTURE if number % 2 else "AAAA", "context_type": "image/png"}]
         ended = {"status": "failed" if name == "older" else "succeeded", "images": images, "answer": {"id": name}}
         charge = row(f"req_{name}", key_id=alice.key.id, cost="0.25", time=days_ago(days))
-        assert await ledger.update_generation(name, "starting", ended, charge)
-    await ledger.create_generation(job_of("running", 400))
+        assert await ledger.generations.update(name, ended, charge)
+    await ledger.generations.create(job_of("running", 400))
     await ledger.settle()
     return alice
 
@@ -400,21 +400,21 @@ async def test_old_jobs_go_with_their_pictures_and_what_they_cost_stays(kept: St
         alice = await with_jobs(ledger)
         before = await facts(alice)
         await ten_minutes_later(ledger)
-        left = {name for name in [*JOBS, "running"] if await ledger.get_generation("alice", name)}
+        left = {name for name in [*JOBS, "running"] if await ledger.generations.get("alice", name)}
         assert left == {"new", "kept", "of that day", "running"}
-        assert {job.id for job in await ledger.list_succeeded("alice")} == {"new", "kept", "of that day"}
-        assert [job.id for job in await ledger.pending()] == ["running"]
+        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {"new", "kept", "of that day"}
+        assert [job.id for job in await ledger.generations.pending()] == ["running"]
         files = {path.stem for path in (kept.directory / "generations").glob("*")}
         assert files == (set() if kept.url else {"kept"})
         assert len(await stored(ledger)) == len(JOBS), "rows are another matter"
         assert await facts(alice) == before
-        assert await ledger.update_generation("running", "starting", {"status": "failed"}, None)
+        assert await ledger.generations.update("running", {"status": "failed"}, None)
         await ten_minutes_later(ledger)
-        assert await ledger.get_generation("alice", "running") is None
+        assert await ledger.generations.get("alice", "running") is None
     async with ledger_of(kept, Credits()) as ledger:
         assert await facts(replace(alice, ledger=ledger)) == before
         assert ledger.spent("alice") == Decimal("1.25")
-        assert {job.id for job in await ledger.list_succeeded("alice")} == {"new", "kept", "of that day"}
+        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {"new", "kept", "of that day"}
 
 
 async def test_jobs_stay_where_only_rows_are_removed(kept: Store) -> None:
@@ -422,7 +422,7 @@ async def test_jobs_stay_where_only_rows_are_removed(kept: Store) -> None:
         await with_jobs(ledger)
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 3
-        assert all([await ledger.get_generation("alice", name) for name in JOBS])
+        assert all([await ledger.generations.get("alice", name) for name in JOBS])
 
 
 async def test_many_old_jobs_go_some_at_a_time(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,13 +431,13 @@ async def test_many_old_jobs_go_some_at_a_time(kept: Store, monkeypatch: pytest.
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
         names = [f"job {number}" for number in range(1100)]
-        await asyncio.gather(*(ledger.create_generation(job_of(name, 50)) for name in names))
+        await asyncio.gather(*(ledger.generations.create(job_of(name, 50)) for name in names))
         ended = {"status": "failed", "error": "no"}
-        await asyncio.gather(*(ledger.update_generation(name, "starting", ended, None) for name in names))
+        await asyncio.gather(*(ledger.generations.update(name, ended, None) for name in names))
         await ten_minutes_later(ledger)
         await ledger.settle()
         await ledger.settle()
-        assert not any([await ledger.get_generation("alice", name) for name in names[::100]])
+        assert not any([await ledger.generations.get("alice", name) for name in names[::100]])
         if not kept.url:
             assert ledger._backend.store.read("SELECT count(*) FROM generations") == [(0,)]
 
@@ -448,4 +448,4 @@ async def test_a_removal_of_jobs_that_was_cut_off_is_finished_by_the_next(tmp_pa
         await with_jobs(ledger)
         (store.directory / "generations" / "old.json").unlink()  # as if the process had been killed there
         await ten_minutes_later(ledger)
-        assert await ledger.get_generation("alice", "old") is None
+        assert await ledger.generations.get("alice", "old") is None

@@ -38,7 +38,7 @@ class Refresher:
 
     async def resume(self) -> None:
         """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
-        for generation in await self._services.ledger.pending():
+        for generation in await self._services.ledger.generations.pending():
             if self._gateway_of(generation) == self._own and generation.id not in self._jobs.tracked.pending:
                 await self._go_on(generation, await self._hold(generation))
 
@@ -88,8 +88,8 @@ class Refresher:
     async def _adopt(self) -> None:
         """Look after jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
         now, ledger = datetime.now(UTC), self._services.ledger
-        others = [each for each in await ledger.pending() if each.id not in self._jobs.tracked.pending]
-        gone = await ledger.gone({self._gateway_of(each) for each in others} - {self._own})
+        others = [each for each in await ledger.generations.pending() if each.id not in self._jobs.tracked.pending]
+        gone = await ledger.generations.gone({self._gateway_of(each) for each in others} - {self._own})
         for generation in others:
             instance = self._gateway_of(generation)
             if instance in gone & self._gone:
@@ -100,9 +100,10 @@ class Refresher:
 
     async def _take_over(self, generation: Generation, instance: str) -> None:
         """Go on with a job of a gateway that is gone, unless another gateway is faster."""
+        ledger = self._services.ledger
         adopted, hold = None, await self._hold(generation)
         try:
-            adopted = await self._services.ledger.adopt_generation(generation.id, instance)
+            adopted = await ledger.generations.adopt(generation.id, instance, ledger.store.instance)
         finally:
             if adopted is None and hold is not None:
                 hold.release()

@@ -170,7 +170,7 @@ class Jobs:
             stored = with_state(generation, answer)
             pending = replace(stored, status=answer.outcome.status if answer.outcome.status in PENDING else "starting")
             try:
-                await self.services.ledger.create_generation(pending)
+                await self.services.ledger.generations.create(pending)
             except Unavailable as error:
                 # it is written once that can be, and the provider is at work: the job goes on, and what it may cost
                 # stays held
@@ -193,7 +193,7 @@ class Jobs:
         """Store a job before its provider is called. One that cannot be stored is taken back, or a restart would make
         the call of which its client was told that it was not made."""
         try:
-            await self.services.ledger.create_generation(generation)
+            await self.services.ledger.generations.create(generation)
         except Unavailable:
             self.services.settlements.spawn(self.tracked.take_back(generation))
             raise

@@ -59,7 +59,7 @@ async def create_generation(services: Services, inbound: Inbound) -> Reply:
 
 async def list_generations(services: Services, key: KeyRecord) -> Reply:
     """`GET /v1/images/generations`: the newest successful jobs of the account."""
-    found = await services.ledger.list_succeeded(key.account_id, RECENT)
+    found = await services.ledger.generations.succeeded(key.account_id, RECENT)
     return _envelope([generation_entry(generation, listed=True) for generation in found])
 
 

@@ -71,7 +71,7 @@ class TrackedJobs:
         if not is_job_id(job_id):
             raise NotFound("generation not found")
         try:
-            generation = await self._services.ledger.get_generation(account_id, job_id.lower())
+            generation = await self._services.ledger.generations.get(account_id, job_id.lower())
         except Unwritten as error:
             raise Unsaved(error.message) from error
         if generation is None:
@@ -80,7 +80,7 @@ class TrackedJobs:
 
     async def store(self, generation: Generation) -> bool:
         """Store a job that is still pending; False when it has ended meanwhile."""
-        return await self._services.ledger.update_generation(generation.id, PENDING, changes(generation, ended=False))
+        return await self._services.ledger.generations.update(generation.id, changes(generation, ended=False))
 
     async def move(self, generation: Generation, answer: StepAnswer) -> Generation:
         """The job with the pending status and state an answer told, stored; nothing is written when nothing changed. It
@@ -118,9 +118,7 @@ class TrackedJobs:
         )
         hold = self._holds.get(generation.id)
         try:
-            won = await self._services.ledger.update_generation(
-                generation.id, PENDING, changes(ended, ended=True), row, hold
-            )
+            won = await self._services.ledger.generations.update(generation.id, changes(ended, ended=True), row, hold)
         except Unavailable as error:
             raise Unsaved(error.message) from error
         self.forget(generation.id)
@@ -139,7 +137,7 @@ class TrackedJobs:
                 generation, status="failed", error="the job could not be stored", updated_at=datetime.now(UTC)
             )
             try:
-                if await self._services.ledger.update_generation(generation.id, PENDING, changes(ended, ended=True)):
+                if await self._services.ledger.generations.update(generation.id, changes(ended, ended=True)):
                     return
             except Unavailable:  # as the job itself, its end is written once that can be
                 return

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tollgate.config.model import Credits, Store
 from tollgate.errors import Unavailable
@@ -96,7 +95,7 @@ class Ledger(Administration):
         self.store = store
         self.limits = RateLimits()
         self.concurrency = Concurrency()
-        self._generations = Generations(backend, self)
+        self.generations = Generations(backend, self)
         self.register: Minted | None = None
         """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must
         agree on them."""
@@ -113,14 +112,14 @@ class Ledger(Administration):
         """
         snapshot = await self._open_backend(patience)
         self._memory.load(snapshot)
-        self._generations.load(snapshot.pending)
+        self.generations.load(snapshot.pending)
         self._state = ""
 
     async def _open_backend(self, patience: float) -> Snapshot:
         ends = time.monotonic() + patience
         while True:
             try:
-                return await self._backend.open(self._generations.forget_stored)
+                return await self._backend.open(self.generations.forget_stored)
             except StoreInUse:
                 if time.monotonic() >= ends:
                     raise
@@ -258,52 +257,6 @@ class Ledger(Administration):
         self._memory.charge(row.request_id, row.account_id, row.key_id, row.cost, row.time)
         if hold is not None:
             hold.release()
-
-    # ---- image jobs
-
-    async def create_generation(self, generation: Generation) -> None:
-        """Store a new job, durable on return."""
-        await self._generations.create(generation)
-
-    async def get_generation(self, account_id: str, id: str) -> Generation | None:
-        """One job of this account, or None."""
-        return await self._generations.get(account_id, id)
-
-    async def list_succeeded(self, account_id: str, limit: int = 100) -> list[Generation]:
-        """The newest successful jobs (SPEC limits: 100), newest first, or as many as go into one list with their inline
-        pictures; `answer` is left out."""
-        return await self._generations.succeeded(account_id, limit)
-
-    async def pending(self) -> list[Generation]:
-        """All running jobs of all accounts, oldest first."""
-        return await self._generations.pending()
-
-    async def update_generation(
-        self,
-        id: str,
-        expected_status: str | Collection[str],
-        changes: Mapping[str, Any],
-        row: UsageRow | None = None,
-        hold: Hold | None = None,
-    ) -> bool:
-        """Compare-and-set: apply `changes` (field name → value) if the status is still expected, and with it charge
-        `row` and end `hold`.
-
-        True, durably, for exactly one of any number of callers; False when somebody else was first.
-        """
-        return await self._generations.update(id, expected_status, changes, row, hold)
-
-    async def gone(self, instances: Collection[str]) -> set[str]:
-        """Which of these other gateways, by their names, do not run now."""
-        return await self._generations.gone(instances)
-
-    async def adopt_generation(self, id: str, instance: str) -> Generation | None:
-        """Have this gateway look after a running job of one that is gone: its row's `instance` changes from that name
-        to this one's.
-
-        The job, durably, for exactly one of any number of gateways; None for the others, and when it has ended.
-        """
-        return await self._generations.adopt(id, instance, self.store.instance)
 
     # ---- the first start
 

@@ -1,6 +1,6 @@
 """Image jobs: the running ones in memory, the finished ones in the store.
 
-A job changes by compare-and-set on its status, decided in memory in one step; the change and its usage row are one
+A job changes only while it runs, decided in memory in one step; the change and its usage row are one
 journal event, so a job is charged exactly once, whoever polls it and whenever the process dies (PITFALLS 28).
 """
 
@@ -82,7 +82,8 @@ class Generations:
         return found if found.account_id == account_id else None
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, newest first, those that are durable and not stored yet included."""
+        """The newest successful jobs, newest first, without `answer`: so many, or as many as go into one list with
+        their inline pictures; those that are durable and not stored yet included."""
         fresh = {
             id: each.generation
             for id, each in self._unstored.items()
@@ -95,27 +96,26 @@ class Generations:
     async def update(
         self,
         id: str,
-        expected: str | Collection[str],
         changes: Mapping[str, Any],
-        row: UsageRow | None,
-        hold: Hold | None,
+        row: UsageRow | None = None,
+        hold: Hold | None = None,
     ) -> bool:
-        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of many
-        callers."""
+        """Compare-and-set: change these fields of a job if it still runs, and with it charge `row` and end `hold`.
+        True, durably, where it did: of any number of callers who end a job that is one."""
         found = self._pending.get(id)
-        wanted = (expected,) if isinstance(expected, str) else expected
-        if found is None or found.status not in wanted:
+        if found is None:
             return False
         await outlived(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
         return True
 
     async def gone(self, instances: Collection[str]) -> set[str]:
-        """Which of these gateways do not run now: all of them, as an embedded store has one process, which asks."""
+        """Which of these other gateways do not run now: all of them, as an embedded store has one process, which
+        asks."""
         return set(instances)
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a running job of a gateway that is gone; the job as it stands now,
-        or None when it has ended, or another gateway looks after it."""
+        """Make `heir` the gateway that looks after a running job of a gateway that is gone. The job as it stands now,
+        durably, for one of all gateways that ask; None when it has ended, or another one looks after it."""
         found = self._pending.get(id)
         if found is None or (found.row or {}).get("instance") != instance:
             return None

@@ -19,7 +19,6 @@ from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.shared import moving
 from tollgate.remembered.minted import Minted
-from tollgate.wire import PENDING
 
 from ..conftest import row, settings, with_alice
 from ..test_generations import DONE, job
@@ -31,7 +30,7 @@ MOVED = moving.MOVED_NAME
 
 async def facts(ledger: Ledger) -> Any:
     """What must be the same before and after."""
-    accounts = await ledger.list_accounts()
+    accounts, jobs = await ledger.list_accounts(), ledger.generations
     keys = await ledger.list_keys()
     return {
         "accounts": accounts,
@@ -39,9 +38,9 @@ async def facts(ledger: Ledger) -> Any:
         "sums": [await ledger.sums(each.id) for each in accounts],
         "windows": await ledger.keys_spent(),
         "grants": [await ledger.list_grants(each.id) for each in accounts],
-        "pending": await ledger.pending(),
+        "pending": await jobs.pending(),
         "jobs": sorted(
-            [await ledger.get_generation("alice", each.id) for each in await ledger.list_succeeded("alice")],
+            [await jobs.get("alice", each.id) for each in await jobs.succeeded("alice", 100)],
             key=lambda each: each.id,
         ),
     }
@@ -92,10 +91,10 @@ async def source(tmp_path: Path) -> Store:
                 DONE | {"images": ({"data": "A" * 100_000},), "answer": {"big": True}},
             ),
         ):
-            await ledger.create_generation(made)
+            await ledger.generations.create(made)
             if changes:
-                await ledger.update_generation(
-                    made.id, PENDING, changes, row(f"req_{made.id[0]}_job", key_id=alice.key.id, cost="0.04")
+                await ledger.generations.update(
+                    made.id, changes, row(f"req_{made.id[0]}_job", key_id=alice.key.id, cost="0.04")
                 )
         await ledger.settle()
     minted = Minted(store.directory / "minted.sqlite")

@@ -20,7 +20,6 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, connections, rounds, tables
-from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
 from ..test_generations import DONE, job
@@ -85,7 +84,7 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
 ) -> None:
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     made = job()
-    await alice.ledger.create_generation(made)
+    await alice.ledger.generations.create(made)
     await asyncio.to_thread(postgres.stop)
     try:
         with pytest.raises(Unavailable, match="the database"):
@@ -96,9 +95,7 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
             await alice.ledger.hold(alice.key, Decimal(1))
         with pytest.raises(Unavailable):
             await alice.ledger.grant("alice", Decimal(1))
-        ending = asyncio.create_task(
-            alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job", cost="0.04"))
-        )
+        ending = asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row("req_job", cost="0.04")))
         await asyncio.sleep(0.1)
     finally:
         await asyncio.to_thread(postgres.start)
@@ -254,7 +251,7 @@ async def left_by(ledger: Ledger, eye: asyncpg.Connection, *rows: str) -> None:
 async def ended(ledger: Ledger, instance: str) -> None:
     """Wait until the database has noticed that a gateway's session is over."""
     async with asyncio.timeout(20):
-        while not await ledger.gone({instance}):
+        while not await ledger.generations.gone({instance}):
             await asyncio.sleep(0.01)
 
 

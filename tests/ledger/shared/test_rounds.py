@@ -18,7 +18,6 @@ from tollgate.ledger.records import encode_row
 from tollgate.ledger.shared import rounds
 from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
-from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
 from ..test_generations import DONE, job
@@ -35,7 +34,7 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
 ) -> None:
     """What is published is known by its highest number, and image jobs bring rows of their own."""
     made = job()
-    await alice.ledger.create_generation(made)
+    await alice.ledger.generations.create(made)
     shared = alice.ledger._shared
     ask, go_on = shared.rounds._ask, asyncio.Event()
 
@@ -54,7 +53,7 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
         waiting += [alice.ledger.record(row(f"req_{number}")) for number in range(5)]
         if broken:
             waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
-        waiting.append(asyncio.create_task(alice.ledger.update_generation(made.id, PENDING, DONE, row("req_job"))))
+        waiting.append(asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row("req_job"))))
         while not shared.rounds._gathered.jobs:
             await asyncio.sleep(0.01)
     waiting.append(alice.ledger.record(row("req_last")))
@@ -70,12 +69,12 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
 async def test_a_job_s_end_that_is_asked_for_again_is_won_again_and_charged_once(alice: Alice) -> None:
     """As where nobody heard how the round ended that wrote it."""
     made = job()
-    await alice.ledger.create_generation(made)
-    done = written_job(replace(made, **DONE), list(PENDING))
+    await alice.ledger.generations.create(made)
+    done = written_job(replace(made, **DONE), new=False)
     asked = alice.ledger._shared.rounds
     for _ in range(2):
         assert await asked.job("alice", done, encode_row(row("req_job", cost="0.04")))
-    other = written_job(replace(made, status="failed"), list(PENDING))
+    other = written_job(replace(made, status="failed"), new=False)
     assert not await asked.job("alice", other, encode_row(row("req_other", cost="0.04")))
     assert (await alice.ledger.sums("alice")).spent == Decimal("0.04")
 
@@ -195,7 +194,7 @@ async def test_a_mistake_of_ours_does_not_end_the_rounds(
 
 async def test_nothing_is_taken_on_by_a_ledger_that_has_ended(alice: Alice) -> None:
     await alice.ledger.close()
-    for late in (alice.ledger.hold(alice.key, Decimal(1)), alice.ledger.create_generation(job())):
+    for late in (alice.ledger.hold(alice.key, Decimal(1)), alice.ledger.generations.create(job())):
         with pytest.raises(Unavailable, match="the ledger is shutting down"):
             await late
 

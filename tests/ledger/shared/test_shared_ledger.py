@@ -17,7 +17,6 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.admin_socket import open_books
-from tollgate.wire import PENDING
 
 from ..conftest import Alice, row, with_alice
 from ..test_generations import DONE, job
@@ -177,16 +176,15 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     alice, other = two
     made = job(input={"prompt": "a \u2603 \0"}, upstream_state={"poll": ["x"]}, row={"held": "1"}, key_id=alice.key.id)
     hold = await alice.ledger.hold(alice.key, Decimal(1))
-    await alice.ledger.create_generation(made)
-    assert await other.get_generation("alice", made.id) == made
-    assert await other.pending() == [made]
+    await alice.ledger.generations.create(made)
+    assert await other.generations.get("alice", made.id) == made
+    assert await other.generations.pending() == [made]
     with pytest.raises(ValueError, match="exists already"):
-        await other.create_generation(replace(made, account_id="bob"))
+        await other.generations.create(replace(made, account_id="bob"))
     won = await asyncio.gather(
         *(
-            ledger.update_generation(
+            ledger.generations.update(
                 made.id,
-                PENDING,
                 DONE,
                 row(f"req_{ledger.store.instance}", cost="0.04"),
                 hold if ledger is alice.ledger else None,
@@ -196,7 +194,7 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
         )
     )
     assert sum(won) == 1
-    assert [each.status for each in await alice.ledger.list_succeeded("alice")] == ["succeeded"]
+    assert [each.status for each in await alice.ledger.generations.succeeded("alice", 100)] == ["succeeded"]
     hold.release()
     await alice.ledger.settle()
     sums = await other.sums("alice")
@@ -209,21 +207,25 @@ async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_other
     alice, other = two
     async with ledger_of(store("c"), Credits()) as third:
         made = job(input={"prompt": "a nul \0"}, row={"instance": "c", "held": "1"}, answer={"a": 1.0})
-        await third.create_generation(made)
-        assert await other.gone({"a", "c", "d"}) == {"d"}
-        assert await other.adopt_generation(made.id, "c") is None
+        await third.generations.create(made)
+        assert await other.generations.gone({"a", "c", "d"}) == {"d"}
+        assert await other.generations.adopt(made.id, "c", "b") is None
     async with asyncio.timeout(20):  # the database notices a moment later that a session has ended
-        while await other.gone({"a", "c"}) != {"c"}:
+        while await other.generations.gone({"a", "c"}) != {"c"}:
             await asyncio.sleep(0.01)
     taken = await asyncio.gather(
-        *(ledger.adopt_generation(made.id, "c") for ledger in (alice.ledger, other) for _ in range(5))
+        *(
+            ledger.generations.adopt(made.id, "c", ledger.store.instance)
+            for ledger in (alice.ledger, other)
+            for _ in range(5)
+        )
     )
     [adopted] = [each for each in taken if each is not None]
     assert adopted == replace(made, row={"instance": adopted.row["instance"], "held": "1"})
-    assert await other.pending() == [adopted]
+    assert await other.generations.pending() == [adopted]
     assert adopted.row["instance"] in ("a", "b")
-    await other.update_generation(made.id, PENDING, DONE)
-    assert await alice.ledger.adopt_generation(made.id, adopted.row["instance"]) is None
+    await other.generations.update(made.id, DONE)
+    assert await alice.ledger.generations.adopt(made.id, adopted.row["instance"], "a") is None
     async with ledger_of(store("c"), Credits()) as third:
         assert third.ready
 

@@ -16,7 +16,6 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import StoreInUse, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, rounds, usage
-from tollgate.wire import PENDING
 
 from ..conftest import with_alice
 from ..test_generations import DONE, job
@@ -84,10 +83,10 @@ async def test_a_job_that_ends_while_the_database_is_away_does_not_keep_a_gatewa
     await ledger.open()
     await with_alice(ledger)
     made = job()
-    await ledger.create_generation(made)
+    await ledger.generations.create(made)
     await asyncio.to_thread(postgres.stop)
     try:
-        ending = asyncio.create_task(ledger.update_generation(made.id, PENDING, DONE))
+        ending = asyncio.create_task(ledger.generations.update(made.id, DONE))
         await asyncio.sleep(0.05)
         await asyncio.wait_for(ledger.close(), 20)
         with pytest.raises(Unavailable):

@@ -93,8 +93,8 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
 
 
 async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
-    made = await visit.ledger.list_succeeded(visit.me.id, _SHOWN)
-    running = [job for job in await visit.ledger.pending() if job.account_id == visit.me.id]
+    made = await visit.ledger.generations.succeeded(visit.me.id, _SHOWN)
+    running = [job for job in await visit.ledger.generations.pending() if job.account_id == visit.me.id]
     models = [(offer.model.id, offer.price) for offer in image_models(visit.runtime, None)]
     return visit.render(
         "images.html",

@@ -15,7 +15,7 @@ async def show(visit: Visit) -> Response:
     """The list, longest first; renewed every few seconds when asked."""
     running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
     now = datetime.now(UTC)
-    jobs = await visit.ledger.pending()
+    jobs = await visit.ledger.generations.pending()
     return visit.render(
         "live.html",
         running=running[:_MOST],

@@ -44,7 +44,7 @@ class SharedLedger(Ledger):
         memory = Memory(credits)
         backend = SharedBackend(store, memory, serving=serving)
         super().__init__(store, credits, memory=memory, backend=backend)
-        self._generations = SharedGenerations(backend, self)
+        self.generations = SharedGenerations(backend, self)
         self._shared = backend
         self._serving = serving
         self._records = backend.records

@@ -4,7 +4,7 @@ once."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow
 from tollgate.process.outlived import outlived
+from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from tollgate.ledger.shared import SharedLedger
@@ -38,26 +39,22 @@ class SharedGenerations(Generations):
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""
-        if not await outlived(self._keep(generation, None, None, None)):
+        if not await outlived(self._keep(generation, None, None, new=True)):
             raise ValueError(f"generation {generation.id} exists already")
 
     async def update(
         self,
         id: str,
-        expected: str | Collection[str],
         changes: Mapping[str, Any],
-        row: UsageRow | None,
-        hold: Hold | None,
+        row: UsageRow | None = None,
+        hold: Hold | None = None,
     ) -> bool:
-        """Change a running job if its status is still one of `expected`; True, durably, for exactly one of all
-        callers."""
+        """Change a job if it still runs; of all gateways' callers who end it one does."""
         found = await self._found(id)
-        wanted = [expected] if isinstance(expected, str) else list(expected)
-        if found is None or found.status not in wanted:
+        if found is None or found.status not in PENDING:
             return False
-        return await outlived(
-            self._keep(replace(found, **{"updated_at": datetime.now(UTC), **changes}), wanted, row, hold)
-        )
+        changed = replace(found, **{"updated_at": datetime.now(UTC), **changes})
+        return await outlived(self._keep(changed, row, hold, new=False))
 
     async def gone(self, instances: Collection[str]) -> set[str]:
         """Which of these gateways have no session."""
@@ -78,13 +75,11 @@ class SharedGenerations(Generations):
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep(
-        self, generation: Generation, expected: Sequence[str] | None, row: UsageRow | None, hold: Hold | None
-    ) -> bool:
+    async def _keep(self, generation: Generation, row: UsageRow | None, hold: Hold | None, *, new: bool) -> bool:
         if row is not None and not self._ledger.accept(row):
             row = None
         won = await self._rounds.job(
-            generation.account_id, written_job(generation, expected), None if row is None else encode_row(row)
+            generation.account_id, written_job(generation, new=new), None if row is None else encode_row(row)
         )
         if won and row is not None:
             self._ledger.debit(row, hold)

@@ -217,12 +217,12 @@ class Records:
         return adopted
 
 
-def written_job(generation: Generation, expected: Sequence[str] | None) -> dict[str, Any]:
-    """A job as `tollgate.put_job` takes it; `expected` None makes a new one."""
+def written_job(generation: Generation, *, new: bool) -> dict[str, Any]:
+    """A job as `tollgate.put_job` takes it: a new one, or one that is changed if it still runs."""
     columns = job_columns(generation)
     return columns | {
         "cost": None if generation.cost is None else str(generation.cost),
-        "expected": None if expected is None else list(expected),
+        "expected": None if new else list(PENDING),
     }
 
 
