@@ -1672,6 +1672,21 @@ async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gat
     assert looks == [{"eu-9"}] * 2, "who is gone is not asked for at every tick"
 
 
+async def test_jobs_are_this_gateway_s_by_the_name_it_started_with_whatever_is_loaded_since(gateway):
+    """Others hold that name for alive: under another one a job would be taken over from a gateway that runs."""
+    services, key, _ = await gateway(Numbered())
+    services.runtime.current = runtime_of(
+        make_offer(), store=dataclasses.replace(services.ledger.store, instance="eu-2"), credits=Credits()
+    )
+    await create(services, key)
+    [job] = await services.ledger.generations.pending()
+    assert job.row["instance"] == services.ledger.store.instance == "main"
+    services.images = None
+    refresher = Refresher(jobs := jobs_of(services))
+    await refresher.resume()
+    assert list(jobs.tracked.pending) == [job.id]
+
+
 async def test_a_job_whose_account_has_no_credits_left_goes_on_after_a_restart(gateway, caplog):
     services, key, _ = await gateway(Numbered(), credits="0.05")
     made = await create(services, key)

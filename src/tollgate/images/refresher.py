@@ -59,7 +59,8 @@ class Refresher:
 
     @property
     def _own(self) -> str:
-        return self._services.runtime.current.gateway.store.instance
+        """By which the others know that this gateway runs; a name that a reload brought they do not know yet."""
+        return self._services.ledger.store.instance
 
     def _gateway_of(self, generation: Generation) -> str:
         """The gateway that looks after a job."""
@@ -100,10 +101,9 @@ class Refresher:
 
     async def _take_over(self, generation: Generation, instance: str) -> None:
         """Go on with a job of a gateway that is gone, unless another gateway is faster."""
-        ledger = self._services.ledger
         adopted, hold = None, await self._hold(generation)
         try:
-            adopted = await ledger.generations.adopt(generation.id, instance, ledger.store.instance)
+            adopted = await self._services.ledger.generations.adopt(generation.id, instance, self._own)
         finally:
             if adopted is None and hold is not None:
                 hold.release()

@@ -96,7 +96,7 @@ class Jobs:
                 "attempts": 0,
                 "runs": 0,
                 "held": str(max(costs)),
-                "instance": self._gateway.store.instance,
+                "instance": self.services.ledger.store.instance,
                 **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {}),
             },
         )
