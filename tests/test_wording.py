@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.wording import clipped, path_text
+from tollgate.wording import clipped, did_you_mean, path_text
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,11 @@ from tollgate.wording import clipped, path_text
 )
 def test_paths_are_said_in_one_way(steps, said):
     assert path_text(steps) == said
+
+
+def test_a_known_word_is_meant_only_where_one_is_near():
+    assert did_you_mean("modles", ["models", "url"]) == "did you mean `models`?"
+    assert did_you_mean("price", ["models", "url"]) == ""
 
 
 def test_a_text_of_the_length_stays_and_a_longer_one_says_that_it_was_cut():

@@ -19,7 +19,7 @@ def path_text(path: Iterable[str | int]) -> str:
     return said
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean ...?` for the known word nearest to `word`, or an empty string."""
     close = nearest_word(word, known)
     return f"did you mean `{close}`?" if close else ""

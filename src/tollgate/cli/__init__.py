@@ -47,9 +47,9 @@ class _Lazy(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from tollgate.wording import nearest
+            from tollgate.wording import did_you_mean
 
-            hint = nearest(args[0], COMMANDS)
+            hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:

@@ -13,7 +13,7 @@ from tollgate.config.load import Map, Scalar, find, lookup, read_file
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
-from tollgate.wording import nearest
+from tollgate.wording import did_you_mean
 
 if TYPE_CHECKING:
     from tollgate.cli.check import Options, Report
@@ -69,7 +69,7 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
                     read.keys[name],  # type: ignore[union-attr]
                     f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
                     path=f"{path}.read",
-                    hint=nearest(name, USAGE_FIELDS),
+                    hint=did_you_mean(name, USAGE_FIELDS),
                 )
 
 

@@ -176,7 +176,7 @@ def _parts_of_model(
     path: Path | None, model: str, provider: str | None, protocol: str | None
 ) -> tuple[Gateway, dict[str, Mapping | None], Offer]:
     """As `_parts`, with everything compiled; ends the command where no offer of the model fits."""
-    from tollgate.wording import nearest
+    from tollgate.wording import did_you_mean
 
     runtime = compiled(path, everything=True)
     every = [
@@ -188,7 +188,7 @@ def _parts_of_model(
     ]
     if not every:
         offered = [name for each in runtime.providers.values() for name in each.offers]
-        fail(f"no model {model} ({nearest(model, offered) or 'tollgate models --routes lists them'})")
+        fail(f"no model {model} ({did_you_mean(model, offered) or 'tollgate models --routes lists them'})")
     fitting = [
         offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
     ]
@@ -200,24 +200,23 @@ def _parts_of_model(
 
 
 def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
-    from tollgate.wording import nearest
+    from tollgate.wording import did_you_mean
 
     found = mappings.get(name)
     if found is None:
-        raise click.UsageError(
-            f"no mapping is called {name} ({nearest(name, mappings) or 'there are ' + ', '.join(sorted(mappings))})"
-        )
+        hint = did_you_mean(name, mappings) or f"there are {', '.join(sorted(mappings))}"
+        raise click.UsageError(f"no mapping is called {name} ({hint})")
     return found
 
 
 def _warn_of_unread(gateway: Gateway, abilities: Iterable[str]) -> None:
     from tollgate.config.can_words import words_read
-    from tollgate.wording import nearest
+    from tollgate.wording import did_you_mean
 
     known = words_read(gateway)
     for word in abilities:
         if word not in known:
-            hint = nearest(word, known)
+            hint = did_you_mean(word, known)
             click.echo(f"--can {word}: no mapping reads it{f' ({hint})' if hint else ''}", err=True)
 
 

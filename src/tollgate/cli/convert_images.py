@@ -100,12 +100,12 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
 
 def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
     """The image offer of a model, also of a provider that is off: converting needs no key."""
-    from tollgate.wording import nearest
+    from tollgate.wording import did_you_mean
 
     providers = compiled(path, everything=True).providers
     offers = [offer for name, each in providers.items() if provider in (None, name) for offer in each.images]
     found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]
     if not found:
-        hint = nearest(model, [offer.model.id for offer in offers])
+        hint = did_you_mean(model, [offer.model.id for offer in offers])
         fail(f"no image model {model}{f' at {provider}' if provider else ''}{f' ({hint})' if hint else ''}")
     return min(found, key=lambda offer: offer.model.priority)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of, lookup
 from tollgate.config.model import Gateway
-from tollgate.wording import nearest
+from tollgate.wording import did_you_mean
 
 READ_BY_CODE = frozenset(
     {
@@ -74,7 +74,7 @@ def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator
                 can.keys[word],
                 f'found "{word}", which no mapping and no edit reads, wanted a word that one does',
                 path=f"{path}.{word}",
-                hint=nearest(word, known) or "docs/conversion.md has those of the shipped mappings",
+                hint=did_you_mean(word, known) or "docs/conversion.md has those of the shipped mappings",
             )
         elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _TRUTH:
             yield document.warning(

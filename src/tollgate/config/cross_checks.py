@@ -10,7 +10,7 @@ from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
-from tollgate.wording import nearest, path_text
+from tollgate.wording import did_you_mean, nearest_word, path_text
 
 
 def check_across(
@@ -65,7 +65,7 @@ def _protocols(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
                 else (speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
             )
             says = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
-            yield document.problem(at, says, path=path, hint=nearest(endpoint.mapping, known))
+            yield document.problem(at, says, path=path, hint=did_you_mean(endpoint.mapping, known))
     for index, policy in enumerate(provider.policies):
         # those of a shared file are for the endpoints of others too
         shared = find(document.root, ["policies", index]).mark.file != document.file
@@ -91,7 +91,7 @@ def _reachable(provider: Provider, model: Model) -> Iterator[Problem]:
     if fitting or unknown:
         return
     speaks = lookup(document.root, "speaks")
-    if speaks is None and nearest("speaks", entries_of(document.root)):
+    if speaks is None and nearest_word("speaks", entries_of(document.root)):
         return  # it is misspelt, which is said
     if isinstance(speaks, Scalar) and not provider.endpoints:
         return  # the address of the one protocol is missing, which is said
@@ -120,7 +120,7 @@ def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem
         node,
         f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
         path=path_text(path),
-        hint=nearest(name, provider.endpoints),
+        hint=did_you_mean(name, provider.endpoints),
     )
 
 
@@ -196,7 +196,7 @@ def _gateway_aliases(
         end = meaning.get(target, target)
         if end not in canonical and sound:
             level = "warning" if discovers else "error"
-            hint = nearest(target, known - {name})
+            hint = did_you_mean(target, known - {name})
             says = f'found "{target}", wanted a model or another alias'
             yield document.problem(node, says, path=path, hint=hint, level=level)
         elif name in meaning and meaning[name] != end:

@@ -26,7 +26,7 @@ from tollgate.config.load import (
     walk,
 )
 from tollgate.wire import PICTURE_FIELDS
-from tollgate.wording import nearest, nearest_word
+from tollgate.wording import did_you_mean, nearest_word
 
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
@@ -185,7 +185,7 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
                 item,
                 f"found `{name}`, which is none of the `properties`",
                 path=f"{path}.required",
-                hint=nearest(name, properties.entries),
+                hint=did_you_mean(name, properties.entries),
             )
     default, kind, words = node.get("default"), node.get("type"), node.get("enum")
     if not isinstance(default, Scalar) or default.value is None:
@@ -214,7 +214,7 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
         for label, mark in labels:
             if label not in known:
                 message = f"found `{label}`, which the input never is"
-                hint = nearest(label, known) or f"one of {', '.join(known)}"
+                hint = did_you_mean(label, known) or f"one of {', '.join(known)}"
                 yield document.warning(mark, message, path=f"{path}.price.table", hint=hint)
         level = [child for table in tables for child in table.entries.values()]
 

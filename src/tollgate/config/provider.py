@@ -23,7 +23,7 @@ from tollgate.config.reading import Reading, budgets
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found
 from tollgate.wire import HEADER_NAME
-from tollgate.wording import nearest
+from tollgate.wording import nearest_word
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
@@ -85,7 +85,7 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     speaks = top.get("speaks")
     base = top.get("url")
     written = reading.document.root
-    if base is None and nearest("url", entries_of(written)):
+    if base is None and nearest_word("url", entries_of(written)):
         base = Scalar(None, "", False, written.mark)  # misspelt, which is said
     elif base is not None and not _check_address(reading, base, "url"):
         base = Scalar(None, "", False, base.mark)  # said once, and not again for each path behind it

@@ -13,7 +13,7 @@ from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
 from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, find, items_of, lookup, one_or_many, walk
 from tollgate.config.model import Provider, names_match
-from tollgate.wording import nearest
+from tollgate.wording import did_you_mean
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
@@ -71,7 +71,7 @@ def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
                     at,
                     f'found "{word}", wanted {", ".join(_INPUTS[:-1])} or {_INPUTS[-1]}',
                     f"models.{model.id}.modalities.input[{place}]",
-                    nearest(word, _INPUTS),
+                    did_you_mean(word, _INPUTS),
                 )
 
 

@@ -19,7 +19,7 @@ from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.config.provider_schema import models_schema, own_schema, provider_schema, shared_schema
 from tollgate.config.schema import Schema
-from tollgate.wording import clipped, nearest, path_text
+from tollgate.wording import clipped, did_you_mean, path_text
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -218,7 +218,7 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
         return "keys with values, without dashes" if error.validator == "type" and "object" in kinds else ""
     if error.validator == "enum":
         known = [str(word) for word in schema["enum"]]
-        return nearest(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
+        return did_you_mean(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
     if error.validator == "type":
         if kinds == ["boolean"] and isinstance(node.value, str):
             word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.value.lower())
@@ -260,7 +260,7 @@ def _written_out(text: str) -> str:
 
 def _meant(key: str, known: list[str]) -> str:
     word = _ELSEWHERE.get(key)
-    return f"did you mean `{word}`?" if word in known else nearest(key, known)
+    return f"did you mean `{word}`?" if word in known else did_you_mean(key, known)
 
 
 def _choice(words: list[str], most: int = _MAX_LISTED) -> str:

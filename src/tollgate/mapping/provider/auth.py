@@ -19,7 +19,7 @@ from tollgate.mapping.provider.token_request import PARTS, TokenRequest
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.values import text_of
 from tollgate.wire import HEADER_NAME
-from tollgate.wording import nearest
+from tollgate.wording import did_you_mean
 
 
 def compile_auth(
@@ -94,7 +94,7 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                 node,
                 f"`{auth.kind}` has no option `{name}`",
                 "auth",
-                nearest(name, known) or f"one of {', '.join(known)}" if known else "",
+                did_you_mean(name, known) or f"one of {', '.join(known)}" if known else "",
             )
     header = auth.options.get("header")
     if isinstance(header, Scalar) and is_literal(header) and not HEADER_NAME.fullmatch(str(header.value)):

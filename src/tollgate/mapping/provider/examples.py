@@ -27,7 +27,7 @@ from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
 from tollgate.mapping.streams.converter import as_written, event_and_name, hub_of_stream
-from tollgate.wording import nearest
+from tollgate.wording import did_you_mean
 
 _BRING = ("model", "protocol", "can", "request", "headers")
 _FORM = Form(
@@ -153,7 +153,7 @@ def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) 
         found = next((model for model in models if model.id == named), None)
         if found is None:
             raise LookupError(
-                f"no model `{named}` in this file {nearest(named, [model.id for model in models])}".rstrip()
+                f"no model `{named}` in this file {did_you_mean(named, [model.id for model in models])}".rstrip()
             )
     elif named is None and example.of == "request" and isinstance(given, dict):
         found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
