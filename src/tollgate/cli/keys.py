@@ -248,6 +248,8 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
 def print_keys(views: list[KeyView]) -> None:
     """Keys as a table; the secret is shown by its last four characters. What few keys have is a column where one of
     these has it."""
+    from tollgate.money import decimal_text
+
     restricted = any(view.key.restricted for view in views)
     print_table(
         (
@@ -275,7 +277,7 @@ def print_keys(views: list[KeyView]) -> None:
                 v.key.expires_at,
                 "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none",
                 v.spent,
-                None if v.key.spend_cap is None else f"{v.key.spend_cap.normalize():f}/{v.key.cap_window}",
+                None if v.key.spend_cap is None else f"{decimal_text(v.key.spend_cap)}/{v.key.cap_window}",
                 v.key.rpm,
                 v.key.tpm,
                 *(_restrictions(v.key) if restricted else ()),

@@ -185,11 +185,12 @@ def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool) -> None:
     """`utc`: times without a zone are known to be UTC. Of a query of somebody's own they may be any."""
+    from tollgate.ledger.usage_row import sql_text
+
     if form in ("csv", "parquet"):
         with tempfile.TemporaryDirectory() as folder:
             target = output or Path(folder) / "usage"
-            name = str(target).replace("'", "''")
-            connection.execute(f"COPY (\n{query}\n) TO '{name}' (FORMAT {form})")
+            connection.execute(f"COPY (\n{query}\n) TO {sql_text(str(target))} (FORMAT {form})")
             if output is None:
                 click.echo(target.read_bytes(), nl=False)
         return

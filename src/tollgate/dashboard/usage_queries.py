@@ -30,7 +30,7 @@ from tollgate.dashboard import usage_sums
 from tollgate.dashboard.usage_sums import COUNTED, EVERY_VALUE, Leading, dimensions_of, in_groups, place
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, too_many_open, usage_files
-from tollgate.ledger.usage_row import COLUMNS, Column, base_type
+from tollgate.ledger.usage_row import COLUMNS, Column, base_type, sql_text
 from tollgate.measures import Bucket, Facts, Measures, Report
 
 log = logging.getLogger("tollgate.reports")
@@ -361,9 +361,9 @@ class UsageQueries:
         )
         with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
             path = Path(file.name)
-        name = str(path).replace("'", "''")
+        target = f"{sql_text(str(path))} (FORMAT {form})"
         try:
-            self._query(filters, f"SELECT {chosen} FROM usage ORDER BY time, seq", copy_to=f"'{name}' (FORMAT {form})")
+            self._query(filters, f"SELECT {chosen} FROM usage ORDER BY time, seq", copy_to=target)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from tollgate.ledger.reports import Filters
+from tollgate.ledger.usage_row import sql_text
 from tollgate.measures import ALL, DIMENSIONS, Measures
 
 TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
@@ -143,7 +144,7 @@ def place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tup
 def _columns(dimensions: Sequence[str], told: Leading) -> str:
     """The dimensions; NULL for a value that is not told apart."""
     return ", ".join(
-        f"CASE WHEN {name} IN ({', '.join(map(_text, told.values[name]))}) THEN {name} END AS {name}"
+        f"CASE WHEN {name} IN ({', '.join(map(sql_text, told.values[name]))}) THEN {name} END AS {name}"
         if name in told.values
         else name
         for name in dimensions
@@ -156,7 +157,3 @@ def _sets(dimensions: Sequence[str], more: str) -> str:
 
 def _bucket(width: timedelta) -> str:
     return f"time_bucket(INTERVAL '{int(width.total_seconds())} seconds', time)"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -26,6 +26,11 @@ class Window:
     remaining: int
     reset_seconds: float
 
+    @classmethod
+    def at(cls, limit: int, level: float) -> Self:
+        """The window of a bucket that holds so much."""
+        return cls(limit, max(0, int(level)), (limit - level) * MINUTE / limit if limit else MINUTE)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -58,12 +63,12 @@ class _Bucket:
         """Seconds until `amount` is there; 0 when it is."""
         return max(0.0, (amount - self.level) * MINUTE / self.limit) if self.limit else MINUTE
 
-    def window(self) -> Window:
-        return Window(self.limit, max(0, int(self.level)), self.wait_for(self.limit))
-
 
 def _standing(requests: _Bucket | None, used: _Bucket | None) -> Limits:
-    return Limits(requests.window() if requests else None, used.window() if used else None)
+    return Limits(
+        Window.at(requests.limit, requests.level) if requests else None,
+        Window.at(used.limit, used.level) if used else None,
+    )
 
 
 class RateLimits:

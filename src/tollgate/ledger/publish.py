@@ -23,7 +23,7 @@ import duckdb
 from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns
 from tollgate.ledger.segments import keep_aside
-from tollgate.ledger.usage_row import comments, create_table
+from tollgate.ledger.usage_row import comments, create_table, sql_text
 from tollgate.ledger.usage_source import HOUR, UsageSource
 
 log = logging.getLogger("tollgate.ledger")
@@ -215,9 +215,9 @@ class _Attached:
         self._path = path
 
     def __enter__(self) -> Self:
-        name = str(self._path).replace("'", "''")
+        name = sql_text(str(self._path))
         self.run("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
-        self.run(f"ATTACH '{name}' AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})")
+        self.run(f"ATTACH {name} AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})")
         return self
 
     def __exit__(self, *exception: object) -> None:

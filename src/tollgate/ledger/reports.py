@@ -17,7 +17,7 @@ from pathlib import Path
 
 import duckdb
 
-from tollgate.ledger.usage_row import COLUMNS, base_type
+from tollgate.ledger.usage_row import COLUMNS, base_type, sql_text
 
 _HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
 
@@ -228,7 +228,7 @@ def select_usage(directory: Path, filters: Filters, without: Container[Path] = (
     empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
     source = f"(SELECT {empty} WHERE false)"
     if files:
-        names = ", ".join(_text(str(path)) for path in files)
+        names = ", ".join(sql_text(str(path)) for path in files)
         rows = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
         # where all are older than a column it is empty; always to say so would double the time of the newest rows
         source = rows if _has_all_columns(files[-1]) else f"({source} UNION ALL BY NAME FROM {rows})"
@@ -264,18 +264,14 @@ def _where(filters: Filters) -> str:
         ("endpoint", "=", filters.endpoint),
     ):
         if wanted is not None:
-            terms.append(f"{column} {operator} {_text(wanted)}")
+            terms.append(f"{column} {operator} {sql_text(wanted)}")
     if filters.outcome is not None:
-        terms.append("outcome <> 'ok'" if filters.outcome == "failed" else f"outcome = {_text(filters.outcome)}")
+        terms.append("outcome <> 'ok'" if filters.outcome == "failed" else f"outcome = {sql_text(filters.outcome)}")
     if filters.text is not None:
         # column by column: repeated values are looked at once, which a joined text would prevent
-        found = " OR ".join(f"contains(lower({name}), lower({_text(filters.text)}))" for name in _TEXTS)
-        terms.append(f"(starts_with(request_id, {_text(filters.text)}) OR {found})")
+        found = " OR ".join(f"contains(lower({name}), lower({sql_text(filters.text)}))" for name in _TEXTS)
+        terms.append(f"(starts_with(request_id, {sql_text(filters.text)}) OR {found})")
     return f" WHERE {' AND '.join(terms)}" if terms else ""
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _moment(value: datetime) -> str:

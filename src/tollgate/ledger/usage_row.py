@@ -229,10 +229,14 @@ def create_table(name: str) -> str:
     return f"CREATE TABLE {name} ({', '.join(f'{c.name} {c.type}' for c in COLUMNS)})"
 
 
+def sql_text(value: str) -> str:
+    """A text as SQL has it: "it's" -> 'it''s', in quotes."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def comments(name: str) -> list[str]:
     """The `COMMENT ON` statements that let a reader ask the file itself."""
     said = [f"COMMENT ON TABLE {name} IS 'one row per request answered by the gateway; times are UTC, money is exact'"]
     for column in COLUMNS:
-        about = column.about.replace("'", "''")
-        said.append(f"COMMENT ON COLUMN {name}.{column.name} IS '{about}'")
+        said.append(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}")
     return said

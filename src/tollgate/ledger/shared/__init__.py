@@ -18,7 +18,7 @@ from typing import Any
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited
 from tollgate.ledger import DEFAULT_ACCOUNT, DEFAULT_CREDITS, Ledger
-from tollgate.ledger.limits import UNLIMITED, Limits, Window
+from tollgate.ledger.limits import MINUTE, UNLIMITED, Limits, Window
 from tollgate.ledger.memory import Hold, Memory, cap_days, cap_reached
 from tollgate.ledger.records import CAP_WINDOWS, Account, AccountSums, CapWindow, Grant, KeyRecord
 from tollgate.ledger.shared.backend import SharedBackend
@@ -171,12 +171,10 @@ def _since(window: CapWindow) -> str | None:
 def _standing(key: KeyRecord, tokens: int, refused: str, wait: float) -> Limits:
     """How the limit stands that refused a request: what it lacks is what the wait will bring."""
     if refused == "requests":
-        return Limits(requests=_window(key.rpm, 1 - wait * (key.rpm or 0) / 60))
+        return Limits(requests=_window(key.rpm, 1 - wait * (key.rpm or 0) / MINUTE))
     needed = min(max(tokens, 1), key.tpm or 0)
-    return Limits(tokens=_window(key.tpm, needed - wait * (key.tpm or 0) / 60))
+    return Limits(tokens=_window(key.tpm, needed - wait * (key.tpm or 0) / MINUTE))
 
 
 def _window(limit: int | None, level: float | None) -> Window | None:
-    if limit is None or level is None:
-        return None
-    return Window(limit, max(0, int(level)), (limit - level) * 60 / limit if limit else 60.0)
+    return None if limit is None or level is None else Window.at(limit, level)
