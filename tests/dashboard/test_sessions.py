@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tollgate.dashboard.sessions import Files, Sessions
@@ -95,6 +97,20 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     again = Sessions(Files(tmp_path, clock), 12, clock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))
+
+
+def test_who_signed_out_stays_so_though_the_machine_loses_power(sessions, tmp_path, monkeypatch):
+    """What is only in the system's memory is lost then, and a file that was renamed before it was written is empty."""
+    synced, sync = [], os.fsync
+
+    def noted(descriptor):
+        synced.append({path.name: path.stat().st_size for path in tmp_path.glob("dashboard.ended*")})
+        sync(descriptor)
+
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
+    sessions.end(sessions.signed_in(ALICE))
+    size = (tmp_path / "dashboard.ended").stat().st_size
+    assert size > 0 and synced == [{"dashboard.ended.new": size}, {"dashboard.ended": size}]
 
 
 def test_people_sign_in_and_out_while_the_disk_is_full(tmp_path, clock, caplog):

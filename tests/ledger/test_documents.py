@@ -84,10 +84,10 @@ def test_a_large_job_is_on_disk_whole_before_it_has_its_name_and_is_closed_to_ot
         synced.append({path.name: path.stat().st_size for path in here.iterdir()})
         sync(descriptor)
 
-    monkeypatch.setattr("tollgate.ledger.segments.os.fsync", noted)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
     Documents(tmp_path / "jobs").keep("job-1", b'{"a":1}', b"null")
     size = len(b'{"document":{"a":1},"answer":null}')
-    assert synced == [{"job-1.new": size}, {"job-1.json": size}]
+    assert synced == [{"job-1.json.new": size}, {"job-1.json": size}]
     assert Documents(tmp_path / "jobs").read("job-1") == ({"a": 1}, None)
     assert (tmp_path / "jobs").stat().st_mode & 0o777 == 0o700
 

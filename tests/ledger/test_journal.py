@@ -127,7 +127,7 @@ async def test_the_name_of_a_new_segment_is_on_disk_before_its_first_row_is_told
         synced.append((os.path.sameopenfile(descriptor, folder), [path.name for path in segments(tmp_path)]))
 
     folder = os.open(tmp_path, os.O_RDONLY)
-    monkeypatch.setattr("tollgate.ledger.segments.os.fsync", sync)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", sync)
     journal, _ = await _journal(tmp_path)
     await journal.append("usage", b"{}")
     monkeypatch.undo()
@@ -144,7 +144,7 @@ def _refuse(*_: object) -> None:
 async def test_damage_in_the_middle_is_reported_and_the_file_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, link: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("tollgate.ledger.segments.os.link", link)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.link", link)
     lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
     lines[1][12] ^= 0x20
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))

@@ -13,7 +13,6 @@ import binascii
 import hashlib
 import hmac
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from typing import Protocol
 import orjson
 
 from tollgate.ledger import Account
+from tollgate.ledger.durable_files import write_durably
 
 log = logging.getLogger("tollgate.dashboard")
 
@@ -158,18 +158,10 @@ def _read_ended(path: Path, now: float) -> dict[str, int]:
 def _keep(path: Path, content: bytes, otherwise: str) -> None:
     """Write a file; on a full disk the pages go on without it: that is when somebody comes to look."""
     try:
-        _write_private(path, content)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, content, 0o600)
     except OSError as error:
         log.error("%s cannot be written (%s), so %s", path, error.strerror, otherwise)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
 
 
 def _encode(value: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import TollgateError
-from tollgate.ledger.segments import write_durably
+from tollgate.ledger.durable_files import write_durably
 
 FOLDER_NAME = "generations"
 LARGE = 64 * 1024

@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tollgate.errors import Unavailable
-from tollgate.ledger.segments import Entry, segment_path, segments, sync_directory, write_line
+from tollgate.ledger.durable_files import sync_directory
+from tollgate.ledger.segments import Entry, segment_path, segments, write_line
 
 log = logging.getLogger("tollgate.ledger")
 

@@ -20,9 +20,9 @@ from typing import Self
 
 import duckdb
 
+from tollgate.ledger.durable_files import keep_aside
 from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns
-from tollgate.ledger.segments import keep_aside
 from tollgate.ledger.usage_row import comments, create_table, sql_text
 from tollgate.ledger.usage_source import HOUR, UsageSource
 

@@ -9,14 +9,14 @@ in the middle is reported and its file kept aside, because an acknowledged row m
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+
+from tollgate.ledger.durable_files import keep_aside
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -92,34 +92,3 @@ def read_all(directory: Path, after: int) -> Iterator[Entry]:
         for entry in read_segment(path, after):
             after = entry.seq
             yield entry
-
-
-def keep_aside(path: Path, kept: Path) -> None:
-    """Keep what is in a file under a second name, whatever becomes of the first: a hard link, or a copy where the file
-    system has none (FAT, some network shares and folders of containers). Raises `OSError` when the disk refuses."""
-    try:
-        os.link(path, kept)
-    except OSError:
-        half = kept.with_name(f".{kept.name}.tmp")
-        shutil.copyfile(path, half)
-        os.replace(half, kept)
-
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Make or replace a file as a whole; durable on return. Raises `OSError` when the disk refuses."""
-    temporary = path.with_suffix(".new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make created and removed names durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

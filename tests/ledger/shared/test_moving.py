@@ -321,14 +321,14 @@ async def test_what_cannot_be_read_or_written_is_named(source: Store, address: s
     with pytest.raises(TollgateError, match="the store cannot be read, and nothing was moved: file is not a database"):
         await moving.move(source, address)
     minted.write_bytes(kept)
-    (source.directory / "moved.new").mkdir()
+    (source.directory / "moved.txt.new").mkdir()
     with pytest.raises(
         TollgateError,
         match=r"moved\.txt cannot be written: Is a directory; run `tollgate store move` again when it can",
     ):
         await moving.move(source, address)
     assert await empty(eye)
-    (source.directory / "moved.new").rmdir()
+    (source.directory / "moved.txt.new").rmdir()
     assert not (await moving.move(source, address)).again
 
 

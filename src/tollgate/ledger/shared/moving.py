@@ -23,10 +23,10 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger
 from tollgate.ledger.contents import PAGE, Contents
+from tollgate.ledger.durable_files import write_durably
 from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.memory import Memory
-from tollgate.ledger.segments import write_durably
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of

@@ -1,0 +1,39 @@
+"""Files that are there as a whole after a power loss, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def keep_aside(path: Path, kept: Path) -> None:
+    """Keep what is in a file under a second name, whatever becomes of the first: a hard link, or a copy where the file
+    system has none (FAT, some network shares and folders of containers). Raises `OSError` when the disk refuses."""
+    try:
+        os.link(path, kept)
+    except OSError:
+        half = kept.with_name(f".{kept.name}.tmp")
+        shutil.copyfile(path, half)
+        os.replace(half, kept)
+
+
+def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Make or replace a file as a whole; durable on return. What `mode` says of a new one the umask narrows. Raises
+    `OSError` when the disk refuses."""
+    temporary = path.with_name(f"{path.name}.new")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make created and removed names durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
