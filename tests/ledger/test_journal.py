@@ -145,6 +145,13 @@ async def test_damage_in_the_middle_is_reported_and_the_file_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, link: Callable[..., None]
 ) -> None:
     monkeypatch.setattr("tollgate.ledger.durable_files.os.link", link)
+    synced, sync = [], os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append({path.name for path in tmp_path.iterdir()})
+        sync(descriptor)
+
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
     lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
     lines[1][12] ^= 0x20
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))
@@ -152,6 +159,9 @@ async def test_damage_in_the_middle_is_reported_and_the_file_kept(
         assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 3]
     assert "1 damaged line(s)" in caplog.text
     assert (tmp_path / "00000000000000000001.damaged").read_bytes() == b"".join(lines)
+    name = "00000000000000000001"
+    copied = [{f"{name}.jsonl", f".{name}.damaged.tmp"}] if link is _refuse else []
+    assert synced == [*copied, {f"{name}.jsonl", f"{name}.damaged"}], "the first is removed when its rows are stored"
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 
 def keep_aside(path: Path, kept: Path) -> None:
     """Keep what is in a file under a second name, whatever becomes of the first: a hard link, or a copy where the file
-    system has none (FAT, some network shares and folders of containers). Raises `OSError` when the disk refuses."""
+    system has none (FAT, some network shares and folders of containers). Durable on return; raises `OSError` when the
+    disk refuses."""
     try:
         os.link(path, kept)
     except OSError:
         half = kept.with_name(f".{kept.name}.tmp")
         shutil.copyfile(path, half)
+        with half.open("rb") as copied:
+            os.fsync(copied.fileno())
         os.replace(half, kept)
+    sync_directory(kept.parent)
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
