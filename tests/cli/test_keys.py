@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -109,6 +110,9 @@ def test_what_few_keys_are_held_to_is_listed_where_one_is(alice: Tollgate) -> No
     assert "at once" in listed and "chat, mcp" in listed and "2001:db8::/32" in listed
     alice("keys", "change", "plain", "--concurrent", "7")
     assert " 7 " in alice("keys", "list").out
+    assert "strict" not in alice("keys", "list").out
+    alice("keys", "change", "plain", "--strict")
+    assert re.search(r"\bstrict\b.*\bplain\b.* yes .*\n.* no ", alice("keys", "list").out, re.DOTALL)
 
 
 def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:

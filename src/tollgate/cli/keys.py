@@ -251,6 +251,7 @@ def print_keys(views: list[KeyView]) -> None:
     from tollgate.money import decimal_text
 
     restricted = any(view.key.restricted for view in views)
+    strict = any(view.key.strict for view in views)
     print_table(
         (
             "key",
@@ -265,6 +266,7 @@ def print_keys(views: list[KeyView]) -> None:
             "rpm",
             "tpm",
             *(("at once", "endpoints", "addresses") if restricted else ()),
+            *(("strict",) if strict else ()),
             "last used",
         ),
         [
@@ -281,6 +283,7 @@ def print_keys(views: list[KeyView]) -> None:
                 v.key.rpm,
                 v.key.tpm,
                 *(_restrictions(v.key) if restricted else ()),
+                *((v.key.strict,) if strict else ()),
                 v.key.last_used,
             )
             for v in views
