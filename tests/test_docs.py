@@ -357,6 +357,16 @@ def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
     )
 
 
+def test_the_provider_of_the_docs_that_shares_a_file_loads(tmp_path):
+    texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
+    [shared] = [text for text in texts if text.startswith("# providers/shared/acme.yaml\n")]
+    [own] = [text for text in texts if "\nprovider: acme-eu\n" in text]
+    (tmp_path / "providers" / "shared").mkdir(parents=True)
+    (tmp_path / "providers" / "shared" / "acme.yaml").write_text(shared)
+    [offer] = _loaded(tmp_path, own, name="acme-eu", ACME_EU_KEY="x").providers["acme-eu"].offers["acme/large"]
+    assert offer.model.context == 131072 and offer.model.price is not None
+
+
 def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
     [provider] = [text for text in texts if "\nprovider: queue\n" in text]
