@@ -513,6 +513,14 @@ def test_files_that_are_named_exist(page):
         assert (ROOT / word).exists(), word
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_keys_and_values_inside_a_text_are_yaml(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for word in re.findall(r"`([^`]+)`", text):
+        if re.match(r"[\w$]+: *[\[{\"$]", word):
+            yaml.safe_load(word.replace("\\|", "|"))
+
+
 def _commands(page: Path) -> list[str]:
     text = page.read_text("utf-8")
     found = re.findall(r"`(tollgate [^`\n]+)`", text)
