@@ -130,14 +130,16 @@ class PermissionDenied(RequestError):
 
 
 class ModelNotFound(RequestError):
-    """No such model for this key; a model the key may not use looks exactly the same."""
+    """No such model for this key; a model the key may not use looks exactly the same. `kind` is the type of one that it
+    may use, at another endpoint."""
 
     code = "model_not_found"
 
-    def __init__(self, model: str, message: str | None = None) -> None:
+    def __init__(self, model: str, message: str | None = None, *, kind: str | None = None) -> None:
         super().__init__(message or f"model not found: {model}")
         self.model = model
         self.param = "model"
+        self.kind = kind
 
 
 class NotFound(RequestError):

@@ -52,6 +52,14 @@ _NO_KEY = (
 )
 
 
+_PLACES = {
+    "chat": "/v1/chat/completions, /v1/responses and /v1/messages",
+    "embedding": "/v1/embeddings",
+    "image": "/v1/images/generations",
+}
+"""Where models of a type are asked."""
+
+
 def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Reply:
     """The reply that tells `error` in the words of `dialect`; never shows an upstream's 5xx text or a secret."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
@@ -78,6 +86,10 @@ def _why(error: TollgateError) -> str:
     """What a caller may read of a failure that is not theirs: a provider's in our words; of ours, only that there was
     one."""
     return public_message(error) if isinstance(error, UpstreamError) else InternalError.public_message
+
+
+def _elsewhere(error: ModelNotFound) -> str:
+    return f" (it is for {_PLACES[error.kind]})" if error.kind in _PLACES else ""
 
 
 def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
@@ -108,7 +120,9 @@ def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | 
         return known
     if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
         return error.status, error.message
-    if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
+    if isinstance(error, ModelNotFound):
+        return 400, f"{error.message}{_elsewhere(error)}"
+    if isinstance(error, (BadRequest, UpstreamRejected)):
         return 400, error.message
     return 500, _why(error)
 
@@ -121,7 +135,10 @@ def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, An
         return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
         return 400, _error_object(
-            f"The requested model '{error.model}' does not exist.", "invalid_request_error", "model_not_found", "model"
+            f"The requested model '{error.model}' does not exist{_elsewhere(error)}.",
+            "invalid_request_error",
+            "model_not_found",
+            "model",
         )
     if isinstance(error, UpstreamRejected):
         return error.status, _error_object(error.message, *responses_error_words(error), error.param)
@@ -160,7 +177,7 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
     if isinstance(error, BodyTooLarge):
         return say(413, "request_too_large", "Request exceeds the maximum size")
     if isinstance(error, ModelNotFound):
-        return say(404, "not_found_error", f"model: {error.model}")
+        return say(404, "not_found_error", f"model: {error.model}{_elsewhere(error)}")
     if isinstance(error, UpstreamRejected):
         return say(error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error))
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
@@ -195,7 +212,9 @@ def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict[str, A
         return known
     if isinstance(error, QuotaExhausted):
         return _envelope(403, "user quota exceeded")
-    if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
+    if isinstance(error, ModelNotFound):
+        return _envelope(400, f"failed to bind request: {error.message}{_elsewhere(error)}")
+    if isinstance(error, (BadRequest, NotFound, UpstreamRejected)):
         return _envelope(400, f"failed to bind request: {error.message}")
     return _envelope(500, "internal error, please try again later")
 
@@ -209,7 +228,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
     if isinstance(error, NotFound):
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
-        said = error.message
+        said = f"{error.message}{_elsewhere(error)}" if isinstance(error, ModelNotFound) else error.message
         return _envelope(
             400, said if said.startswith("input validation failed") else f"input validation failed: {said}"
         )

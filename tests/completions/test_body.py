@@ -120,7 +120,13 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ("chat", {"messages": "hi"}, "messages is text; a list is wanted", "messages"),
         ("chat", {"messages": []}, "messages is empty; at least one message is wanted", "messages"),
         ("chat", {"messages": ["hi"]}, "messages[0] is text; an object is wanted", "messages[0]"),
-        ("chat", {"messages": [{"content": "hi"}]}, "messages[0].role is null; text is wanted", "messages[0].role"),
+        ("chat", {"messages": [{"content": "hi"}]}, "messages[0].role is missing; text is wanted", "messages[0].role"),
+        (
+            "chat",
+            {"messages": [{"role": None, "content": "hi"}]},
+            "messages[0].role is null; text is wanted",
+            "messages[0].role",
+        ),
         (
             "chat",
             {"messages": [{"role": "user", "content": 4}]},

@@ -248,6 +248,13 @@ async def test_what_cannot_be_made_here_is_to_be_sent_itself(tmp_path, asked, sa
         )
 
 
+async def test_a_prompt_of_another_account_is_named_as_one(tmp_path):
+    async with inprocess(tmp_path) as here:
+        refused = await here.post("/v1/responses", {"model": "sandbox/echo", "prompt": {"id": "pmpt_1"}})
+        assert refused.status_code == 404
+        assert refused.json()["error"]["message"] == "Prompt with id 'pmpt_1' not found."
+
+
 ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
 KEEPS = """
 provider: keeps

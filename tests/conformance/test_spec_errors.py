@@ -224,6 +224,26 @@ async def test_unknown_and_forbidden_models_look_the_same(scene, dialect):
         assert (reply.status_code, found, upstream.calls) == (status, wanted, 0)
 
 
+@pytest.mark.parametrize("dialect", PATHS)
+async def test_a_model_for_another_endpoint_is_told_which(scene, dialect):
+    here, upstream, _ = scene
+    upstream.calls = 0
+    model, place = (
+        ("acme/one", "/v1/chat/completions, /v1/responses and /v1/messages")
+        if dialect == "embeddings"
+        else ("acme/embed", "/v1/embeddings")
+    )
+    status, body = UNKNOWN[dialect]
+    reply = await here.post(PATHS[dialect], {**BODIES[dialect], "model": model})
+    found = reply.text if isinstance(body, str) else reply.json()
+    if dialect == "messages":
+        found.pop("request_id")
+    shown = f"{model}' does not exist" if dialect == "responses" else model
+    unknown = "no/such' does not exist" if dialect == "responses" else "no/such"
+    wanted = json.loads(json.dumps(body).replace(unknown, f"{shown} (it is for {place})"))
+    assert (reply.status_code, found, upstream.calls) == (status, wanted, 0)
+
+
 MISTAKES: dict[str, dict[str, tuple[Any, str]]] = {
     "chat": {
         "no JSON": (b"{", "the request body is not valid JSON: "),

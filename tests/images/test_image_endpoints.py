@@ -116,8 +116,12 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "input validation failed: the request body is not valid JSON"),
+        (
+            b"{",
+            "input validation failed: the request body is not valid JSON: unexpected end of data at line 1 column 2",
+        ),
         ({"input": {}}, "input validation failed: model is required"),
+        ({**JOB, "model": 5}, "input validation failed: model is required and must be text"),
         ({"model": "sandbox/draw"}, "input validation failed: input is required"),
         (
             {"model": "sandbox/draw", "prompt": "a cat", "n": 1},  # as OpenAI's images.generate sends it
@@ -143,7 +147,10 @@ async def test_a_provider_that_is_done_at_once(tmp_path):
         ),
         ({**JOB, "more": [[]] * 20_000}, "input validation failed: the request body holds more than 20000 values"),
         ({**JOB, "model": "sandbox/none"}, "input validation failed: model not found: sandbox/none"),
-        ({**JOB, "model": "sandbox/echo"}, "input validation failed: model not found: sandbox/echo"),
+        (
+            {**JOB, "model": "sandbox/echo"},
+            "input validation failed: model not found: sandbox/echo (it is for /v1/chat/completions, ",
+        ),
     ],
 )
 async def test_a_wrong_request_is_a_400_that_names_the_field(tmp_path, body, message):

@@ -127,7 +127,7 @@ def _check_messages(messages: list[Any]) -> None:
         if not isinstance(message, dict):
             raise _unfit(f"messages[{place}]", _kind(message), "an object")
         if not isinstance(message.get("role"), str):
-            raise _unfit(f"messages[{place}].role", _kind(message.get("role")), "text")
+            raise _unfit(f"messages[{place}].role", _kind(message["role"]) if "role" in message else "missing", "text")
         content = message.get("content")
         if content is None or isinstance(content, str):
             # answers may hold calls of tools only

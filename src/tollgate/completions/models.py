@@ -16,7 +16,7 @@ def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
     """The chat model of this name. Raises `ModelNotFound`: unknown and not permitted look the same (CLIENTS 3d)."""
     model = services.runtime.current.catalog.find(name, access_of(inbound.key))
     if model is None or model.type != "chat":
-        raise ModelNotFound(name[:200])
+        raise ModelNotFound(name[:200], kind=model.type if model else None)
     return model
 
 

@@ -79,7 +79,7 @@ class StateNotFound(NotFound):
         what = (
             "Previous response"
             if field == "previous_response_id"
-            else field.rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
+            else field.removesuffix(".id").rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
         )
         cure = cure or (_NOT_STORED if field == ITEM else _NOT_KEPT if field.endswith(_NEVER_MINTED) else "")
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")

@@ -37,7 +37,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     request = await run_off_loop(_read, services, inbound) if is_large(inbound.body) else _read(services, inbound)
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
-        raise ModelNotFound(request.model[:200])
+        raise ModelNotFound(request.model[:200], kind=model.type if model else None)
     check_count(request.items, model.facts.max_inputs)
     offers = _routes(services, model, request, gateway.retry.attempts)
     exchange = Exchange(services, inbound, request.body, model, False, gateway.credits.rates)

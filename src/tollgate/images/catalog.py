@@ -19,7 +19,7 @@ def image_routes(runtime: Runtime, name: str, key: KeyRecord) -> list[ImageOffer
     found = runtime.catalog.find(name, access_of(key)) if name else None
     offers = offers_of(runtime, found) if found else []
     if not offers:
-        raise ModelNotFound(name[:200])
+        raise ModelNotFound(name[:200], kind=found.type if found and found.type != "image" else None)
     return offers
 
 

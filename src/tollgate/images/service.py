@@ -118,7 +118,7 @@ def _headers(generation: Generation) -> Headers:
 def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
     model, webhook = body.get("model"), body.get("webhook")
     if not isinstance(model, str) or not model:
-        raise BadRequest("model is required", "model")
+        raise BadRequest("model is required" if model is None else "model is required and must be text", "model")
     lost = tuple(name for name in body if name not in _FIELDS)
     if "input" not in body or body["input"] is None:
         where = f": an object that holds {', '.join(lost[:9])}" if lost else ""
@@ -142,7 +142,9 @@ def _read(raw: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the request body is not valid JSON: {error.msg}") from None
+        raise BadRequest(
+            f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
     if not isinstance(body, dict):
         raise BadRequest("the request body is no JSON object")
     return body
