@@ -381,8 +381,11 @@ async def test_a_reload_takes_the_minimum_of_credits_and_names_what_only_a_start
         )
         for _ in range(2):
             assert (await here.opened.reloader.reload()).ok
-    assert [line for line in caplog.messages if "next start" in line] == [
-        "changed in gateway.yaml, and taken at the next start only: server.bind, dashboard"
+        path.write_text(path.read_text().replace("drain_seconds: 2", "base_url: https://gateway.example"))
+        assert (await here.opened.reloader.reload()).ok
+    assert [line.partition("only: ")[2] for line in caplog.messages if "next start" in line] == [
+        "server.bind, dashboard",
+        "server.base_url of the dashboard",
     ]
 
 

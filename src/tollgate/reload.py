@@ -274,5 +274,7 @@ _TAKEN_AT_START = ("server.bind", "server.engine", "store", "dashboard")
 def _tell_waiting(before: Gateway, now: Gateway) -> None:
     """Log which changes of gateway.yaml take a restart, so that nobody waits for them in vain."""
     changed = [name for name in _TAKEN_AT_START if attrgetter(name)(before) != attrgetter(name)(now)]
+    if before.server.base_url != now.server.base_url and "server.bind" not in changed:
+        changed.append("server.base_url of the dashboard")
     if changed:
         log.warning("changed in gateway.yaml, and taken at the next start only: %s", ", ".join(changed))

@@ -96,21 +96,27 @@ os._exit(os.pipe()[0])
     assert ended.returncode > 2
 
 
+def _opened(**server):
+    server = SimpleNamespace(**{"base_url": "http://127.0.0.1:8787", "bind": ("127.0.0.1:8787",), **server})
+    current = SimpleNamespace(
+        gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")
+    )
+    services = SimpleNamespace(runtime=SimpleNamespace(current=current))
+    return SimpleNamespace(services=services, first_key="sk-tg-0", starter="default", sign_in=None)
+
+
+def test_a_start_on_a_unix_socket_alone_says_that_its_address_is_a_guess(capsys):
+    socket = ("unix:/run/tollgate/http.sock",)
+    guessed = []
+    for server in ({}, {"bind": socket}, {"bind": socket, "base_url": "https://gateway.example"}):
+        _announce(_opened(**server))
+        guessed.append("a guess" in capsys.readouterr().out)
+    assert guessed == [False, True, False]
+
+
 def test_a_start_whose_output_nobody_takes_serves_all_the_same(monkeypatch, caplog):
     """`tollgate serve | true` ended in "Broken pipe" after it had made the first key, which nobody saw then."""
-    server = SimpleNamespace(base_url="http://127.0.0.1:8787", bind=("127.0.0.1:8787",))
-    opened = SimpleNamespace(
-        services=SimpleNamespace(
-            runtime=SimpleNamespace(
-                current=SimpleNamespace(
-                    gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")
-                )
-            )
-        ),
-        first_key="sk-tg-0",
-        starter="default",
-        sign_in=None,
-    )
+    opened = _opened()
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         _announce(opened)

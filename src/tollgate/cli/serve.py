@@ -109,9 +109,13 @@ def set_logging(level: str) -> None:
 
 
 def _announce(opened: Opened) -> None:
+    from tollgate.config.model import Server
+
     settings = opened.services.runtime.current.gateway.server
     base = settings.base_url
     lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
+    if base == Server().base_url and all(place.startswith("unix:") for place in settings.bind):
+        lines[-1] += "   (a guess: server.base_url is to be the address of the proxy in front)"
     if opened.first_key:
         model = opened.services.runtime.current.catalog.example()
         lines += [
