@@ -251,7 +251,7 @@ def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeyp
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "tollgate.engines.uvicorn", raising=False)
     with pytest.raises(
-        TollgateError, match=r"server\.engine is uvicorn, and uvicorn is not installed: install tollgate\[uvicorn\]"
+        TollgateError, match=r"server\.engine is uvicorn, and uvicorn is not installed: pip install uvicorn"
     ):
         engine_of(Server(engine="uvicorn"))
 

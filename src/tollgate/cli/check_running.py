@@ -83,7 +83,7 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
         find(document.root, path.split(".")),
         "found a PostgreSQL store and no asyncpg here, wanted it installed",
         path=path,
-        hint="pip install 'tollgate[postgres]'",
+        hint="pip install asyncpg",
     )
 
 

@@ -62,6 +62,6 @@ def engine_of(server: Server) -> Engine:
         from tollgate.engines.uvicorn import Uvicorn
     except ModuleNotFoundError as error:
         raise TollgateError(
-            f"server.engine is uvicorn, and {error.name} is not installed: install tollgate[uvicorn], or use hypercorn"
+            f"server.engine is uvicorn, and {error.name} is not installed: pip install {error.name}, or use hypercorn"
         ) from None
     return Uvicorn(server)

@@ -57,9 +57,7 @@ def driver() -> Any:
     try:
         import asyncpg
     except ImportError as error:
-        raise TollgateError(
-            "store.url: a PostgreSQL store needs one package more: pip install 'tollgate[postgres]'"
-        ) from error
+        raise TollgateError("store.url: a PostgreSQL store needs one package more: pip install asyncpg") from error
     return asyncpg
 
 
