@@ -33,6 +33,7 @@ from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.streams.frames import framed
 from tollgate.mapping.streams.from_hub import StreamOut, compile_stream_out
 from tollgate.mapping.streams.handlers import Handlers, Speaker
+from tollgate.mapping.streams.part import Said
 from tollgate.mapping.streams.to_hub import StreamIn, compile_stream_in
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
@@ -173,7 +174,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
 def _runtime(built: _Built) -> dict[str, object]:
     """What generated code may call."""
     event = built.stream_out.event if built.stream_out else None
-    return {**RUNTIME, "named": lambda said: (said.get(event), said)}
+    return {**RUNTIME, "Said": Said, "named": lambda said: (said.get(event), said)}
 
 
 def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -> _Built:

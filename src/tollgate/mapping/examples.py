@@ -20,6 +20,7 @@ from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.streams.converter import StreamConverter, event_and_name, hub_of_stream
+from tollgate.mapping.streams.part import part_told
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.streams.to_hub import OPERATIONS
 
@@ -135,16 +136,17 @@ def _operations(mapping: Mapping, example: Example) -> Any:
     if mapping.speaker is None:
         raise Difference("is of `stream.from_hub`, which this file does not have")
     run = Run(mapping.speaker, example.context, closes=True)
+
+    def opened(given: dict[str, Any]) -> None:
+        kind, key, _, said = part_told(given)
+        run.open(kind, key, said)
+
     methods: dict[str, Callable[..., None]] = {
         "start": lambda given: run.start(given.get("id"), given.get("model"), given.get("created")),
-        "open": lambda given: run.open(
-            given["kind"], *(given.get(key) for key in ("key", "id", "name", "origin", "token"))
-        ),
-        "delta": lambda given: run.delta(
-            given["kind"], *(given.get(key) for key in ("key", "text", "token", "id", "name", "origin"))
-        ),
+        "open": opened,
+        "delta": lambda given: run.delta(*part_told(given)),
         "close": lambda given: run.close(given.get("key")),
-        "part": lambda given: run.part(**given),
+        "part": lambda given: run.part(*part_told(given)),
         "stop": lambda given: run.finished(given.get("reason"), given.get("text")),
         "usage": run.count_usage,
         "error": run.fail,

@@ -17,7 +17,7 @@ import orjson
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.streams.part import Part
+from tollgate.mapping.streams.part import Part, Said
 
 if TYPE_CHECKING:
     from tollgate.mapping.streams.run import Run
@@ -123,19 +123,9 @@ class _Listener:
     def __init__(self) -> None:
         self._deltas: list[tuple[str, object, object]] = []
 
-    def steady(
-        self,
-        kind: str,
-        key: object = None,
-        text: object = None,
-        token: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def steady(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
         """As `Run.steady`."""
-        if token or id or name or more or kind == "tool_call" and key is None:
+        if said or kind == "tool_call" and key is None:
             raise _NotSteady
         self._deltas.append((kind, key, text))
 

@@ -14,6 +14,7 @@ from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.streams.alike import Alike, Lead, Sent, alike
 from tollgate.mapping.streams.handlers import SILENT, Speaker
 from tollgate.mapping.streams.marked import MarkedRun
+from tollgate.mapping.streams.part import part_told
 from tollgate.mapping.streams.run import Run
 
 Out = tuple[str | None, Any]
@@ -261,7 +262,7 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
         )
         run.count_usage(hub.get("usage"))
         for part in hub.get("parts", []):
-            run.part(**part)
+            run.part(*part_told(part))
         run.finished(hub.get("stop"), hub.get("stop_text"))
         run.finish(marked=True)
     _name_unread(target, run, context)

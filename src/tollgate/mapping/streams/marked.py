@@ -11,6 +11,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
 from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.part import NOTHING_SAID, Said, part_told
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.values import text_of
 
@@ -30,46 +31,27 @@ class MarkedRun(Run):
         self._heard = False
         """There is text since the last one was over."""
 
-    def open(
-        self,
-        kind: str,
-        key: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        token: object = None,
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
         """As `Run.open`; a text opens when there is some."""
         self._text_over()
         if kind == "text":
             self._place = key
-            super().delta("text", None, None, token, None, name, origin, more)
+            super().delta("text", None, None, said.unnamed())
         else:
-            super().open(kind, key, id, name, origin, token, more)
+            super().open(kind, key, said)
 
-    def delta(
-        self,
-        kind: str,
-        key: object = None,
-        text: object = None,
-        token: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
         """As `Run.delta`."""
         if kind != "text":
-            if text or token or id or name or more:
+            if text or said:
                 self._text_over()
-            super().delta(kind, key, text, token, id, name, origin, more)
+            super().delta(kind, key, text, said)
             return
         if key != self._place:
             self._text_over()
             self._place = key
-        if token or more:
-            super().delta("text", None, None, token, None, None, origin, more)
+        if said is not None:
+            super().delta("text", None, None, said.unnamed())
         if text and self.state == "open":
             self._heard = True
             self._told(self._scanner.feed(text if type(text) is str else text_of(text)))
@@ -77,42 +59,25 @@ class MarkedRun(Run):
     steady = delta
 
     def close(
-        self,
-        key: object = None,
-        kind: str | None = None,
-        text: object = None,
-        token: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        more: dict[str, Any] | None = None,
+        self, key: object = None, kind: str | None = None, text: object = None, said: Said = NOTHING_SAID
     ) -> None:
         """As `Run.close`."""
         of_text = kind == "text" or kind is None and self._heard and key == self._place
         if not of_text:
-            super().close(key, kind, text, token, id, name, origin, more)
+            super().close(key, kind, text, said)
             return
         if text and not self._heard:
-            self.delta("text", key, text, token, None, None, origin, more)
+            self.delta("text", key, text, said)
         self._text_over()
 
-    def part(self, kind: str, **given: Any) -> None:
+    def part(self, kind: str, key: object = None, text: object = None, said: Said = NOTHING_SAID) -> None:
         """As `Run.part`."""
         self._text_over()
         if kind == "text":
-            self.delta(
-                "text",
-                None,
-                given.pop("text", None),
-                given.pop("token", None),
-                None,
-                None,
-                given.pop("origin", None),
-                {k: v for k, v in given.items() if k not in ("id", "key")},
-            )
+            self.delta("text", None, text, said)
             self._text_over()
         else:
-            super().part(kind, **given)
+            super().part(kind, key, text, said)
 
     def finish(self, *, marked: bool) -> None:
         """As `Run.finish`."""
@@ -142,7 +107,7 @@ class MarkedRun(Run):
         for kind, text, parts in found:
             if parts is not None:
                 for part in parts:
-                    super().part(**part)
+                    super().part(*part_told(part))
             elif text is None:
                 super().close(None, kind)
             else:

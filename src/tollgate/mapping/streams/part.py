@@ -16,6 +16,61 @@ GROWING = frozenset({"text", "reasoning", "refusal"})
 """Kinds that are nothing without text (or a token)."""
 
 
+class Said:
+    """What an upstream says of a part beside its text. Empty values say nothing; all of them empty make it false, and
+    so does an origin alone."""
+
+    __slots__ = ("id", "more", "name", "origin", "token")
+
+    def __init__(
+        self,
+        /,
+        id: object = None,
+        name: object = None,
+        origin: object = None,
+        token: object = None,
+        **more: object,
+    ) -> None:
+        self.id = id if type(id) is str else "" if id is None else text_of(id)
+        self.name = name if type(name) is str else ""
+        self.origin = origin if type(origin) is str else ""
+        self.token = token if type(token) is str else ""
+        self.more: dict[str, Any] = {key: value for key, value in more.items() if value is not None}
+        """Further fields of the part."""
+
+    def __bool__(self) -> bool:
+        return bool(self.id or self.name or self.token or self.more)
+
+    def beside(self, more: dict[str, Any]) -> Said:
+        """The same without those further fields that are known already."""
+        if not (self.more and more):
+            return self
+        new = {key: value for key, value in self.more.items() if key not in more}
+        return Said(self.id, self.name, self.origin, self.token, **new)
+
+    def unnamed(self) -> Said:
+        """The same of no part in particular."""
+        return Said(None, None, self.origin, self.token, **self.more)
+
+    def repeats(self, part: Part) -> bool:
+        """Whether it says no more than which part it is of, by its id."""
+        return not (self.name or self.token or self.more) and self.id in ("", part.id)
+
+
+NOTHING_SAID = Said()
+
+
+def part_told(part: dict[str, Any]) -> tuple[str, object, object, Said]:
+    """A part as hub responses and examples write it, as `Run.part` and `Run.delta` are told it: kind, key, text and the
+    rest."""
+    text = part.get("text")
+    rest = Said(**{name: value for name, value in part.items() if name not in _APART})
+    return part["kind"], part.get("key"), part.get("args") if text is None else text, rest
+
+
+_APART = frozenset({"kind", "key", "text", "args"})
+
+
 class Part:
     """One part of the answer while it grows."""
 
@@ -75,8 +130,30 @@ class Part:
         self.closed = False
 
     def grow(self, text: str) -> None:
-        """More text."""
+        """More text, that is to be said."""
         self.pieces.append(text)
+        self.waiting.append(text)
+
+    def describe(self, said: Said) -> None:
+        """Set what is said of it."""
+        self.frame = None
+        self.id = self.id or said.id or None
+        self.name = self.name or said.name or None
+        self.origin = said.origin or self.origin
+        self.token = said.token or self.token  # of several only the last is valid for replay
+        if said.more:
+            self.more = merged(self.more, said.more)
+
+    def complete(self) -> bool:
+        """Whether the arguments of a call are a whole JSON value: then nothing can follow."""
+        text = self.text
+        if not text or text.rstrip()[-1:] not in ("}", "]"):
+            return False
+        try:
+            orjson.loads(text)
+        except ValueError:
+            return False
+        return True
 
     @property
     def text(self) -> str | None:
@@ -106,21 +183,6 @@ class Part:
         return made
 
 
-def describe(part: Part, id: object, name: object, origin: object, token: object, more: dict[str, Any] | None) -> None:
-    """Set what is given; empty values say nothing."""
-    part.frame = None
-    if id is not None and id != "" and part.id is None:
-        part.id = id if type(id) is str else text_of(id)
-    if type(name) is str and name and part.name is None:
-        part.name = name
-    if type(origin) is str and origin:
-        part.origin = origin
-    if type(token) is str and token:
-        part.token = token  # of several only the last is valid for replay
-    if more:
-        part.more = merged(part.more, more)
-
-
 def merged(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Further fields of a part: lists grow, everything else is what was said last."""
     made = dict(before)
@@ -146,15 +208,3 @@ def unfit(arguments: str) -> str | None:
         return None if type(orjson.loads(arguments)) is dict else "arguments that are not an object"
     except ValueError:
         return "arguments that are not JSON"
-
-
-def complete(part: Part) -> bool:
-    """Whether a tool call's arguments are a whole JSON value: then nothing can follow."""
-    text = part.text
-    if not text or text.rstrip()[-1:] not in ("}", "]"):
-        return False
-    try:
-        orjson.loads(text)
-    except ValueError:
-        return False
-    return True

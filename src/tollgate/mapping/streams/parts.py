@@ -11,7 +11,7 @@ from typing import Any
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import GROWING, NO_MORE, Part, complete, hashable, unfit
+from tollgate.mapping.streams.part import GROWING, NO_MORE, Part, Said, hashable, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 
@@ -78,7 +78,8 @@ class Parts:
         current = self._current
         return None if current is None or self._held or current.ended else current
 
-    def _new(self, kind: str, key: object, id: object) -> Part:
+    def _new(self, kind: str, key: object, said: Said) -> Part:
+        """A part that begins, described by what is said of it."""
         key = hashable(key)
         part = Part(kind, key)
         if kind in self._ahead:
@@ -88,25 +89,26 @@ class Parts:
             self._by_key[key] = part
         if kind == "tool_call":
             self._last_call = part
-            if id is not None and id != "":
-                self._by_id[str(id)] = part
+            if said.id:
+                self._by_id[said.id] = part
+        part.describe(said)
         return part
 
-    def _find(self, kind: str, key: object, id: object, name: object) -> Part | None:
+    def _find(self, kind: str, key: object, said: Said) -> Part | None:
         """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a
         new call; without a name it goes on (some servers draw another id for every fragment). Without both, a name
         begins a new one once the arguments of the last are whole. A place that nothing began is taken for that of the
         last, while its arguments are not whole: arguments alone belong to nobody else."""
         if kind == "tool_call":
             last = self._last_call
-            if key is None and not id:
-                return None if name and last is not None and last.name is not None and complete(last) else last
+            if key is None and not said.id:
+                return None if said.name and last is not None and last.name is not None and last.complete() else last
             if key is None:
-                return self._by_id.get(str(id))
+                return self._by_id.get(said.id)
             part = self._by_key.get(hashable(key))
-            if part is None and not (id or name or self._closes):
-                return None if last is None or not last.name or last.ended or complete(last) else last
-            if part is None or part.kind != kind or (id and name and part.id and part.id != str(id)):
+            if part is None and not (said.id or said.name or self._closes):
+                return None if last is None or not last.name or last.ended or last.complete() else last
+            if part is None or part.kind != kind or (said.id and said.name and part.id and part.id != said.id):
                 return None
             self._last_call = part
             return part
@@ -143,7 +145,7 @@ class Parts:
             return True
         if self._closes and part.key is not None:
             return False
-        return part.kind != "tool_call" or complete(part)
+        return part.kind != "tool_call" or part.complete()
 
     def _lasts(self, part: Part) -> bool:
         """Whether a part that is over stays open until something follows: it may be the last, and its end depends on
@@ -219,7 +221,6 @@ class Parts:
             # a call without arguments still has an empty object
             if not part.more.get("custom") and (not (text := part.text) or text.isspace()):
                 part.grow("{}")
-                part.waiting.append("{}")
             elif not part.more.get("custom") and (words := unfit(part.text or "")):
                 self.context.lose(words)
         elif not part.opened and part.text is None and part.token is None and (not part.more or part.kind in GROWING):

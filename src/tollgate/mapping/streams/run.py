@@ -13,7 +13,7 @@ from tollgate.mapping import hub
 from tollgate.mapping.context import Context
 from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NO_MORE, Part, complete, describe, hashable, merged
+from tollgate.mapping.streams.part import NO_MORE, NOTHING_SAID, Part, Said, hashable, merged
 from tollgate.mapping.streams.parts import Parts
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
@@ -85,34 +85,12 @@ class Run(Parts):
         if type(created) is int and created > 0:
             self.created = created
 
-    def open(
-        self,
-        kind: str,
-        key: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        token: object = None,
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
         """The upstream begins a part."""
-        if self.state != "open":
-            return
-        part = self._new(kind, key, id)
-        describe(part, id, name, origin, token, more)
-        self._admit(part)
+        if self.state == "open":
+            self._admit(self._new(kind, key, said))
 
-    def delta(
-        self,
-        kind: str,
-        key: object = None,
-        text: object = None,
-        token: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        more: dict[str, Any] | None = None,
-    ) -> None:
+    def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
         """More of a part; one that is not open is opened. A delta with nothing in it does nothing.
 
         Nearly all are text of the part being told, which is why that is looked at first, and here.
@@ -126,9 +104,9 @@ class Run(Parts):
             and current.kind == kind
             and not self._held
             and (key is None or key == current.key)
-            and (id is None or id == current.id or not id)
-            and not (current.ended or token or more)
-            and (kind != "tool_call" or key is not None or current is self._last_call and not name)
+            and not current.ended
+            and (said is None or said.repeats(current))
+            and (kind != "tool_call" or key is not None or current is self._last_call)
         ):
             if text:
                 current.pieces.append(text)
@@ -136,26 +114,13 @@ class Run(Parts):
                     current.say_text(self, current, text, self.context)
                 current.told = True
                 current.fresh = NO_MORE
-            return
-        if more:
-            more = {field: value for field, value in more.items() if value is not None}
-        if (text or token or id or name or more) and self.state == "open":
-            self._take_delta(kind, key, text, token, id, name, origin, more)
+        elif (text or said) and self.state == "open":
+            self._take_delta(kind, key, text, NOTHING_SAID if said is None else said)
 
     steady = delta
     """A delta of which nothing else depends on the text: events like it may be taken by `alike.py`."""
 
-    def _take_delta(
-        self,
-        kind: str,
-        key: object,
-        text: str | None,
-        token: object,
-        id: object,
-        name: object,
-        origin: object,
-        more: dict[str, Any] | None,
-    ) -> None:
+    def _take_delta(self, kind: str, key: object, text: str | None, said: Said) -> None:
         """A delta that is more than text of the part being told: it may begin a part, or belong to one that waits."""
         if (
             key is not None
@@ -164,34 +129,35 @@ class Run(Parts):
             and not owner.closed
         ):
             return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
-        part = self._find(kind, key, id, name)
+        part = self._find(kind, key, said)
         fresh = part is None
-        if part is None and more and not (text or token or id or name):
-            self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), more)  # told before its part begins
-            return
         if part is None:
-            if kind == "tool_call" and not (name or id) and (not text or text.isspace()):
+            named = said.id or said.name
+            if said.more and not (text or named or said.token):
+                self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), said.more)  # told before its part begins
                 return
-            part = self._new(kind, key, id)
+            if kind == "tool_call" and not named and (not text or text.isspace()):
+                return
+            part = self._new(kind, key, said)
         elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
             return
-        if type(name) is str and part.name and not part.opened and self._begins_a_name(part.name + name, whole=True):
-            part.name += name
-        describe(part, id, name, origin, token, more)
-        if more:
-            part.fresh = merged(part.fresh, more)
-        if type(part.id) is str and kind == "tool_call":
+        else:
+            if part.name and not part.opened and said.name and self._begins_a_name(part.name + said.name, whole=True):
+                part.name += said.name
+            part.describe(said)
+        if said.more:
+            part.fresh = merged(part.fresh, said.more)
+        if part.id and kind == "tool_call":
             self._by_id.setdefault(part.id, part)
         if text:
             part.grow(text)
-            part.waiting.append(text)
         if fresh:
             self._admit(part)
         elif part is self._current:
             self._speak(part)
-            if self._held and not self._closes and complete(part):
+            if self._held and not self._closes and part.complete():
                 self._close(part)
                 self._advance()
 
@@ -204,35 +170,20 @@ class Run(Parts):
         return self._growth.leafwise(kind, hashable(key) if key is not None else self._last_call, leaves)
 
     def close(
-        self,
-        key: object = None,
-        kind: str | None = None,
-        text: object = None,
-        token: object = None,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        more: dict[str, Any] | None = None,
+        self, key: object = None, kind: str | None = None, text: object = None, said: Said = NOTHING_SAID
     ) -> None:
         """The upstream is done with a part. What it says of it again counts only where nothing was said before."""
         if self.state != "open":
             return
         part = self._current if key is None else self._by_key.get(hashable(key))
         if part is None or kind is not None and part.kind != kind:
-            if kind is None or not (text or token or name):
-                return
-            part = self._new(kind, key, id)
-            part.ended = True
-            describe(part, id, name, origin, token, more)
-            self._hear(part, text)
-            self._admit(part)
+            if kind is not None and (text or said.token or said.name):
+                self._take_whole(kind, key, text, said)
             return
         if part.closed:
             return
         if kind is not None:
-            if more and part.more:
-                more = {field: value for field, value in more.items() if field not in part.more}
-            describe(part, id, name, origin, token, more)
+            part.describe(said.beside(part.more))
             if part.text is None:
                 self._hear(part, text)
         part.ended = True
@@ -249,18 +200,15 @@ class Run(Parts):
             text = text_of(text)
         if text:
             part.grow(text)
-            part.waiting.append(text)
 
-    def part(self, kind: str, **given: Any) -> None:
+    def part(self, kind: str, key: object = None, text: object = None, said: Said = NOTHING_SAID) -> None:
         """A part that arrives whole."""
-        if self.state != "open":
-            return
-        text = given.pop("text", None)
-        arguments = given.pop("args", None)
-        part = self._new(kind, given.pop("key", None), given.get("id"))
-        more = {name: value for name, value in given.items() if name not in _OWN_FIELDS and value is not None}
-        describe(part, given.get("id"), given.get("name"), given.get("origin"), given.get("token"), more)
-        self._hear(part, arguments if text is None else text)
+        if self.state == "open":
+            self._take_whole(kind, key, text, said)
+
+    def _take_whole(self, kind: str, key: object, text: object, said: Said) -> None:
+        part = self._new(kind, key, said)
+        self._hear(part, text)
         part.ended = True
         self._admit(part)
 
@@ -368,6 +316,3 @@ class Run(Parts):
         if self._speaker.error is not None and not self._said_error:
             self._said_error = True
             self._speaker.error(self, self.context)
-
-
-_OWN_FIELDS = frozenset({"id", "name", "origin", "token"})

@@ -235,34 +235,32 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         named = _NAMED & given.keys()
         # what an end alone tells is news however late
         with site.code.block("if not R.known", line) if named else nullcontext():
-            _call(site, "start", ("id", "model", "created"), given, line)
+            _call(site, "start", _ORDER["start"], given, line)
     elif name == "stop":
         site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
-    elif name == "part":
-        site.code.add(
-            f"R.part({given.pop('kind')}, {', '.join(f'{key}={value}' for key, value in given.items())})", line
-        )
-    elif name == "open":
-        _call(site, "open", ("kind", "key", "id", "name", "origin", "token"), given, line)
-    elif name == "close":
-        _call(site, "close", ("key", "kind", "text", "token", "id", "name", "origin"), given, line)
-    else:
+    elif name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
+    else:
+        _call(site, name, _ORDER[name], given, line)
 
 
-_DELTA = ("kind", "key", "text", "token", "id", "name", "origin")
+_ORDER = {
+    "start": ("id", "model", "created"),
+    "open": ("kind", "key"),
+    "delta": ("kind", "key", "text"),
+    "close": ("key", "kind", "text"),
+    "part": ("kind", "key", "text"),
+}
+"""What each operation is given by its place. All other fields go together, behind them."""
 
 
 def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
     """A delta is called only when there is something in it."""
-    if "so_far" in given:
-        held = site.temp()
-        site.code.add(f"{held} = R.grown({given['kind']}, {given.get('key', 'None')}, {given.pop('so_far')})", line)
-        given["text"] = held
-    if "leaves" in given:
-        held = site.temp()
-        site.code.add(f"{held} = R.leafwise({given['kind']}, {given.get('key', 'None')}, {given.pop('leaves')})", line)
-        given["text"] = held
+    for field, grow in (("so_far", "grown"), ("leaves", "leafwise")):
+        if field in given:
+            held = site.temp()
+            site.code.add(f"{held} = R.{grow}({given['kind']}, {given.get('key', 'None')}, {given.pop(field)})", line)
+            given["text"] = held
     tests = []
     for key, value in given.items():
         if key in ("kind", "key", "origin"):
@@ -271,20 +269,21 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
         site.code.add(f"{held} = {value}", line)
         tests.append(f"{held} is not None")
     with site.code.block(f"if {' or '.join(tests) or 'False'}", line):
-        _call(site, method, _DELTA, given, line)
+        _call(site, method, _ORDER["delta"], given, line)
 
 
 def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str], line: int) -> None:
-    more = {key: value for key, value in given.items() if key not in order}
     arguments = [given.get(key, "None") for key in order]
+    more = {key: value for key, value in given.items() if key not in order}
     if more:
-        fields = "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
-        plain = all(value.isidentifier() for value in more.values())
-        arguments.append(
-            f"{fields} if {' or '.join(f'{value} is not None' for value in more.values())} else None"
-            if plain
-            else fields
+        made = (
+            "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
+            if method == "start"
+            else f"Said({', '.join(f'{key}={value}' for key, value in more.items())})"
         )
+        if all(value.isidentifier() for value in more.values()):
+            made += f" if {' or '.join(f'{value} is not None' for value in more.values())} else None"
+        arguments.append(made)
     while arguments and arguments[-1] == "None":
         arguments.pop()
     site.code.add(f"R.{method}({', '.join(arguments)})", line)
