@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tollgate.mapping.call_checks import filter_called, function_called
+from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import PathError, parse_path
-from tollgate.mapping.reads import Places, Reads, hand_over, leave_to, take
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 
 _TOO_LONG = "the expression is too long to compile"
@@ -32,9 +32,10 @@ def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
     parsed = parse(text, spot)
     if not parsed:
         return NOTHING
-    lowering = _Lowering(site, parsed, spot)
+    lowering = _Lowering(site, parsed, spot, named=named)
     try:
-        return lowering.named(parsed.tree) if named else lowering.value(parsed.tree)
+        value = lowering.value(parsed.tree)
+        return replace(value, places=value.places + lowering.counting.of_name()) if named else value
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
         return NOTHING
@@ -48,7 +49,7 @@ def lower_test(site: Site, text: str, spot: Spot) -> Tested:
     lowering = _Lowering(site, parsed, spot)
     try:
         condition = lowering.test(parsed.tree)
-        return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.looked)
+        return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.counting.looked)
     except RecursionError:
         spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
         return Tested("False")
@@ -64,16 +65,11 @@ def parse(text: str, spot: Spot) -> Expression | None:
 
 
 class _Lowering:
-    def __init__(self, site: Site, parsed: Expression, spot: Spot) -> None:
+    def __init__(self, site: Site, parsed: Expression, spot: Spot, *, named: bool = False) -> None:
         self.site = site
         self.paths = parsed.paths
         self.spot = spot
-        self.looked: Places = ()
-        """What its tests and comparisons have looked at."""
-        self.deciding = False
-        """Whether the value only decides something, so that nothing of it is carried."""
-        self.left: list[tuple[Places, Reads | None]] | None = None
-        """What is left to those who read the name of the value: places, and the function's parameter they go to."""
+        self.counting = Counting(named=named)
 
     # -- entry points
 
@@ -90,27 +86,9 @@ class _Lowering:
         return self.used(self.value(node))
 
     def used(self, value: Lowered) -> Lowered:
-        """The same value; what it holds counts as read, unless all of this only decides something."""
-        self._take(value.places)
+        """The same value, used as it is."""
+        self.counting.take(value.places)
         return value
-
-    def _take(self, places: Places) -> None:
-        if not self.deciding:
-            take(places)
-        elif self.left is not None:
-            self.left.append((places, None))
-
-    def named(self, node: nodes.Node) -> Lowered:
-        """The value of a node that gets a name: whatever it is computed from counts as read where the name is used for
-        more than looking at it."""
-        self.deciding, self.left = True, []
-        value = self.value(node)
-        if not any(places for places, _ in self.left):
-            return value
-        made = Reads(computed=True)
-        for places, parameter in self.left:
-            leave_to(made, places, parameter)
-        return replace(value, places=(*value.places, made))
 
     def test(self, node: nodes.Node) -> str:
         """Whether a node is true, as a Python condition."""
@@ -120,24 +98,21 @@ class _Lowering:
             word = "and" if isinstance(node, nodes.And) else "or"
             left = self.test(node.left)
             narrowing = narrowing_of(node.left, self.paths, self.site.scope) if word == "and" else None
-            before, looked = self.site, self.looked
+            before, looked = self.site, self.counting.looked
             if narrowing:
                 self.site = before.inside(narrowing.inside(before.scope))
             right = self.test(node.right)
             self.site = before
             if word == "and" and looked:  # what follows only says when
-                self.looked = looked
+                self.counting.looked = looked
             return f"({left} {word} {right})"
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Lowered:
-        """The value of a node that is only tested: what it holds does not count as read, also where a filter or a
-        function looks into it first."""
-        before = self.deciding, self.left
-        self.deciding, self.left = True, None
-        value = self.value(node)
-        self.deciding, self.left = before
-        self.looked += value.places
+        """The value of a node that is only tested."""
+        with self.counting.looking():
+            value = self.value(node)
+        self.counting.looked += value.places
         return value
 
     # -- leaves
@@ -226,11 +201,11 @@ class _Lowering:
             caller.calls.add(function.name)
         request = self.site.scope.names.get("request")
         if request is not None:
-            self._hand_over(request.places, function.asked)
+            self.counting.hand_over(request.places, function.asked)
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
-            self._hand_over(value.places, reads)
+            self.counting.hand_over(value.places, reads)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.made.append((function.name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -239,17 +214,12 @@ class _Lowering:
             call = f"left(C, entered(C, {self.site.out!r}), {call})"
         return Lowered(call)
 
-    def _hand_over(self, places: Places, reads: Reads) -> None:
-        hand_over(places, reads, deciding=self.deciding)
-        if self.left is not None:
-            self.left.append((places, reads))
-
     def _filter(self, node: nodes.Filter) -> Lowered:
         entry = filter_called(self.site.unit, node, self._wrong)
         if entry is None or node.node is None:
             return NOTHING
         value = self.value(node.node)
-        places = read_by_filter(entry, value, node.args, self._take)
+        places = read_by_filter(entry, value, node.args, self.counting.take)
         arguments = [self.taken(argument).py for argument in node.args]
         if entry.takes_context:
             arguments.append("C")
