@@ -17,7 +17,7 @@ from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
 from tollgate.completions.kept_items import put_in_items
-from tollgate.completions.minters import NOBODY, minters_of, readers
+from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
 from tollgate.completions.needs import needs_of
@@ -53,58 +53,39 @@ async def complete(
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """
     runtime = services.runtime.current
-    gateway = runtime.gateway
-    body, outline, needs = await _read(inbound, gateway.server)
+    body, outline, needs = await _read(inbound, runtime.gateway.server)
     references = referenced_ids(inbound.dialect, body, outline)
     if references and await put_in_items(services, inbound, body):
-        body, outline, needs = await _read(inbound, gateway.server)
+        body, outline, needs = await _read(inbound, runtime.gateway.server)
         references = referenced_ids(inbound.dialect, body, outline)
+    if references:
+        needs = replace(needs, native=True)
     model = chat_model(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
-    stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream, gateway.credits.rates, begun)
-    exchange.sealed = holds_sealed(outline)
-    exchange.asked_model = asked_model(runtime.mappings[inbound.dialect], body, inbound.headers)
-    if references:
-        needs = replace(needs, native=True)
     await check_looked_up(services, inbound, body, outline)
-    keeper = await provider_for(services, inbound, references) if references else None
+    stream = body.get("stream") is True
+    exchange = Exchange(services, inbound, body, model, stream, runtime.gateway.credits.rates, begun)
+    exchange.sealed = holds_sealed(outline)
+    exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
+    exchange.admitted_tokens = needs.prompt_tokens
+    if runtime.several_minters:
+        exchange.minters = await minters_of(services, inbound, body, outline)
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
-    last = services.sticky.get(conversation) if conversation else None
-    minters = await minters_of(services, inbound, body, outline) if runtime.several_minters else NOBODY
-    exchange.minters = minters
-    offers = plan(
-        model,
-        inbound.dialect,
-        needs,
-        services.health,
-        last,
-        attempts=len(model.routes) if minters else gateway.retry.attempts,
-        pinned=keeper,
-    )
-    if minters:
-        offers = readers(offers, minters, body)[: gateway.retry.attempts]
-    if not offers:
-        if needs.threads:
-            raise ThreadUnsupported(body["model"])
-        if references:
-            raise StateNotFound(*references[0], f" The provider that keeps it does not serve {body['model']}.")
-        raise ModelNotFound(body["model"], f"model {body['model']} is not available for this request")
+    offers = await _routes(exchange, needs, references, services.sticky.get(conversation) if conversation else None)
     exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
     outline = ""  # with pictures, as large as the body
-    if stream:
-        streaming()
     try:
-        exchange.admitted_tokens = needs.prompt_tokens
+        if stream:
+            streaming()
         exchange.limits = await services.ledger.admit(inbound.key, needs.prompt_tokens)
         reply = await try_routes(exchange, offers, _answer)
     except BaseException as error:
         await settle_failure(exchange, error)
         raise
-    assert exchange.offer is not None
     exchange.drop_client_bytes()
     if conversation:
+        assert exchange.offer is not None
         services.sticky.remember(conversation, exchange.offer.route)
     return reply
 
@@ -120,6 +101,34 @@ def _understood(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, 
     body, outline = read_json(inbound.body, server)
     check_fields(inbound.dialect, body)
     return body, outline, needs_of(inbound.dialect, body, outline, len(inbound.body))
+
+
+async def _routes(exchange: Exchange, needs: Needs, references: list[tuple[str, str]], last: str | None) -> list[Offer]:
+    """The offers to try: those of the one provider that keeps what the request refers to, or that can read what it
+    carries encrypted; `last` is the route on which its conversation went on. Raises `RequestError` when there are
+    none."""
+    services, inbound, model = exchange.services, exchange.inbound, exchange.model
+    attempts, minters = services.runtime.current.gateway.retry.attempts, exchange.minters
+    keeper = await provider_for(services, inbound, references) if references else None
+    offers = plan(
+        model,
+        inbound.dialect,
+        needs,
+        services.health,
+        last,
+        attempts=len(model.routes) if minters else attempts,
+        pinned=keeper,
+    )
+    if minters:
+        offers = readers(offers, minters, exchange.body)[:attempts]
+    if offers:
+        return offers
+    asked = exchange.body["model"]
+    if needs.threads:
+        raise ThreadUnsupported(asked)
+    if references:
+        raise StateNotFound(*references[0], f" The provider that keeps it does not serve {asked}.")
+    raise ModelNotFound(asked, f"model {asked} is not available for this request")
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:
@@ -141,7 +150,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 reply.stream = cancelling(exchange, offer, reply.stream, cancel)
             return reply
         try:
-            reply = await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
+            return await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
         except MappingFailure as failure:  # nothing was sent and nothing recorded: the bytes are there before the row
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:
@@ -149,5 +158,3 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
         if cancel is not None:
             cancel_job(exchange, offer, cancel)
         raise
-    answer.abort()
-    return reply

@@ -86,9 +86,12 @@ class Exchange:
     """Who encrypted what the request carries, where that is known (`minters.py`)."""
     asked_model: str | None = None
     """What the answer must call its model, where the client takes no other name (`naming.py`)."""
+    client_format: ProtocolMapping = field(init=False)
+    """The mapping of the format that the client speaks."""
     _large: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.client_format = self.services.runtime.current.mappings[self.inbound.dialect]
         self._large = is_large(self.inbound.body)
 
     def begin(self, hold: Hold) -> None:
@@ -118,11 +121,6 @@ class Exchange:
         """Free the client's bytes, which nobody will read again, where they are large (`is_large`)."""
         if self._large:
             self.inbound.body = b""
-
-    @property
-    def client_format(self) -> ProtocolMapping:
-        """The mapping of the format that the client speaks."""
-        return self.services.runtime.current.mappings[self.inbound.dialect]
 
     def asked_tier(self) -> str | None:
         """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""

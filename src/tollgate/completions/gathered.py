@@ -35,6 +35,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
                 break
         if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
             await rest_of(blocks, stage)
+        answer.abort()  # it may stay open behind its end
         if stage.error is None:
             stage.close()
         if stage.error is not None:
