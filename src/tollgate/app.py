@@ -16,7 +16,7 @@ from tollgate import cors, endpoints
 from tollgate.errors import InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
 from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
 from tollgate.process import descriptors
-from tollgate.services import Services, new_request_id
+from tollgate.services import CLIENT_LEFT, Services, new_request_id
 
 if TYPE_CHECKING:
     from tollgate.config.model import Server
@@ -104,6 +104,7 @@ class App:
         return path.rstrip("/") or "/"
 
     async def _serve(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        """Answer one request: with the reply of its endpoint, or with why there is none."""
         services = self.services
         request_id = new_request_id()
         tag = request_id.encode()
@@ -112,7 +113,6 @@ class App:
         route, argument = endpoints.find(path)
         dialect = route.dialect if route else endpoints.dialect_of_unknown(path)
         began = time.monotonic()
-        status = 499
         self._running.add(responder)
         services.metrics.running += 1
         try:
@@ -124,37 +124,33 @@ class App:
                     raise MethodNotAllowed(route.allowed)
                 if services.draining and route.works:
                     raise ShuttingDown()
-                reply = await route.endpoint(
-                    endpoints.Request(services, scope, headers, receive, responder, request_id, argument)
-                )
-                status = reply.status
+                request = endpoints.Request(services, scope, headers, receive, responder, request_id, argument)
+                await responder.send(await route.endpoint(request))
+            except ClientGone:
+                pass
+            except Exception as error:  # also of a stream whose row cannot be written
+                failed = f"request {request_id} failed: {method} {path!r}"
+                reply = endpoints.failure(dialect, self._told(error, failed), request_id, responder)
                 await responder.send(reply)
-            except TollgateError as error:  # also of a stream whose row cannot be written
-                services.metrics.refused[error.code] += 1
-                reply = endpoints.failure(dialect, error, request_id, responder)
-                status = reply.status
-                await responder.send(reply)
-        except ClientGone:
-            pass
         except asyncio.CancelledError:
-            status = 499
+            responder.status = CLIENT_LEFT
             if not responder.recovers():
                 raise
             if responder.stopped:
-                reply = endpoints.failure(dialect, ShuttingDown(), request_id, responder)
-                status = reply.status
-                await responder.send(reply)
-        except Exception as error:
-            log.exception("request %s failed: %s %r", request_id, method, path)
-            failed = OutOfSockets(str(error)) if descriptors.told_by(error) else InternalError()
-            reply = endpoints.failure(dialect, failed, request_id, responder)
-            status = reply.status
-            await responder.send(reply)
+                await responder.send(endpoints.failure(dialect, ShuttingDown(), request_id, responder))
         finally:
             responder.close()
             self._running.discard(responder)
             services.metrics.running -= 1
-            services.metrics.answered(route.name if route else "unknown", status, time.monotonic() - began)
+            services.metrics.answered(route.name if route else "unknown", responder.status, time.monotonic() - began)
+
+    def _told(self, error: Exception, failed: str) -> TollgateError:
+        """What the client is told of an error; the log has one that nobody expected, as `failed` words it."""
+        if isinstance(error, TollgateError):
+            self.services.metrics.refused[error.code] += 1
+            return error
+        log.error("%s", failed, exc_info=error)
+        return OutOfSockets(str(error)) if descriptors.told_by(error) else InternalError()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop are the server module's; the protocol is only answered."""

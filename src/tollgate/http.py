@@ -14,7 +14,7 @@ from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpac
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.process.outlived import outlived
 from tollgate.room import SMALL, Place
-from tollgate.services import LastBlock, Reply
+from tollgate.services import CLIENT_LEFT, LastBlock, Reply
 
 if TYPE_CHECKING:
     from tollgate.ledger import Slot
@@ -178,6 +178,7 @@ class Responder:
         "place",
         "slot",
         "started",
+        "status",
         "stopped",
     )
 
@@ -200,6 +201,8 @@ class Responder:
         self._last = 0.0
         self._sending = False
         self.started = False
+        self.status = CLIENT_LEFT
+        """Of the reply that was sent last."""
         self.stopped = False
         """The gateway ends this request, see `stop`."""
         self.place: Place | None = None
@@ -246,6 +249,7 @@ class Responder:
 
     async def send(self, reply: Reply) -> None:
         """Send a reply whole, or its stream block by block; the stream is always closed."""
+        self.status = reply.status
         if reply.stream is None:
             if self.started:
                 await self._block(reply.body, last=True)

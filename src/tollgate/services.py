@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[bytes, bytes]]
 
+CLIENT_LEFT = 499
+"""The status of a request whose client left before its answer was there."""
+
 
 @dataclass(slots=True)
 class Inbound:

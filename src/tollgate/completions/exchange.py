@@ -18,7 +18,7 @@ from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavaila
 from tollgate.health import tell_failure
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
-from tollgate.services import Headers, Inbound, Services, dropped_text
+from tollgate.services import CLIENT_LEFT, Headers, Inbound, Services, dropped_text
 from tollgate.tariff import Charge, no_charge, price_usage
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
@@ -280,7 +280,7 @@ class Exchange:
                 ended = ShuttingDown()
                 await self.settle("error", status=200 if begun else ended.status, error=ended)
             else:
-                await self.settle("client_gone", status=499)
+                await self.settle("client_gone", status=CLIENT_LEFT)
         except Unavailable as error:  # there is nobody left to tell
             log.error("the row of request %s is not durable: %s", self.inbound.request_id, error.message)
 

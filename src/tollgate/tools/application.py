@@ -22,7 +22,7 @@ from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers
 from tollgate.json_bounds import MOST_SMALL, too_many
 from tollgate.process.outlived import outlived
 from tollgate.replies import error_reply
-from tollgate.services import Reply, Services, new_request_id
+from tollgate.services import CLIENT_LEFT, Reply, Services, new_request_id
 from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
 from tollgate.tools.guard import allowed_hosts, refuse
 
@@ -63,7 +63,7 @@ class ToolsApp:
         finally:
             answer.end()
             metrics.running -= 1
-            metrics.answered("mcp", answer.status or 499, asyncio.get_running_loop().time() - began)
+            metrics.answered("mcp", answer.status or CLIENT_LEFT, asyncio.get_running_loop().time() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Admit a request and hand it on, or tell why not."""
