@@ -303,6 +303,18 @@ async def test_a_start_without_an_operator_says_how_to_make_one(tmp_path, caplog
         assert (wanted in caplog.text, opened.starter, opened.first_key) == (told, "alice", None)
 
 
+async def test_a_start_that_fails_gives_its_store_back(tmp_path, monkeypatch):
+    path = write_config(tmp_path)
+
+    async def slip(*_: object) -> None:
+        raise OSError("no socket")
+
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="no socket"):
+        broken.setattr(Ledger, "serve_admin", slip)
+        await open_gateway(runtime_of(path, {}), path)
+    await close_gateway(await open_gateway(runtime_of(path, {}), path))
+
+
 async def test_what_a_server_cancels_as_it_ends_has_its_row(tmp_path):
     """It returns at once, before the cancelled requests have settled."""
     path = write_config(tmp_path)

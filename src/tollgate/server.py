@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from tollgate.config.retirement import retirement_warnings
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of
-from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.errors import ConfigErrors
 from tollgate.health import Health
 from tollgate.images import run_refresher
-from tollgate.ledger import ledger_of
+from tollgate.ledger import Ledger, ledger_of
 from tollgate.metrics import Metrics
 from tollgate.process import descriptors, memory, resident
 from tollgate.reload import Reloader
@@ -122,15 +123,21 @@ async def open_gateway(
     `bind` takes the addresses, once the store is this process's: where that fails, no first key has been made
     that nobody saw. It gives them with their ports. `adjust` is applied to what reloads read.
     """
-    gateway = runtime.gateway
-    asked = gateway.server.bind
-    ledger = ledger_of(gateway.store, gateway.credits)
+    ledger = ledger_of(runtime.gateway.store, runtime.gateway.credits)
     await ledger.open()
     try:
-        taken = bind() if bind is not None else asked
-    except TollgateError:
+        return await _opened(runtime, path, ledger, bind, adjust)
+    except BaseException:
         await ledger.close()
         raise
+
+
+async def _opened(
+    runtime: Runtime, path: Path | None, ledger: Ledger, bind: Callable[[], tuple[str, ...]] | None, adjust: Adjust
+) -> Opened:
+    """`open_gateway` on an open ledger."""
+    asked = runtime.gateway.server.bind
+    taken = bind() if bind is not None else asked
 
     def at_ports(read: Gateway) -> Gateway:
         """The settings with the ports that were taken, where they ask for any port (0)."""
@@ -138,15 +145,35 @@ async def open_gateway(
             return read
         return replace(read, server=served_at(read.server, taken))
 
-    runtime = replace(runtime, gateway=at_ports(gateway))
     first_key = await ledger.ensure_default_account()
     account = await starter(ledger)
     await ledger.serve_admin()
+    services = _services(replace(runtime, gateway=at_ports(runtime.gateway)), ledger)
+    on_swap = partial(_use, services)
+    discoverer = Discoverer(services.runtime, services.client, on_swap=on_swap)
+    reloader = Reloader(
+        services.runtime,
+        path,
+        on_swap=on_swap,
+        found=lambda: discoverer.found,
+        adjust=lambda read: at_ports(adjust(read)),
+    )
+    app = App(services)
+    app.mount("/v1/images/mcp", ToolsApp(services), below=False)
+    dashboard = services.runtime.current.gateway.dashboard.enabled
+    sign_in = await _open_dashboard(app, services, reloader, account) if dashboard else None
+    services.tasks.spawn(reloader.watch())
+    services.tasks.spawn(discoverer.run())
+    services.tasks.spawn(run_refresher(services))
+    return Opened(app, services, reloader, first_key, account, sign_in)
+
+
+def _services(runtime: Runtime, ledger: Ledger) -> Services:
+    gateway = runtime.gateway
     client = Client()
     client.register_app("sandbox", sandbox_app)
-    holder = RuntimeHolder(runtime)
-    services = Services(
-        holder,
+    return Services(
+        RuntimeHolder(runtime),
         ledger,
         client,
         Health(gateway.retry),
@@ -156,23 +183,13 @@ async def open_gateway(
         Room(_most_held(gateway.server)),
     )
 
-    def swapped(new: Runtime) -> None:
-        services.health.settings = new.gateway.retry
-        services.health.keep(new.route_names(), new.providers)
-        ledger.use(new.gateway.credits)
-        services.room.most = _most_held(new.gateway.server)
 
-    discoverer = Discoverer(holder, client, on_swap=swapped)
-    reloader = Reloader(
-        holder, path, on_swap=swapped, found=lambda: discoverer.found, adjust=lambda read: at_ports(adjust(read))
-    )
-    app = App(services)
-    app.mount("/v1/images/mcp", ToolsApp(services), below=False)
-    sign_in = await _open_dashboard(app, services, reloader, account) if gateway.dashboard.enabled else None
-    services.tasks.spawn(reloader.watch())
-    services.tasks.spawn(discoverer.run())
-    services.tasks.spawn(run_refresher(services))
-    return Opened(app, services, reloader, first_key, account, sign_in)
+def _use(services: Services, new: Runtime) -> None:
+    """Have what outlives a runtime go by the settings of a new one."""
+    services.health.settings = new.gateway.retry
+    services.health.keep(new.route_names(), new.providers)
+    services.ledger.use(new.gateway.credits)
+    services.room.most = _most_held(new.gateway.server)
 
 
 def _most_held(server: Server) -> int:
