@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
+from tollgate.ledger.reports import open_usage
 from tollgate.ledger.segments import read_all, segments
 
 from .conftest import Alice, new_ledger, row
@@ -54,6 +56,43 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
 
 
+async def test_what_was_stored_though_the_store_said_that_it_failed_is_not_stored_again(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Ledger = alice.ledger
+    backend: Any = ledger._backend
+    apply = backend.store.apply
+
+    def lose_the_answer(entries: Any) -> None:
+        if any(entry.kind == "usage" for entry in entries):
+            monkeypatch.setattr(backend.store, "apply", apply)
+            apply(entries)
+            raise duckdb.Error("the commit went wrong")
+        apply(entries)
+
+    monkeypatch.setattr(backend.store, "apply", lose_the_answer)
+    await ledger.record(row("req_1", cost="1"))
+    await _until(lambda: backend.store.apply is apply and ledger.ready)
+    await ledger.record(row("req_2", cost="1"))
+    await ledger.settle()
+    assert backend.store.read("SELECT request_id FROM usage ORDER BY seq") == [("req_1",), ("req_2",)]
+    assert backend._rows_waiting == 0, "else the writer would never rest"
+
+
+async def test_rows_of_a_store_that_was_replaced_are_told_from_those_of_the_one_before(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.record(row("req_1"))
+        await ledger.record(row("req_2"))
+        await ledger.settle()
+    shutil.rmtree(tmp_path / "var")
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.record(row("req_3"))
+        await ledger.settle()
+    with open_usage(tmp_path / "usage") as usage:
+        found = usage.execute("SELECT request_id FROM usage ORDER BY seq").fetchall()
+    assert found == [("req_1",), ("req_2",), ("req_3",)]
+
+
 async def test_a_store_in_a_folder_whose_name_is_not_utf_8_is_refused_in_words(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     with pytest.raises(TollgateError, match=r"caf\\udce9/var/tollgate.duckdb': .* its path is not UTF-8"):
@@ -74,6 +113,36 @@ async def test_a_store_that_is_moved_away_is_told_and_gone_on_with_when_it_is_ba
     await _until(lambda: ledger.ready)
     [[stored]] = ledger._backend.store.read("SELECT count(*) FROM usage")  # type: ignore[attr-defined]
     assert stored == 1
+
+
+async def test_a_store_that_is_away_and_fails_is_not_made_anew_in_its_place(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Ledger = alice.ledger
+    store: Any = ledger._backend.store  # type: ignore[attr-defined]
+    path, away, apply, failed = tmp_path / "var" / store._path.name, tmp_path / "away", store.apply, []
+    path.rename(away)
+    await _until(lambda: not ledger.ready)
+
+    def fail_twice(entries: Any) -> None:
+        if len(failed) < 2:
+            failed.append(entries)
+            raise duckdb.Error("the disk is gone")
+        apply(entries)
+
+    monkeypatch.setattr(store, "apply", fail_twice)
+    await ledger.record(row("req_1", cost="1"))  # of a request that ran
+    await _until(lambda: store.read("SELECT count(*) FROM usage") == [(1,)])
+    assert not path.exists()
+    away.rename(path)
+    await _until(lambda: ledger.ready)
+
+
+async def test_what_is_settled_is_stored_though_nobody_waited_for_its_row(alice: Alice) -> None:
+    rows = [alice.ledger.record(row()) for _ in range(100)]
+    await alice.ledger.settle()
+    stored = alice.ledger._backend.store.read("SELECT count(*) FROM usage")  # type: ignore[attr-defined]
+    assert stored == [(100,)] and all(each.done() for each in rows)
 
 
 async def test_a_journal_file_that_cannot_be_removed_stays(

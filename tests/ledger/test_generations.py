@@ -74,6 +74,42 @@ async def test_an_end_that_is_not_durable_yet_is_not_told(tmp_path: Path, monkey
         assert await ledger.generations.succeeded("alice", 100) == []
 
 
+async def test_a_poller_that_leaves_takes_the_end_from_nobody(alice: Alice) -> None:
+    made = job()
+    await alice.ledger.generations.create(made)
+    ending = asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row(cost="0.04")))
+    await asyncio.sleep(0)
+    pollers = [asyncio.create_task(alice.ledger.generations.get("alice", made.id)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for gone in (ending, pollers[0]):
+        gone.cancel()
+    told = [await each for each in pollers[1:]]
+    assert [each.status for each in told if each] == ["succeeded"] * 2
+    assert [each.id for each in await alice.ledger.generations.succeeded("alice", 100)] == [made.id]
+
+
+async def test_a_change_that_cannot_be_written_down_is_refused_before_it_is_charged(anywhere: Alice) -> None:
+    made = job()
+    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+    await anywhere.ledger.generations.create(made)
+    with pytest.raises(TypeError):
+        await anywhere.ledger.generations.update(made.id, DONE | {"answer": object()}, row(cost="0.04"), hold)
+    assert [each.status for each in await anywhere.ledger.generations.pending()] == ["starting"]
+    assert anywhere.ledger.balance("alice") == 10
+    assert await anywhere.ledger.generations.update(made.id, DONE, row(cost="0.04"), hold)
+
+
+async def test_an_id_is_one_job_s(anywhere: Alice) -> None:
+    made = job()
+    await anywhere.ledger.generations.create(made)
+    for change in ({"status": "processing"}, {"status": "succeeded"}):
+        with pytest.raises(ValueError, match="exists already"):
+            await anywhere.ledger.generations.create(job("bob", id=made.id))
+        assert await anywhere.ledger.generations.update(made.id, change)
+    with pytest.raises(ValueError, match="exists already"):
+        await anywhere.ledger.generations.create(job("bob", id=made.id))
+
+
 async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anywhere: Alice) -> None:
     made = job()
     hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))

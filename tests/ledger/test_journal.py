@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -172,8 +173,10 @@ async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path)
     assert len(segments(tmp_path)) > 4
     journal.remove_applied(20)
     assert [entry.seq for entry in read_all(tmp_path, 20)] == list(range(21, 41))
-    journal.remove_applied(40)
-    assert len(segments(tmp_path)) <= 1
+    last_of_second = int(segments(tmp_path)[-1].stem) - 1
+    left = len(segments(tmp_path))
+    journal.remove_applied(last_of_second)
+    assert len(segments(tmp_path)) == 1 < left, "all but the one that is written to"
     await journal.close()
 
 
@@ -245,6 +248,36 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
     assert "No space left on device; new work is refused until it can, 1 event(s) wait in memory" in caplog.text
     assert "the journal can be written again; " in caplog.text
     assert durable == [1, 2, 3, 4]
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
+    assert all(path.read_bytes().endswith(b"\n") for path in segments(tmp_path)), "what was half written is cut off"
+
+
+async def test_a_close_waits_for_a_disk_that_is_full_for_a_moment(tmp_path: Path) -> None:
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    disk.full = True
+    with pytest.raises(Unavailable):
+        await journal.append("usage", b'{"n":"refused but kept"}')
+    closing = asyncio.create_task(journal.close())
+    await asyncio.sleep(0.1)
+    assert not closing.done()
+    disk.full = False
+    await asyncio.wait_for(closing, 30)
+    assert durable == [entry.seq for entry in read_all(tmp_path, 0)] == [1]
+
+
+async def test_what_is_written_is_on_disk_when_the_write_returns(tmp_path: Path) -> None:
+    journal, _ = await _journal(tmp_path)
+    await journal.append("usage", b"{}")
+    assert fcntl.fcntl(journal._descriptor, fcntl.F_GETFL) & os.O_DSYNC
+    await journal.close()
+
+
+def test_an_event_that_stands_in_two_segments_is_read_once(tmp_path: Path) -> None:
+    """A write that failed may have come to the disk all the same; what follows begins with it in a new segment."""
+    lines = [write_line(n, "usage", b"{}") for n in (1, 2, 3, 4)]
+    (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines[:3]))
+    (tmp_path / "00000000000000000002.jsonl").write_bytes(b"".join(lines[1:]))
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 

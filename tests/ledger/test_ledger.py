@@ -29,9 +29,9 @@ async def test_balance_is_grants_minus_costs_to_the_last_digit(anywhere: Alice) 
 
 
 async def test_cost_is_rounded_half_even_at_twelve_places_once(anywhere: Alice) -> None:
-    await anywhere.ledger.record(row(cost="0.0000000000005"))
-    await anywhere.ledger.record(row(cost="0.0000000000015"))
-    assert anywhere.ledger.spent("alice") == Decimal("0.000000000002")
+    for cost in ("0.0000000000005", "0.0000000000015", "0.0000000000025"):
+        await anywhere.ledger.record(row(cost=cost))
+    assert anywhere.ledger.spent("alice") == Decimal("0.000000000004")
 
 
 async def test_the_same_request_id_is_charged_once(anywhere: Alice) -> None:
@@ -54,14 +54,15 @@ async def test_a_negative_cost_is_refused(anywhere: Alice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7)]
+    ("field", "value"),
+    [("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7), ("metadata", object())],
 )
 async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(
     anywhere: Alice, field: str, value: object
 ) -> None:
     bad = row(cost="1")
     setattr(bad, field, value)
-    with pytest.raises((ValueError, ArithmeticError)):
+    with pytest.raises((ValueError, ArithmeticError, TypeError)):
         await anywhere.ledger.record(bad)
     assert anywhere.ledger.balance("alice") == 10
     await anywhere.ledger.record(row(cost="1"))
@@ -251,6 +252,19 @@ async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Al
     third.release()
     second.release()
     assert alice.ledger.available("alice") == 10
+
+
+async def test_a_hold_of_less_than_nothing_gives_nobody_credits(anywhere: Alice) -> None:
+    with await anywhere.ledger.hold(anywhere.key, Decimal(-5)) as hold:
+        assert hold.amount == 0
+        assert (await anywhere.ledger.sums("alice")).held == 0
+
+
+async def test_what_a_key_with_a_cap_gave_back_it_may_hold_again(anywhere: Alice) -> None:
+    key = await anywhere.ledger.update_key(anywhere.key.id, spend_cap=Decimal(1))
+    for _ in range(3):
+        with await anywhere.ledger.hold(key, Decimal(5)) as hold:
+            assert hold.amount == 1
 
 
 async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alice) -> None:

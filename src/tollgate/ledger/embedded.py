@@ -232,8 +232,8 @@ class EmbeddedBackend:
     def _run(self) -> None:
         try:
             stopping = False
-            while not stopping or (self._waiting and not self._store_problem):
-                stopping = self._stopping
+            while not stopping:
+                stopping = self._stopping  # the journal is closed by then: the round that sees it stores the last rows
                 self._round()
         except BaseException as error:
             self._store_problem = f"the store's writer stopped: {type(error).__name__}"

@@ -53,6 +53,7 @@ class SharedGenerations(Generations):
         found = await self._found(id)
         if found is None or found.status not in PENDING:
             return False
+        # the time tells it from the same change of another caller, who must not take this one for his own
         changed = replace(found, **{"updated_at": datetime.now(UTC), **changes})
         return await outlived(self._keep(changed, row, hold, new=False))
 
