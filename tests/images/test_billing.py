@@ -1,0 +1,156 @@
+"""What a job is held for, charged, and what its row says."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from support.image_jobs import URL, Numbered, Script, accepted_rows, create, look, unfit
+from support.image_provider import at, close_services, make_offer, runtime_of, settled
+from tollgate.config.model import Credits
+from tollgate.errors import BadRequest, QuotaExhausted
+from tollgate.images import jobs_of, list_generations
+from tollgate.images.order import Order
+from tollgate.images.refresher import Refresher
+from tollgate.mapping.images.price import ImagePrice, Line
+
+
+@pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
+async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
+    """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on
+    the old one)."""
+
+    def offer(price):
+        return make_offer(
+            poll=not synchronous, price=ImagePrice(Decimal(price), currency="CNY", asked=at("$input", "n"))
+        )
+
+    async def answer(method, path, body):
+        await reloaded.wait()
+        return 200, {"id": "p1", "status": "succeeded" if synchronous or method == "GET" else "starting", "images": URL}
+
+    reloaded = asyncio.Event()
+    services, key, _ = await gateway(answer, offer("0.04"))
+    making = asyncio.ensure_future(create(services, key))
+    await asyncio.sleep(0)
+    services.runtime.current = runtime_of(offer("4"), credits=Credits(rates={"USD": Decimal(1), "CNY": Decimal("0.5")}))
+    reloaded.set()
+    made = await making
+    await settled(services)
+    assert (await look(services, key, made["id"]))["cost"] == 0.0056
+    made = await create(services, key, request_id="req_2")
+    await settled(services)
+    assert (await look(services, key, made["id"]))["cost"] == 2
+    assert services.ledger.balance(key.account_id) == Decimal("7.9944")
+
+
+async def test_a_job_in_flight_holds_what_it_may_cost(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})), credits="0.10")
+    await create(services, key, {"prompt": "x", "n": 2})
+    assert services.ledger.available(key.account_id) == Decimal("0.02")
+    await create(services, key, {"prompt": "x", "n": 2}, "req_2")
+    assert services.ledger.available(key.account_id) == 0
+    with pytest.raises(QuotaExhausted):
+        await create(services, key, {"prompt": "x"}, "req_3")
+
+
+async def test_a_failed_job_costs_nothing_and_says_why(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"}))
+    )
+    made = await create(services, key)
+    assert await look(services, key, made["id"]) == {
+        "id": made["id"],
+        "model": "acme/draw",
+        "status": "failed",
+        "error": "NSFW content",
+    }
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert json.loads((await list_generations(services, key)).body)["data"] == []
+
+
+async def test_the_row_of_a_failed_job_says_so_and_costs_nothing(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW", "images": URL}))
+    )
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    await look(services, key, made["id"])
+    [row] = rows
+    assert (row.request_id, row.provider, row.attempts, row.status) == ("req_1", "acme", 1, 200)
+    assert (row.outcome, row.error_code) == ("upstream_error", "generation_failed")
+    assert (row.images, row.cost, row.native_cost, row.currency, row.rate, row.prices) == (0, 0, 0, "USD", 1, None)
+
+
+async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    rows = accepted_rows(services)
+    asked = datetime.now(UTC) - timedelta(seconds=3)
+    order = Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", asked)
+    job_id = (await jobs_of(services).create(order)).id
+    await look(services, key, job_id)
+    assert rows[0].time == asked
+    assert 3_000 <= rows[0].total_ms < 60_000
+
+
+async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_restart_too(gateway):
+    services, key, _ = await gateway(Numbered())
+    capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))
+    await create(services, capped)
+    await close_services(services)
+    again, _, _ = await gateway(Numbered())
+    await Refresher(jobs_of(again)).resume()
+    await create(again, capped, request_id="req_2")
+    with pytest.raises(QuotaExhausted):
+        await create(again, capped, request_id="req_3")
+
+
+async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):
+    price = ImagePrice(Decimal("0.04"), by=(at("$input", "size"),), table={"small": Decimal("0.01")}, refuse=True)
+    services, key, provider = await gateway(Script((200, {})), make_offer(price=price))
+    with pytest.raises(BadRequest, match="no price is set for large"):
+        await create(services, key, {"prompt": "a", "size": "large"})
+    assert provider.calls == []
+
+
+async def test_figures_that_make_no_price_cost_the_declared_one(gateway):
+    price = ImagePrice(Decimal("0.04"), lines=(Line(unfit, Decimal(1), 1),))
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price)
+    )
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["cost"] == 0.04
+
+
+async def test_prices_in_another_currency_become_credits(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})),
+        make_offer(price=ImagePrice(Decimal("0.20"), "CNY")),
+    )
+    rows = accepted_rows(services)
+    await create(services, key)
+    assert (rows[0].cost, rows[0].native_cost, rows[0].currency, rows[0].rate, rows[0].images) == (
+        Decimal("0.028"),
+        Decimal("0.20"),
+        "CNY",
+        Decimal("0.14"),
+        1,
+    )
+
+
+async def test_a_price_may_read_the_headers_of_the_answer_and_what_was_told_before(gateway):
+    price = ImagePrice(
+        Decimal("0.01"),
+        lines=(Line(at("$http", "headers", "content-type"), Decimal(1), 1), Line(at("$job", "id"), Decimal("0.5"), 1)),
+        bill=lambda values: len(values["$http"]["headers"]["content-type"]),
+    )
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price)
+    )
+    rows = accepted_rows(services)
+    await create(services, key)
+    assert rows[0].cost == Decimal("0.01") * len("application/json")

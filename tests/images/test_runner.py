@@ -1,0 +1,651 @@
+"""The life of a job against a provider driven by hand: begun, failed over, polled, ended."""
+
+import asyncio
+import gc
+import json
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from support.image_jobs import URL, Numbered, Script, accepted_rows, create, inbound, look, pass_time, unfit
+from support.image_provider import PNG, Provider, at, image_model, job, make_offer, settled
+from tollgate.errors import (
+    BadRequest,
+    ModelNotFound,
+    NotFound,
+    RateLimited,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
+from tollgate.images import create_generation, get_generation, image_listing, jobs_of, list_generations
+from tollgate.images.order import Order
+from tollgate.mapping.images.offer import ImageOffers, Step
+from tollgate.mapping.images.price import ImagePrice
+
+
+async def test_a_job_is_submitted_polled_and_charged_once(gateway):
+    services, key, provider = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (200, {"id": "p1", "status": "processing"}),
+            (200, {"id": "p1", "status": "succeeded", "images": URL * 2}),
+        )
+    )
+    made = await create(services, key, {"prompt": "a cat", "n": 2}, webhook="https://hook.example")
+    assert made == {"id": made["id"], "model": "acme/draw", "status": "starting"}
+    assert await look(services, key, made["id"]) == {"id": made["id"], "model": "acme/draw", "status": "processing"}
+    done = await look(services, key, made["id"])
+    assert done == {"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}
+    calls = len(provider.calls)
+    assert await look(services, key, made["id"]) == done
+    assert len(provider.calls) == calls, "a finished job is not asked about again"
+    assert services.metrics.outcomes == {"ok": 1}
+    assert provider.calls[0] == ("POST", "/jobs", {"model": "draw-1", "input": {"prompt": "a cat", "n": 2}})
+    assert services.ledger.balance(key.account_id) == Decimal("9.92")
+    assert services.ledger.available(key.account_id) == Decimal("9.92")
+    stored = await services.ledger.generations.get(key.account_id, made["id"])
+    assert (stored.webhook, stored.input, stored.answer["images"]) == (
+        "https://hook.example",
+        {"prompt": "a cat", "n": 2},
+        URL * 2,
+    )
+    listed = json.loads((await list_generations(services, key)).body)["data"]
+    assert listed == [{"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}]
+
+
+@pytest.mark.parametrize("polled", [True, False])
+async def test_a_job_is_given_as_long_as_its_file_says(gateway, polled):
+    services, key, _ = await gateway(Numbered(), make_offer(give_up=77, poll=polled))
+    made = []
+    keep = services.ledger.generations.create
+    services.ledger.generations.create = lambda job: made.append(job) or keep(job)
+    await create(services, key)
+    assert [job.deadline_at - job.created_at for job in made] == [timedelta(seconds=77)]
+
+
+async def test_a_provider_that_is_done_at_once(gateway):
+    services, key, _ = await gateway(Script((201, {"id": "p1", "status": "succeeded", "images": URL})))
+    made = await create(services, key)
+    assert made["status"] == "succeeded"
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_synchronous_provider_runs_in_the_background(gateway):
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        await release.wait()
+        return 200, {"status": "succeeded", "images": [{"data": PNG}]}
+
+    services, key, _ = await gateway(answer, make_offer(poll=False))
+    made = await create(services, key)
+    assert made["status"] == "starting"
+    await asyncio.sleep(0.05)
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    release.set()
+    await settled(services)
+    done = await look(services, key, made["id"])
+    assert done["images"] == [{"data": PNG, "context_type": "image/png"}]
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_synchronous_failure_ends_the_job(gateway):
+    services, key, _ = await gateway(Script((400, {"error": "the prompt was blocked"})), make_offer(poll=False))
+    made = await create(services, key)
+    await settled(services)
+    assert await look(services, key, made["id"]) == {
+        "id": made["id"],
+        "model": "acme/draw",
+        "status": "failed",
+        "error": "the prompt was blocked",
+    }
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(500, {"error": "stack trace with secret"}), (200, {"id": "p1", "status": "processing"})],
+    ids=["failed", "not done, and cannot be asked again"],
+)
+async def test_a_providers_own_failure_is_told_in_our_words(gateway, answer):
+    services, key, _ = await gateway(Script(answer), make_offer(poll=False))
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["error"] == "the provider failed to produce the image"
+    assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((422, {"error": "size is not supported"}), UpstreamRejected),
+        ((500, {"error": "boom"}), UpstreamFailed),
+        ((401, {"error": "bad key"}), UpstreamFailed),
+        ((200, b"<html>oops</html>"), UpstreamFailed),
+        ((200, {"status": "starting"}), UpstreamFailed),
+    ],
+    ids=["rejected", "failed", "our key", "html", "no id"],
+)
+async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, error):
+    services, key, _ = await gateway(Script(answer))
+    with pytest.raises(error):
+        await create(services, key)
+    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await services.ledger.generations.pending() == []
+    assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
+
+
+@pytest.mark.parametrize(
+    ("answer", "endpoint", "told"),
+    [
+        ((422, {"error": "size is not supported"}), "images", (400, "rejected", "upstream_rejected")),
+        ((500, {"error": "boom"}), "images", (500, "upstream_error", "upstream_failed")),
+        ((500, {"error": "boom"}), "mcp", (200, "upstream_error", "upstream_failed")),
+    ],
+    ids=["rejected", "failed", "failed in a tool"],
+)
+async def test_a_request_no_provider_takes_leaves_a_row(gateway, answer, endpoint, told):
+    services, key, _ = await gateway(Script(answer))
+    rows = []
+    record = services.ledger.record
+    services.ledger.record = lambda row, hold: rows.append(row) or record(row, hold)
+    with pytest.raises(UpstreamError):
+        await jobs_of(services).create(Order(key, "req_9", "acme/draw", {"prompt": "a"}, None, endpoint))
+    [row] = rows
+    assert (row.request_id, row.endpoint, row.model, row.provider, row.attempts, row.cost) == (
+        "req_9",
+        endpoint,
+        "acme/draw",
+        "acme",
+        1,
+        0,
+    )
+    assert (row.status, row.outcome, row.error_code) == told
+    assert row.prices is None, "an empty text is no JSON: one such row made every query over `prices` fail"
+    assert services.metrics.outcomes[row.outcome] == 1
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_key_the_provider_refuses_is_told_to_the_operator(gateway, caplog):
+    services, key, _ = await gateway(Script((401, {"error": "bad key"})))
+    with pytest.raises(UpstreamFailed):
+        await create(services, key)
+    assert "provider acme: our key there is refused (bad key)" in caplog.text
+
+
+async def test_a_key_that_is_refused_while_a_job_runs_is_told_to_the_operator_too(gateway, caplog):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (401, {"error": "key revoked"})))
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed):
+        await look(services, key, made["id"])
+    assert "provider acme: our key there is refused (key revoked)" in caplog.text
+
+
+async def test_a_provider_that_cannot_be_reached(gateway):
+    services, key, _ = await gateway(Script((200, {})), apps={"other": Provider(Script((200, {})))})
+    with pytest.raises(UpstreamUnreachable):
+        await create(services, key)
+
+
+async def test_the_next_route_is_tried_and_recorded(gateway):
+    second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme"),
+        make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+        apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
+    )
+    rows = []
+    update = services.ledger.generations.update
+
+    async def noted(id, changes, row=None, hold=None):
+        rows.extend([row] if row else [])
+        return await update(id, changes, row, hold)
+
+    services.ledger.generations.update = noted
+    made = await create(services, key)
+    assert made["status"] == "succeeded"
+    generation = await services.ledger.generations.get(key.account_id, made["id"])
+    assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
+    [row] = rows
+    wanted = {
+        "request_id": "req_1",
+        "account_id": key.account_id,
+        "key_id": key.id,
+        "endpoint": "images",
+        "asked_model": "acme/draw",
+        "model": "acme/draw",
+        "provider": "bemo",
+        "upstream_model": "draw-1",
+        "client_protocol": "images",
+        "upstream_protocol": "images",
+        "attempts": 2,
+        "status": 200,
+        "outcome": "ok",
+        "images": 1,
+        "cost": Decimal("0.05"),
+        "native_cost": Decimal("0.05"),
+        "currency": "USD",
+        "rate": Decimal(1),
+        "error_code": None,
+        "lost": None,
+        "time": generation.created_at,
+    }
+    assert {name: getattr(row, name) for name in wanted} == wanted
+    [earlier] = json.loads(row.earlier_attempts)
+    assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
+        "provider": "acme",
+        "upstream_model": "draw-1",
+        "error": "upstream_failed",
+        "status": 503,
+    }
+
+
+async def test_a_job_whose_held_call_failed_goes_on_at_a_route_that_is_polled(gateway):
+    second = Provider(Script((200, {"id": "q1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme", poll=False),
+        make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
+        apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
+    )
+    made = await create(services, key)
+    await settled(services)
+    [pending] = await services.ledger.generations.pending()
+    assert (pending.provider, pending.upstream_id, pending.row["attempts"]) == ("bemo", "q1", 2)
+    assert (await look(services, key, made["id"]))["images"] == URL
+    assert [path for _, path, _ in second.calls] == ["/jobs", "/jobs/q1"]
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.95")
+
+
+async def test_a_held_call_whose_pictures_are_gone_leads_to_the_next_route(gateway):
+    def first(method, path, body):
+        return (404, {}) if path == "/results" else (200, {"status": "succeeded"})
+
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results", job)
+    second = Provider(Script((200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme", poll=False, fetch=fetch),
+        make_offer("bemo", poll=False),
+        apps={"acme": Provider(first), "bemo": second},
+    )
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["images"] == URL
+    [earlier] = json.loads(rows[0].earlier_attempts)
+    assert (rows[0].provider, earlier["provider"], earlier["error"]) == ("bemo", "acme", "upstream_failed")
+
+
+async def test_a_poll_that_the_provider_refuses_as_wrong_ends_the_job_with_its_words(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (422, {"error": "no faces, please"}))
+    )
+    made = await create(services, key)
+    seen = await look(services, key, made["id"])
+    assert (seen["status"], seen["error"]) == ("failed", "no faces, please")
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+async def test_a_job_that_another_gateway_ended_first_is_told_as_it_ended_there(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    made = await create(services, key)
+    write = services.ledger.generations.update
+
+    async def beaten(id, changes, row, hold):
+        await write(id, {"status": "canceled"})
+        return await write(id, changes, row, hold)
+
+    services.ledger.generations.update = beaten
+    assert (await look(services, key, made["id"]))["status"] == "canceled"
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal(10)
+    assert not services.metrics.cost
+
+
+async def test_a_route_that_has_no_price_for_the_input_is_left_out(gateway):
+    """It would have refused the job for the routes that have one."""
+    few = ImagePrice(Decimal("0.05"), by=(at("$input", "prompt"),), table={"a dog": Decimal("0.06")}, refuse=True)
+    done = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    busy = Provider(Script((503, {"error": "busy"})))
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme"),
+        make_offer("bemo", price=few),
+        make_offer("cosmo"),
+        apps={"acme": busy, "bemo": done, "cosmo": done},
+    )
+    rows = accepted_rows(services)
+    for number, prompt in enumerate(("a cat", "a dog")):
+        await create(services, key, {"prompt": prompt}, f"req_{number}")
+    assert [(row.provider, row.cost) for row in rows] == [("cosmo", Decimal("0.04")), ("bemo", Decimal("0.06"))]
+
+
+async def test_a_route_whose_schema_refuses_the_input_is_left_out(gateway):
+    narrow = make_offer("bemo", schema={"type": "object", "properties": {"prompt": {"maxLength": 2}}})
+    second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None, make_offer("acme"), narrow, apps={"acme": Provider(Script((503, {}))), "bemo": second}
+    )
+    with pytest.raises(UpstreamFailed):
+        await create(services, key, {"prompt": "long"})
+    assert second.calls == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "the request body is not valid JSON"),
+        (b"[]", "the request body is no JSON object"),
+        ({"input": {}}, "model is required"),
+        ({"model": "acme/draw"}, "input is required"),
+        ({"model": "acme/draw", "input": None}, "input is required"),
+        ({"model": "acme/draw", "input": "a cat"}, "input is required and must be an object"),
+        ({"model": "acme/draw", "input": {}}, "input.prompt: is required"),
+        ({"model": "acme/draw", "input": {"prompt": "a", "n": 9}}, "input.n: 9 is greater than the maximum of 4"),
+        ({"model": "acme/draw", "input": {"prompt": "a"}, "webhook": 5}, "webhook is not text"),
+        (
+            {"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "call me"},
+            'webhook is "call me", wanted an address such as https://',
+        ),
+        (
+            {"model": "acme/draw", "input": {"prompt": "a"}, "webhook": "https:///hook"},
+            'webhook is "https:///hook", wanted an address',
+        ),
+    ],
+)
+async def test_a_wrong_request_reaches_no_provider(gateway, body, message):
+    services, key, provider = await gateway(Script((200, {})))
+    with pytest.raises(BadRequest) as raised:
+        await create_generation(services, inbound(key, body))
+    assert raised.value.message.startswith(message)
+    assert provider.calls == []
+
+
+async def test_unknown_and_forbidden_models_look_alike(gateway):
+    services, key, _ = await gateway(Script((200, {})))
+    forbidden = await services.ledger.update_key(key.id, allowed_models=["other/*"])
+    for who, model in ((key, "acme/none"), (forbidden, "acme/draw")):
+        with pytest.raises(ModelNotFound):
+            await create_generation(services, inbound(who, {"model": model, "input": {"prompt": "a"}}))
+
+
+async def test_other_peoples_jobs_are_not_found(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    made = await create(services, key)
+    await services.ledger.create_account("other")
+    stranger, _ = await services.ledger.create_key("other")
+    for who, job_id in (
+        (stranger, made["id"]),
+        (key, "nonsense"),
+        (key, "00000000-0000-4000-8000-000000000000"),
+        (key, made["id"][:-1]),
+    ):
+        with pytest.raises(NotFound):
+            await get_generation(services, who, job_id)
+
+
+@pytest.mark.parametrize(
+    ("answer", "served", "why"),
+    [
+        ((200, {"status": "processing"}), True, "the provider did not finish within 600 s"),
+        ((503, {}), True, "the provider did not finish within 600 s"),
+        ((404, {}), True, "the provider no longer knows this job"),
+        ((200, {"status": "processing"}), False, "the provider did not finish within 600 s"),
+    ],
+    ids=["it goes on", "it fails", "it forgot the job", "it is gone from the files"],
+)
+async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "processing"}), answer),
+        make_offer(give_up=600),
+    )
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    if not served:
+        services.runtime.current.images = ImageOffers(())
+        assert (await look(services, key, made["id"]))["status"] == "processing", "it may come back until then"
+    pass_time(services, 601)
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["error"]) == ("failed", why)
+    assert services.ledger.available(key.account_id) == Decimal(10)
+
+
+@pytest.mark.parametrize("answer", [(200, {"status": "processing"}), (404, {})], ids=["it goes on", "not known yet"])
+@pytest.mark.parametrize("set_to", [timedelta(hours=-5), timedelta(hours=5)], ids=["back", "ahead"])
+async def test_a_clock_that_is_set_makes_no_job_old_or_young(gateway, answer, set_to):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), answer), make_offer(give_up=600))
+    made = await create(services, key)
+    stored = await services.ledger.generations.get(key.account_id, made["id"])
+    times = {"created_at": stored.created_at - set_to, "deadline_at": stored.deadline_at - set_to}
+    await services.ledger.generations.update(made["id"], times)  # as after the clock was set
+    assert (await look(services, key, made["id"]))["status"] in ("starting", "processing")
+    pass_time(services, 601)
+    assert (await look(services, key, made["id"]))["status"] == "failed"
+
+
+async def test_a_provider_in_trouble_does_not_end_a_job(gateway):
+    services, key, _ = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (503, {}),
+            (404, {}),
+            (200, {"status": "succeeded", "images": URL}),
+        )
+    )
+    made = await create(services, key)
+    with pytest.raises(UpstreamFailed):
+        await look(services, key, made["id"])
+    assert (await look(services, key, made["id"]))["status"] == "starting", (
+        "a job this young may not have been written down there yet"
+    )
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+
+
+async def test_a_job_the_provider_forgot_is_failed(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (404, {})))
+    made = await create(services, key)
+    pass_time(services, 120)
+    assert (await look(services, key, made["id"]))["error"] == "the provider no longer knows this job"
+
+
+@pytest.mark.parametrize("first", [404, 503])
+async def test_a_provider_that_is_done_at_once_and_does_not_have_its_pictures_yet(gateway, first):
+    pictures = [(first, {"error": "not yet"}), (200, {"status": "succeeded", "images": URL})]
+
+    def answer(method, path, body):
+        return pictures.pop(0) if path == "/results/p1" else (200, {"id": "p1", "status": "succeeded"})
+
+    def job(values):
+        return {name: values["$"].get(name) for name in ("id", "status", "images")}
+
+    submit, poll = (
+        Step("submit", "POST", lambda values: "app://acme/jobs", job),
+        Step("poll", "GET", lambda values: "app://acme/jobs/p1", job),
+    )
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
+    services, key, _ = await gateway(answer, make_offer(submit=submit, poll=poll, fetch=fetch))
+    made = await create(services, key)
+    assert made["status"] == "starting"
+    assert (await look(services, key, made["id"]))["images"] == URL
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["a job that is polled", "a job that is done at once"])
+async def test_a_job_whose_pictures_are_still_being_made_when_they_are_fetched_goes_on_and_is_charged_once(
+    gateway, at_once
+):
+    pictures = [(200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})]
+
+    def answer(method, path, body):
+        if path == "/results/p1":
+            return pictures.pop(0)
+        return 200, {"id": "p1", "status": "succeeded" if at_once or path == "/jobs/p1" else "starting"}
+
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
+    services, key, _ = await gateway(answer, make_offer(fetch=fetch))
+    made = await create(services, key)
+    if not at_once:
+        made = await look(services, key, made["id"])
+    assert made["status"] == "processing"
+    assert services.ledger.available(key.account_id) == Decimal("9.96")
+    seen = await look(services, key, made["id"])
+    assert (seen["status"], seen["images"], seen["cost"]) == ("succeeded", URL, 0.04)
+    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+
+
+async def test_many_readers_ask_the_provider_once(gateway):
+    async def answer(method, path, body):
+        await asyncio.sleep(0.02)
+        return 200, {"id": "p1", "status": "starting"} if method == "POST" else {"status": "succeeded", "images": URL}
+
+    services, key, provider = await gateway(answer)
+    made = await create(services, key)
+    seen = await asyncio.gather(*(look(services, key, made["id"]) for _ in range(50)))
+    assert {each["status"] for each in seen} == {"succeeded"}
+    assert len(provider.calls) == 2
+    assert services.ledger.balance(key.account_id) == Decimal("9.96")
+
+
+async def test_a_client_that_leaves_while_the_job_is_submitted_loses_nothing(gateway):
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        await release.wait()
+        return 200, {"id": "p1", "status": "starting"}
+
+    services, key, _ = await gateway(answer)
+    task = asyncio.create_task(create(services, key))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    release.set()
+    await settled(services)
+    assert [job.upstream_id for job in await services.ledger.generations.pending()] == ["p1"]
+
+
+async def test_a_failure_that_nobody_waits_for_is_told_in_a_line(gateway, caplog):
+    caplog.set_level("INFO")
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        if method == "POST" and "cat" in str(body):
+            return 200, {"id": "p1", "status": "starting"}
+        await release.wait()
+        return 500, {"error": "out of paint"}
+
+    services, key, _ = await gateway(answer)
+    made = await create(services, key)
+    waiting = [
+        asyncio.create_task(look(services, key, made["id"])),
+        asyncio.create_task(create(services, key, {"prompt": "a dog"}, "req_2")),
+    ]
+    await asyncio.sleep(0.02)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    release.set()
+    await settled(services)
+    gc.collect()  # where asyncio tells of failures that nobody read
+    assert [record.message for record in caplog.records if not record.message.startswith("route ")] == [
+        "an image job went wrong when nobody waited for it: out of paint"
+    ] * 2
+    assert "never retrieved" not in caplog.text
+
+
+async def test_a_gateway_that_is_to_stop_does_not_wait_for_jobs(gateway):
+    services, key, _ = await gateway(Numbered(), make_offer(every=(0.01,)))
+    made = await create(services, key)
+    jobs = jobs_of(services)
+    waiting = asyncio.create_task(jobs.wait(await jobs.tracked.stored(key.account_id, made["id"]), 30.0))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    services.draining = True
+    assert (await asyncio.wait_for(waiting, 1)).status == "processing"
+
+
+async def test_an_input_the_file_cannot_work_with_ends_the_job(gateway):
+    submit = Step("submit", "POST", lambda values: "app://acme/jobs", dict, {}, unfit)
+    services, key, provider = await gateway(Script((200, {})), make_offer(poll=False, submit=submit))
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["status"] == "failed"
+    assert (provider.calls, services.ledger.available(key.account_id)) == ([], Decimal(10))
+
+
+async def test_a_running_job_outlives_a_schema_that_asks_for_more(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "starting"}), (200, {"id": "p", "status": "succeeded", "images": URL}))
+    )
+    made = await create(services, key)
+    services.runtime.current.images = ImageOffers(
+        [make_offer(schema={"type": "object", "required": ["size"], "properties": {"size": {"type": "string"}}})]
+    )
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+
+
+async def test_a_request_that_a_provider_refuses_as_wrong_is_no_failure_of_its_route(gateway):
+    services, key, _ = await gateway(Script((422, {"error": "size is not supported"})))
+    with pytest.raises(UpstreamRejected):
+        await create(services, key)
+    [route] = services.health.routes()
+    assert (route.rejections, route.failures) == (1, 0)
+
+
+async def test_the_catalog_shows_descriptors(gateway):
+    services, key, _ = await gateway(
+        Script((200, {})), make_offer(), make_offer("acme", model=image_model("acme/hidden", public=False))
+    )
+    public = json.loads(image_listing(services.runtime.current).body)
+    assert public == {
+        "success": True,
+        "code": 200,
+        "data": [
+            {
+                "id": "acme/draw",
+                "name": "Draw",
+                "model_provider": "acme",
+                "description": "Draws.",
+                "tags": ["text-to-image"],
+                "pricing": {"price": 0.04, "currency": "USD", "unit": 1},
+                "input_schema": make_offer().schema.document,
+            }
+        ],
+    }
+    assert [model["id"] for model in json.loads(image_listing(services.runtime.current, key).body)["data"]] == [
+        "acme/draw",
+        "acme/hidden",
+    ]
+
+
+async def test_an_error_inside_a_200_leads_to_the_next_route(gateway):
+    """A synchronous provider's file says `succeeded`; that nothing came and why is in the body."""
+    broken = make_offer(
+        "acme",
+        poll=False,
+        submit=Step("submit", "POST", lambda values: "app://acme/jobs", lambda values: {"status": "succeeded"}),
+    )
+    second = Provider(Script((200, {"status": "succeeded", "images": URL})))
+    services, key, _ = await gateway(
+        None,
+        broken,
+        make_offer("bemo", poll=False),
+        apps={"acme": Provider(Script((200, {"error": "overloaded"}))), "bemo": second},
+    )
+    made = await create(services, key)
+    await settled(services)
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["images"]) == ("succeeded", URL)
+    assert len(second.calls) == 1
+
+
+async def test_a_key_s_rate_limit_holds_for_jobs(gateway):
+    services, key, provider = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    slow = await services.ledger.update_key(key.id, rpm=1)
+    await create(services, slow)
+    with pytest.raises(RateLimited):
+        await create(services, slow, request_id="req_2")
+    assert len(provider.calls) == 1
