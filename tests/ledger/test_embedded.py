@@ -79,6 +79,26 @@ async def test_what_was_stored_though_the_store_said_that_it_failed_is_not_store
     assert backend._rows_waiting == 0, "else the writer would never rest"
 
 
+async def test_rows_are_stored_with_the_number_of_the_last_or_not_at_all(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Ledger = alice.ledger
+    store: Any = ledger._backend.store  # type: ignore[attr-defined]
+    remember, failed = store.set_progress, []
+
+    def fail_once(name: str, seq: int) -> None:
+        if name == "applied" and not failed:
+            failed.append(seq)
+            raise duckdb.Error("the disk is gone")
+        remember(name, seq)
+
+    monkeypatch.setattr(store, "set_progress", fail_once)
+    await ledger.record(row("req_1", cost="1"))
+    await _until(lambda: failed and ledger.ready)
+    await ledger.settle()
+    assert store.read("SELECT request_id FROM usage") == [("req_1",)]
+
+
 async def test_rows_of_a_store_that_was_replaced_are_told_from_those_of_the_one_before(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         await ledger.record(row("req_1"))

@@ -186,6 +186,16 @@ async def test_the_list_has_the_newest_hundred_successes_newest_first_stored_or_
     assert [each.id for each in listed] == [each.id for each in reversed(made)][:100]
 
 
+async def test_of_jobs_made_in_one_moment_a_list_begins_with_the_same_ones_stored_or_not(anywhere: Alice) -> None:
+    begin = datetime(2026, 11, 1, tzinfo=UTC)
+    made = sorted((job(status="succeeded", created_at=begin) for _ in range(5)), key=lambda each: each.id, reverse=True)
+    for each in made:
+        await anywhere.ledger.generations.create(each)
+    for _ in range(2):
+        assert await anywhere.ledger.generations.succeeded("alice", 2) == made[:2]
+        await anywhere.ledger.settle()
+
+
 async def test_a_list_holds_no_more_inline_pictures_than_an_answer_can_be(
     anywhere: Alice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -326,7 +326,7 @@ class Store:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
         rows = self.read(
             "SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
-            "ORDER BY created_at DESC, id LIMIT ?",
+            "ORDER BY created_at DESC, id DESC LIMIT ?",
             [account_id, limit],
         )
         return fitting(replace(self._generation(*row), answer=None) for row in rows)
