@@ -216,6 +216,18 @@ async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) ->
         assert (await ledger.keys_spent())[alice.key.id] == spent
 
 
+async def test_a_key_whose_rows_are_all_gone_was_last_used_when_it_was(kept: Store) -> None:
+    async with ledger_of(kept, Credits()) as ledger:
+        alice = await with_alice(ledger)
+        day = days_ago(100).replace(hour=0, minute=0)
+        for hour in (9, 17, 12):
+            await ledger.record(row(key_id=alice.key.id, time=day.replace(hour=hour)))
+        await ten_minutes_later(ledger)
+        assert await stored(ledger) == []
+    async with ledger_of(kept, Credits()) as ledger:
+        assert [key.last_used for key in await ledger.list_keys()] == [day.replace(hour=17)]
+
+
 async def test_new_rows_are_published_when_all_rows_and_files_are_gone(kept: Store, tmp_path: Path) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)

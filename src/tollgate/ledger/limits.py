@@ -103,7 +103,7 @@ class RateLimits:
     def settle(self, key: KeyRecord, estimated: int, actual: int) -> None:
         """Correct the tokens counted at admission to what was really used."""
         if key.tpm is not None and (bucket := self._bucket(key.id, "tokens", key.tpm, self._clock())):
-            bucket.level = min(float(bucket.limit), bucket.level - (actual - estimated))
+            bucket.level -= actual - estimated  # the next refill cuts off what is above the limit
 
     def _bucket(self, key_id: str, kind: str, limit: int | None, now: float) -> _Bucket | None:
         if limit is None:
