@@ -50,8 +50,6 @@ _NO_KEY = (
     "You didn't provide an API key. Send it in an Authorization header using Bearer auth "
     "(Authorization: Bearer YOUR_KEY) or in an X-Api-Key header."
 )
-
-
 _PLACES = {
     "chat": "/v1/chat/completions, /v1/responses and /v1/messages",
     "embedding": "/v1/embeddings",
@@ -92,6 +90,11 @@ def _elsewhere(error: ModelNotFound) -> str:
     return f" (it is for {_PLACES[error.kind]})" if error.kind in _PLACES else ""
 
 
+def _refusal(error: TollgateError) -> str:
+    """What is wrong with a request; of a model for another endpoint, also which."""
+    return f"{error.message}{_elsewhere(error)}" if isinstance(error, ModelNotFound) else error.message
+
+
 def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -120,10 +123,8 @@ def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | 
         return known
     if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
         return error.status, error.message
-    if isinstance(error, ModelNotFound):
-        return 400, f"{error.message}{_elsewhere(error)}"
-    if isinstance(error, (BadRequest, UpstreamRejected)):
-        return 400, error.message
+    if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
+        return 400, _refusal(error)
     return 500, _why(error)
 
 
@@ -212,10 +213,8 @@ def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict[str, A
         return known
     if isinstance(error, QuotaExhausted):
         return _envelope(403, "user quota exceeded")
-    if isinstance(error, ModelNotFound):
-        return _envelope(400, f"failed to bind request: {error.message}{_elsewhere(error)}")
-    if isinstance(error, (BadRequest, NotFound, UpstreamRejected)):
-        return _envelope(400, f"failed to bind request: {error.message}")
+    if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
+        return _envelope(400, f"failed to bind request: {_refusal(error)}")
     return _envelope(500, "internal error, please try again later")
 
 
@@ -228,7 +227,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
     if isinstance(error, NotFound):
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
-        said = f"{error.message}{_elsewhere(error)}" if isinstance(error, ModelNotFound) else error.message
+        said = _refusal(error)
         return _envelope(
             400, said if said.startswith("input validation failed") else f"input validation failed: {said}"
         )

@@ -1,7 +1,7 @@
 """Usage as the pages need it: sums over time, the newest rows, one row, files to download.
 Reads the published files only.
 
-Every query runs on a thread of its own with bounded memory and time, never on the event loop. Sums are kept by time
+Every query runs on one of two threads with bounded memory and time, never on the event loop. Sums are kept by time
 bucket together with the state (name, time, size) of the files they came from, so a page that is shown again reads only
 what changed; 10 million rows are read once, not once a page.
 """

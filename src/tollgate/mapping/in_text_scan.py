@@ -80,13 +80,11 @@ class Scanner:
         """The beginning of the mark was written."""
         self._fresh = bool(marks.start)
         """No text came yet: marks of the start count."""
-        self._lead = True
+        self._lead = marks.inside is not None
         """A mark came last: blanks that follow belong to it."""
         self._gap = ""
         self._inside: list[str] = []
         self._closings = _beginnings(marks.inside.closing) if marks.inside and marks.inside.closing else frozenset()
-        if marks.inside is None:
-            self._lead = False
 
     @property
     def held(self) -> str:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from starlette import types
@@ -213,7 +214,7 @@ def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
     others = report.count(by) - len(shown)
     if others > 0:
         rest = [
-            float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=type(bucket.all.cost)(0)))
+            float(bucket.all.cost - sum((bucket.of(by, value).cost for value in shown), start=Decimal(0)))
             for bucket in report
         ]
         series.append(Series(f"{others} others" if others > 1 else "1 other", OTHERS, rest))
