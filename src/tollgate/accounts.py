@@ -309,10 +309,12 @@ async def change_key(books: Administration, key_id: str, form: KeyForm, only: Co
 
 
 async def find_key(books: Administration, hint: str, account_id: str | None = None) -> KeyRecord:
-    """The key meant by an id, a name or its last four characters; refuses when several fit."""
+    """The key meant by an id, a name or its last four characters: of several that fit the one that is not revoked.
+    Refuses when there are more."""
     keys = await books.list_keys(account_id)
     for named in ("id", "name", "last_four"):
         found = [key for key in keys if getattr(key, named) == hint]
+        found = [key for key in found if not key.revoked] or found
         if len(found) == 1:
             return found[0]
         if found:

@@ -221,6 +221,16 @@ def test_a_key_is_made_beside_a_broken_provider_file(alice: Tollgate) -> None:
     assert alice("keys", "create", "--account", "alice", "--models", "x/*").code == 0
 
 
+def test_a_name_means_the_key_that_was_made_in_place_of_a_revoked_one(alice: Tollgate) -> None:
+    alice("keys", "create", "--account", "alice", "--name", "app")
+    alice("keys", "revoke", "app", "--yes")
+    made = json.loads(alice("keys", "create", "--account", "alice", "--name", "app", "--json").out)
+    assert json.loads(alice("keys", "change", "app", "--rpm", "9", "--json").out)["id"] == made["id"]
+    alice("keys", "create", "--account", "alice", "--name", "app")
+    refused = alice("keys", "change", "app", "--rpm", "9")
+    assert refused.code == 1 and '"app" fits 2 keys' in refused.err
+
+
 def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "laptop")
     refused = alice("keys", "revoke", "laptop")
