@@ -145,6 +145,13 @@ def test_init_overwrites_nothing(here: Path) -> None:
     assert list((here / "providers").iterdir()) == []
 
 
+def test_init_in_a_full_folder_counts_what_is_in_its_way(here: Path) -> None:
+    assert run("init", "starter").exit_code == 0
+    named = run("init", "starter").stderr.splitlines()
+    assert named[1] == "  starter/gateway.yaml" and re.fullmatch(r"  and \d+ more", named[6])
+    assert named[7:] == ["tollgate init FOLDER writes all of them into a new folder, to copy from"]
+
+
 def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
     result = run("chek")
     assert result.exit_code == 2

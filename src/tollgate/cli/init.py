@@ -10,6 +10,8 @@ import click
 
 _REPOSITORY = "src/tollgate/schemas/"
 """Where the shipped files, which are the repository's own, say their schemas are."""
+_MOST_NAMED = 5
+"""Files in the way; more are only counted."""
 
 
 @click.command(
@@ -23,8 +25,11 @@ def command(folder: Path) -> None:
     existing = [target for target in files if target.exists()]
     if existing:
         click.echo("nothing was written, for these exist already:", err=True)
-        for target in existing:
+        for target in existing[:_MOST_NAMED]:
             click.echo(f"  {target}", err=True)
+        if len(existing) > _MOST_NAMED:
+            click.echo(f"  and {len(existing) - _MOST_NAMED} more", err=True)
+        click.echo("tollgate init FOLDER writes all of them into a new folder, to copy from", err=True)
         sys.exit(1)
     for target, text in files.items():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +38,10 @@ def command(folder: Path) -> None:
     click.echo(
         f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor"
     )
-    click.echo(f"next: tollgate check --config {folder / 'gateway.yaml'}; then set a key and run tollgate serve")
+    click.echo(
+        f"next: tollgate check --config {folder / 'gateway.yaml'}; "
+        "then set a provider's secret, such as OPENAI_API_KEY, and run tollgate serve"
+    )
 
 
 def starter_files(folder: Path) -> dict[Path, str]:
