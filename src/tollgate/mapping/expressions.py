@@ -2,7 +2,7 @@
 
 Nothing is called but filters, declared functions and the functions of `values.py`; an attribute is a dict read. There
 is nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` with absent is false, `!=` its
-opposite.
+opposite; the word `none` asks whether a value is absent.
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ class _Lowering:
                 place.each()
         for word in words_in(node.ops[0].expr) if is_field(node.expr, self.paths) else ():
             self.site.unit.compared.append((left.places, word, self.spot.mark(node.expr.lineno - 1)))
-        return Lowered(f"({comparison(self.site, node.ops[0].op, left, right)})", True, "bool")
+        texts = _are_texts(node.ops[0].expr)
+        return Lowered(f"({comparison(self.site, node.ops[0].op, left, right, texts=texts)})", True, "bool")
 
     def _choice(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
@@ -332,6 +333,11 @@ class _Lowering:
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
+
+
+def _are_texts(node: nodes.Node) -> bool:
+    """Whether it is a written list of written texts."""
+    return isinstance(node, nodes.List) and all(isinstance(i, nodes.Const) and type(i.value) is str for i in node.items)
 
 
 def _operands(node: nodes.Node) -> list[nodes.Node]:

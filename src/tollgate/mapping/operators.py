@@ -20,23 +20,23 @@ _AS_IN_PYTHON = ("bool", "text", "list", "object")
 """Kinds of values that count as true here where they do in Python."""
 
 
-def comparison(site: Site, operator: str, left: Lowered, right: Lowered) -> str:
-    """The Python condition of `left operator right`, in the fewest steps that what is known of the two allows."""
+def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, texts: bool) -> str:
+    """The Python condition of `left operator right`, in the fewest steps that what is known of the two allows; `texts`:
+    the right one is a list of written texts."""
     if operator in ("eq", "ne"):
         word, no = ("==", "") if operator == "eq" else ("!=", "not ")
         if left.py in ("None", "True", "False"):
             left, right = right, left
         if right.py in ("None", "True", "False"):
             return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
-        if "text" in (left.kind, right.kind) or left.kind == right.kind == "number":
+        kinds = {left.kind, right.kind}
+        if (left.present or right.present) and ("text" in kinds or kinds == {"number"}):
             return f"{left.py} {word} {right.py}"
         return f"{no}same({left.py}, {right.py})"
     if operator in ("in", "notin"):
         no = "" if operator == "in" else "not "
-        if right.kind == "list" and right.present and left.kind == "text":
-            return f"{left.py} {no}in {right.py}"
-        if right.py.startswith("['") and right.kind == "list":  # texts only compare equal to texts
-            return f"{left.py} {no}in {right.py}"
+        if texts or left.present and left.kind == "text" and right.present and right.kind == "list":
+            return f"{left.py} {no}in {right.py}"  # texts only compare equal to texts
         return f"{no}within({left.py}, {right.py})"
     word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
     if right.kind == "number" and right.atom:

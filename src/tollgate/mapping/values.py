@@ -57,8 +57,8 @@ def shown(value: object, most: int) -> str:
 
 
 def same(left: object, right: object) -> bool:
-    """Equal, and of one type as far as true/false and numbers go (true is not 1). Absent equals only absent."""
-    return left == right and (type(left) is bool) is (type(right) is bool)
+    """Equal, and of one type as far as true/false and numbers go (true is not 1). Absent equals nothing."""
+    return left == right and (type(left) is bool) is (type(right) is bool) and left is not None
 
 
 def less(left: Any, right: Any) -> bool:
