@@ -317,6 +317,8 @@ EXPRESSIONS = {
     "$.no is not present": True,
     "$.l[1:]": [2],
     "($.s)[0:1]": "a",
+    "$.s[0:1]": "a",
+    "$.s[5:]": "",
     "($.l | first) + 1": 2,
     "$.o.k": "v",
     "$.o['k']": "v",
@@ -331,6 +333,8 @@ EXPRESSIONS = {
     "7 | text": "7",
     "'7.5' | number": 7.5,
     "'x' | number": None,
+    "'1e400' | number": None,  # larger than numbers can be: JSON has no word for it
+    "'-1e400' | number": None,
     "'18446744073709551615' | number": 2**64 - 1,
     "'18446744073709551616' | number": float(2**64),  # more than JSON writers take as an integer
     "'-9999999999999999999' | number": -1e19,

@@ -11,6 +11,7 @@ import base64
 import binascii
 import functools
 import re
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -127,7 +128,7 @@ def last(value: Any) -> Any:
 
 
 def join(value: Any, separator: Any = "") -> str | None:
-    """The texts of a list as one text; nothing to join gives absent."""
+    """The texts, numbers and booleans of a list as one text; a text stays as it is; nothing to join gives absent."""
     if type(value) is str:
         return value
     if type(value) is not list:
@@ -166,7 +167,8 @@ def number(value: Any) -> int | float | None:
         try:
             return in_json(int(text))
         except (ValueError, OverflowError):
-            return float(text)
+            made = float(text)
+            return made if abs(made) != inf else None
     return None
 
 

@@ -76,11 +76,15 @@ def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict:
     value = _plain(site, base, steps[:plain], line, is_dict) if plain else base
     if plain == len(steps):
         return value
-    helper = _helper(site, steps[plain:], line)
+    found = f"{_helper(site, steps[plain:], line)}({{name}})"
+    last = steps[plain]
+    kind = "list"
+    if isinstance(last, Slice) and plain == len(steps) - 1:
+        found, kind = f"{{name}}[{last.start}:{last.stop}] if type({{name}}) is str else {found}", "any"
     bound, name = site.bound(value)
     return Lowered(
-        f"(None if {bound} is None else {helper}({name}))",
-        kind="list",
+        f"(None if {bound} is None else {found.format(name=name)})",
+        kind=kind,
         places=gathered(reads_of(value.places, steps[plain:])),
     )
 

@@ -39,9 +39,10 @@ Four sentences explain it:
    `$let`, `$when`, `$refuse`, then the rest.
 
 **Absent.** A path that leads nowhere, or to null, gives *absent*: a field is left out, a list item too, a text with
-an absent hole as a whole, arithmetic with it is absent. `==` and `<` with absent are false, `!=` is the opposite of
-`==`. An object or list that ends up empty is left out, unless it is written empty (`{}`, `[]`); a written `null` is
-sent as null; `$nothing` leaves out. Nulls inside something that is copied whole are not looked at.
+an absent hole as a whole, arithmetic with it is absent. `==`, `<` and `in` with absent are false, also where both sides
+are absent; `!=` is the opposite of `==` (`$.a == none` asks whether it is absent, as `is absent` does). An object or
+list that ends up empty is left out, unless it is written empty (`{}`, `[]`); a written `null` is sent as null;
+`$nothing` leaves out. Nulls inside something that is copied whole are not looked at.
 
 **Lists.** A written list inside a list contributes its items. A null in a list that `$each` walks over is no item. In
 braces an absent member of a list or an object is null: `"{{ [$.a, $.b] }}"` keeps its places.
@@ -57,18 +58,21 @@ _PATHS = """\
 | `$.a.b` | a field of a field |
 | `$.a[0]`, `$.a[-1]` | an item from the front or the back |
 | `$x['a-b']` | a field whose name is no word |
-| `$.a[*].k` | the field of every item: a list |
-| `$.a[1:3]` | some items: a list |
-| `$.a[?(@.k == 'v')].n` | of the items for which it holds: a list |
+| `$.a[*].k` | the field of every item: a list; `[*]` of an object is all of its values |
+| `$.a[1:3]` | some items: a list; of a text, some characters |
+| `$.a[?(@.k == 'v')].n` | of the items for which it holds: a list; `?(@.k)`: where it is present; `&` joins two |
 | `$.a..k` | the field wherever it stands below: a list |
 
-A path that gives a list gives absent when it finds nothing. `{{ $x[$key] }}` reads a computed key or place.
+A path that gives a list gives absent when it finds nothing, and leaves out nulls. `{{ $x[$key] }}` reads a computed key
+or place, `{{ $x[$from:$to] }}` a computed part; an end that is no whole number is open.
 """
 
 _EXPRESSIONS = """\
 Paths, numbers, `'text'`, `true`, `false`, `none`, `[a, b]`, `{'k': v}`, `f($x)`, `value | filter`, `value is test`,
 `== != < <= > >=`, `in`, `not in`, `and`, `or`, `not`, `+ - * / // %`, `~` (together as text), `a if condition else
-b`. Truth is the same everywhere: absent, false, `''`, `[]` and `{}` are false, 0 is true.
+b`. Truth is the same everywhere: absent, false, `''`, `[]` and `{}` are false, 0 is true. Values of two kinds are never
+equal (true is not 1, `'1'` is not 1), and neither is less. `+` also joins two texts or two lists; a division by 0 is
+absent; other arithmetic with what is no number is an error (400 in a request).
 """
 
 _HUB_INTRO = """\

@@ -62,7 +62,8 @@ DIRECTIVES: dict[str, Directive] = {
         Directive(
             "$match",
             "expression",
-            "the case whose label is the value; labels are text, `a|b` shares a case; plain values make a table",
+            "the case whose label is the value; labels are text, no number is one (`$.n | text`), `a|b` shares a case; "
+            "plain values make a table",
             "{stop: {$match: $.reason, stop|eos: end, length: length, $else: $.reason}}",
             '{"reason": "eos"}',
             '{"stop": "end"}',
