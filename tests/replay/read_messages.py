@@ -133,7 +133,7 @@ def asked(body: dict[str, Any]) -> Asked:
         }.items()
         if v is not None
     }
-    a.caches = json.dumps({k: v for k, v in body.items() if k != "cache_control"}).count('"cache_control"')
+    a.caches = json.dumps({k: v for k, v in body.items() if k != "cache_control"}).count('"cache_control": {')
     return a
 
 

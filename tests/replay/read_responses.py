@@ -16,7 +16,7 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
         "input": u["input_tokens"],
         "output": u["output_tokens"],
         "cache_read": inp.get("cached_tokens") or 0,
-        "cache_write": inp.get("cache_write_tokens") or 0,
+        "cache_write": inp.get("cache_write_tokens") or inp.get("cache_creation_input_tokens") or 0,
         "reasoning": out.get("reasoning_tokens") or 0,
     }
 
