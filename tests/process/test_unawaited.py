@@ -1,8 +1,11 @@
 """Work in threads that the end of the process does not wait for."""
 
+import contextlib
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -18,6 +21,25 @@ def test_what_work_gives_is_its_futures():
 def test_what_work_raises_is_its_futures(work, error):
     with pytest.raises(error):
         begun(work, "some work").result(5)
+
+
+def test_what_failed_work_had_made_goes_with_its_future_without_the_garbage_collector():
+    made = []
+
+    def work():
+        large = threading.Event()
+        made.append((weakref.ref(large), threading.current_thread()))
+        raise ValueError
+
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            begun(work, "some work").result(5)
+        [(large, thread)] = made
+        thread.join(5)
+        assert large() is None
+    finally:
+        gc.enable()
 
 
 def test_the_end_of_a_process_does_not_wait_for_work_that_hangs():
