@@ -39,7 +39,8 @@ def context(offer: Offer | None) -> Context:
 def edits(exchange: traffic.Exchange, kind: str) -> Any:
     """The edits of its offer, or of a file without written models those that every model has."""
     provider, offer = shipped.runtime().providers[exchange.file], offer_of(exchange)
-    found = provider.edits(kind, exchange.endpoint, offer.model if offer else None)
+    endpoint = provider.spoken[exchange.endpoint].endpoint
+    found = provider.scopes.edits(kind, endpoint, offer.model if offer else None)
     return (lambda body: found(body, context(offer))) if found is not None else (lambda body: body)
 
 
@@ -48,7 +49,7 @@ def rules(exchange: traffic.Exchange) -> Any:
 
 
 def excludes(exchange: traffic.Exchange) -> frozenset[str]:
-    return shipped.runtime().providers[exchange.file].spoken[exchange.endpoint].excludes
+    return shipped.runtime().providers[exchange.file].spoken[exchange.endpoint].usage.excludes
 
 
 def edited_events(exchange: traffic.Exchange) -> list[tuple[str | None, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tollgate.addresses import with_query
 from tollgate.config.load import Node
@@ -13,9 +13,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
-
-if TYPE_CHECKING:
-    from tollgate.mapping.provider.compile import Spoken
+from tollgate.mapping.provider.spoken import Spoken
 
 _ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
 """An address out of a variable, as a part of a path is written."""

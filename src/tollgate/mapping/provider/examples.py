@@ -23,9 +23,11 @@ from tollgate.mapping.edits import EditList
 from tollgate.mapping.example import NONCE, NOW, Example, Form, hold, run_each
 from tollgate.mapping.failures import clean
 from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
-from tollgate.mapping.provider.compile import KINDS, CompiledProvider, Spoken
+from tollgate.mapping.provider.compile import CompiledProvider
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
+from tollgate.mapping.provider.scopes import KINDS
+from tollgate.mapping.provider.spoken import Spoken
 from tollgate.mapping.streams.converter import as_written, event_and_name, hub_of_stream
 from tollgate.wording import did_you_mean
 
@@ -75,9 +77,9 @@ def _judged(compiled: CompiledProvider, spoken: Spoken | None, example: Example)
 
 
 def _usage(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
-    if spoken is None or spoken.read_usage is None:
+    if spoken is None or spoken.usage.template is None:
         raise LookupError("this provider has no `usage.read`")
-    return spoken.read_usage(example.given, answer_headers=_headers(example.brought))
+    return spoken.usage.template(example.given, answer_headers=_headers(example.brought))
 
 
 def _polled(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
@@ -114,12 +116,12 @@ def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: 
     """What edits make of a document, or what an answer comes to."""
     context, more, endpoint = example.context, example.brought, spoken.endpoint if spoken else None
     model, context.model = _model(compiled, spoken, example)
-    context.can = {**compiled.can(endpoint, model), **(more.get("can") or {})}
+    context.can = {**compiled.scopes.can(endpoint, model), **(more.get("can") or {})}
     context.request = more.get("request")
     context.hear(_headers(more))
     if example.of == "answer":
         return _answer(compiled, spoken, model, example.given, context)
-    edits = compiled.edits(example.of, endpoint.protocol if endpoint else "", model)
+    edits = compiled.scopes.edits(example.of, endpoint, model)
     return example.given if edits is None else edits(example.given, context)
 
 
@@ -130,8 +132,8 @@ def _answer(
     if spoken is None or spoken.mapping is None:
         raise LookupError("this provider speaks no format with a mapping")
     endpoint, mapping = spoken.endpoint, spoken.mapping
-    marks = compiled.in_text(endpoint, model)
-    edits = compiled.edits("stream" if isinstance(given, list) else "response", endpoint.protocol, model)
+    marks = compiled.scopes.in_text(endpoint, model)
+    edits = compiled.scopes.edits("stream" if isinstance(given, list) else "response", endpoint, model)
     if not isinstance(given, list):
         return response_to_hub(mapping, given if edits is None else edits(given, context), context, marks)
     events = given if edits is None else [_edited(edits, event, context) for event in given]

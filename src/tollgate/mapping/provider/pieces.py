@@ -6,12 +6,11 @@ here; only what reads the caller's own headers stays a template.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tollgate.config.load import Mark, Node, Problem, Scalar, lookup, text_in, walk
+from tollgate.config.load import Mark, Node, Problem, Scalar
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -121,22 +120,3 @@ def total(call: Callable[..., Any]) -> Read:
             return None
 
     return read
-
-
-_DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
-"""Where a template reads `$`, and which member of it."""
-
-
-def reads_beside_usage(node: Node | None) -> bool:
-    """Whether a `usage:` block reads any member of an answer or event but `usage`, or its headers."""
-    return reads_headers(node) or any(name != "usage" for text in _read_texts(node) for name in _DOCUMENT.findall(text))
-
-
-def reads_headers(node: Node | None) -> bool:
-    """Whether a `usage:` block reads the headers of an answer."""
-    return any("$answer_headers" in text for text in _read_texts(node))
-
-
-def _read_texts(node: Node | None) -> list[str]:
-    read = lookup(node, "read")
-    return [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []

@@ -1,0 +1,130 @@
+"""The offers of a provider's models: what its scopes and endpoints say, put together for one model each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from tollgate.config.authorisation import Authorisation
+from tollgate.config.model import Endpoint, Model, Timeouts
+from tollgate.config.provider_model import serves
+from tollgate.forms import FORM
+from tollgate.mapping.edits import EditList
+from tollgate.mapping.provider.address import address_of
+from tollgate.mapping.provider.headers import split_headers
+from tollgate.mapping.provider.model_facts import facts_of, prices_text
+from tollgate.mapping.provider.offer import Offer
+from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.scopes import Scopes
+from tollgate.mapping.provider.spoken import Spoken
+from tollgate.tariff import Tariff
+
+if TYPE_CHECKING:
+    from tollgate.mapping import Mapping as ProtocolMapping
+
+
+class Offers:
+    """Makes the offers of one provider. What is equal between them is one object."""
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        spoken: Mapping[str, Spoken],
+        scopes: Scopes,
+        timeouts: Timeouts,
+        auth: Authorisation | None,
+    ) -> None:
+        self._pieces = pieces
+        self._spoken = spoken
+        self._scopes = scopes
+        self._timeouts = timeouts
+        self._auth = auth
+        self._headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+        self._chains: dict[tuple[int, ...], EditList] = {}
+
+    def of(self, model: Model) -> tuple[Offer, ...]:
+        """The offers of a chat or embedding model, in the order of its protocols."""
+        tariff = self._tariff(model)
+        made = (self._offer(model, spoken, tariff) for spoken in self._spoken_for(model))
+        return tuple(offer for offer in made if offer is not None)
+
+    def _spoken_for(self, model: Model) -> Iterator[Spoken]:
+        for name in model.protocols or self._spoken:
+            spoken = self._spoken.get(name)
+            if spoken is not None and serves(name) == model.type and spoken.endpoint.serves(model):
+                yield spoken
+
+    def _tariff(self, model: Model) -> Tariff | None:
+        if model.price is None:
+            return None
+        try:
+            return Tariff(model.price)
+        except ValueError as error:
+            self._pieces.mistake(model.mark, str(error), f"models.{model.id}.price")
+            return None
+
+    def _offer(self, model: Model, spoken: Spoken, tariff: Tariff | None) -> Offer | None:
+        pieces, endpoint, usage = self._pieces, spoken.endpoint, spoken.usage
+        provider = pieces.provider
+        facts = facts_of(model, provider.name, endpoint.mapping)
+        address = address_of(pieces, spoken, facts)
+        if address is None:
+            return None
+        can = self._scopes.can(endpoint, model)
+        values: dict[str, Any] = {"model": facts, "can": can, "vars": pieces.variables, "secret": pieces.secrets}
+        fixed, made = split_headers(spoken.headers, values)
+        kind = "application/json" if endpoint.encoding == "json" else FORM
+        return Offer(
+            provider=provider.name,
+            route=f"{provider.name}/{model.upstream}",
+            model=model,
+            protocol=endpoint.mapping,
+            endpoint=endpoint.protocol,
+            mapping=cast("ProtocolMapping", spoken.mapping),
+            address=address,
+            errors=spoken.errors,
+            timeouts=nearer(self._timeouts, model.timeouts),
+            fixed_headers=self._shared({"content-type": kind, **fixed}),
+            made_headers=made,
+            request_edits=self._edits("request", endpoint, model),
+            response_edits=self._edits("response", endpoint, model),
+            stream_edits=self._edits("stream", endpoint, model),
+            can=can,
+            model_facts=facts,
+            usage_excludes=usage.excludes,
+            usage_apart=usage.apart,
+            usage_hears=usage.hears,
+            usage_read=usage.read,
+            words=usage.words,
+            framing=endpoint.framing,
+            inner=endpoint.inner,
+            unwrap=spoken.unwrap,
+            in_text=self._scopes.in_text(endpoint, model),
+            batch=endpoint.batch,
+            encoding=endpoint.encoding,
+            polling=spoken.polling,
+            tariff=tariff,
+            own_tariff=tariff,
+            prices_text=prices_text(model),
+            auth=self._auth,
+            proxy=provider.proxy,
+            verify=provider.verify_tls,
+            ca_file=provider.ca_file,
+        )
+
+    def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
+        """One read-only map for all offers with the same headers:
+        the upstream client writes out a map that cannot change only once."""
+        return self._headers_sent.setdefault(tuple(headers.items()), MappingProxyType(headers))
+
+    def _edits(self, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
+        made = self._scopes.edits(kind, endpoint, model)
+        return self._chains.setdefault(made.identity(), made) if made is not None else None
+
+
+def nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
+    """The budgets of a scope laid over those of the wider scope, field by field."""
+    known = {field.name for field in fields(Timeouts)}
+    return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base

@@ -1,0 +1,53 @@
+"""`usage:` of a provider or an endpoint: how the token counts that it reports are read, where not as its format has
+them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tollgate.config.fields import Fields
+from tollgate.config.load import Map, Node, text_in, walk
+from tollgate.mapping.pieces import Template
+from tollgate.mapping.provider.pieces import Pieces, total
+
+_DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
+"""Where a template reads `$`, and which member of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportedUsage:
+    """What such a block says."""
+
+    excludes: frozenset[str] = frozenset()
+    template: Template | None = None
+    """Hub usage read from an answer or event, instead of the mapping's."""
+    read: Callable[..., Any] | None = None
+    """The same as a function that tells none where it cannot be computed: the answer is good, and its tokens are
+    estimated."""
+    hears: bool = False
+    """Whether the template reads the headers of an answer."""
+    apart: bool = False
+    """Whether it looks at more of an event than its `usage`."""
+    words: Template | None = None
+    """Words of a request as it is sent that its prices may ask for."""
+
+
+def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
+    """Compile; mistakes are noted in `pieces`."""
+    if not isinstance(node, Map):
+        return ReportedUsage()
+    read, words = node.get("read"), node.get("words")
+    said = [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []
+    template = pieces.template(read, ("$", "answer_headers")) if read is not None else None
+    hears = any("$answer_headers" in text for text in said)
+    return ReportedUsage(
+        excludes=frozenset(Fields(node).texts("excludes")),
+        template=template,
+        read=total(template) if template is not None else None,
+        hears=hears,
+        apart=hears or any(name != "usage" for text in said for name in _DOCUMENT.findall(text)),
+        words=pieces.template(words, ("$",)) if words is not None else None,
+    )

@@ -1,0 +1,101 @@
+"""An endpoint of a provider, compiled: what all models that are served through it share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tollgate.config.load import Node, find
+from tollgate.config.model import Endpoint
+from tollgate.config.provider_model import serves
+from tollgate.mapping.pieces import Template
+from tollgate.mapping.provider.error_reading import compile_errors
+from tollgate.mapping.provider.errors import ErrorRules
+from tollgate.mapping.provider.headers import Headers, compile_headers
+from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.provider.polling import Polling, compile_polling
+from tollgate.mapping.provider.reported_usage import ReportedUsage, compile_reported_usage
+from tollgate.wire import CLIENT_FORMATS
+
+if TYPE_CHECKING:
+    from tollgate.mapping import Mapping as ProtocolMapping
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One endpoint with everything in it compiled."""
+
+    endpoint: Endpoint
+    mapping: ProtocolMapping | None
+    errors: ErrorRules
+    url: Template | None
+    stream_url: Template | None
+    count_url: Template | None
+    headers: Headers
+    query: Mapping[str, Template]
+    usage: ReportedUsage
+    unwrap: Template | None
+    polling: Polling | None
+
+
+def compile_endpoint(
+    pieces: Pieces,
+    endpoint: Endpoint,
+    mapping: ProtocolMapping | None,
+    headers: Headers,
+    query: Mapping[str, Template],
+    redact: Callable[[str], str],
+) -> Spoken:
+    """Compile one endpoint, below whose headers and query those of the provider lie; mistakes are noted in `pieces`."""
+    provider = pieces.provider
+    polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
+    if mapping is not None:
+        _check_mapping(pieces, endpoint, mapping, polling)
+    return Spoken(
+        endpoint=endpoint,
+        mapping=mapping,
+        errors=compile_errors(pieces, [endpoint.errors, provider.errors], redact, mapping),
+        url=pieces.url(endpoint.url),
+        stream_url=pieces.url(endpoint.stream_url),
+        count_url=pieces.url(endpoint.count_tokens_url),
+        headers={**headers, **compile_headers(pieces, endpoint.headers)},
+        query={**query, **compile_query(pieces, endpoint.query)},
+        usage=compile_reported_usage(pieces, endpoint.usage if endpoint.usage is not None else provider.usage),
+        unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
+        polling=polling,
+    )
+
+
+def compile_query(pieces: Pieces, written: Mapping[str, Node]) -> dict[str, Template]:
+    """The templates of `query:`; what does not compile is noted in `pieces` and left out."""
+    names = pieces.names("model", "vars", "secret")
+    made = {name: pieces.template(node, names) for name, node in written.items()}
+    return {name: template for name, template in made.items() if template is not None}
+
+
+def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping, polling: Polling | None) -> None:
+    """Note where an endpoint's mapping is not for what is asked there, or lacks sections."""
+    where = f"speaks.{endpoint.protocol}"
+    at = find(pieces.document.root, ["speaks", endpoint.protocol])
+    if (serves(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
+        said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
+        hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
+        pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", where, hint)
+    if endpoint.mapping not in CLIENT_FORMATS and (missing := _missing(mapping, polling)):  # a client's may just pass
+        pieces.mistake(
+            at,
+            f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs",
+            where,
+        )
+
+
+def _missing(mapping: ProtocolMapping, polling: Polling | None) -> list[str]:
+    """The sections that a format lacks for being spoken to an upstream. For one that answers in streams only,
+    `stream.to_hub` stands in for `response.to_hub`, but where the answer is asked for again, which is a whole one."""
+    wanted = ["request.from_hub"]
+    if polling is not None and polling.again is not None or mapping.stream_in is None or mapping.hub:
+        wanted.append("response.to_hub")
+    missing = [name for name in wanted if name not in mapping.sections]
+    streams = polling is not None and polling.stream is not None
+    return [*missing, "stream.to_hub"] if streams and mapping.stream_in is None else missing
