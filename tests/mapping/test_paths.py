@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.mapping import paths
+from tollgate.mapping import jsonpath, paths
 
 QUICK = (
     "$.a[*].b",
@@ -21,9 +21,9 @@ QUICK = (
 
 @pytest.mark.parametrize("text", QUICK)
 def test_what_most_paths_are_made_of_reads_as_jsonpath_does(text, monkeypatch):
-    said = paths._parsed(text, text[1:], 1)
+    said = jsonpath.steps_of(text, text[1:])
     paths.parse_path.cache_clear()
-    monkeypatch.setattr(paths, "_parsed", None)  # which takes a millisecond for each
+    monkeypatch.setattr(jsonpath, "steps_of", None)  # which takes a millisecond for each
     assert paths.parse_path(text).steps == said
 
 

@@ -1,15 +1,13 @@
 """Paths: `$.a.b[0]`, `$x['a-b']`, `$.l[*].k`, `$.l[?(@.k == 'v')].k`, `$..k`; text -> steps.
 
-What most paths are made of (fields, places, `[*]`, one comparison with a word or number) is split here; everything else
-is parsed by jsonpath-ng, which takes a millisecond for each, and its tree taken apart. A tree with a node not known
-here stays whole and is asked with `.find()` when it runs (`Find`). Lowering to Python is `path_code.py`.
+What most paths are made of (fields, places, `[*]`, one comparison with a word or number) is split here, everything else
+in `jsonpath.py`. Lowering to Python is `path_code.py`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -161,7 +159,9 @@ def parse_path(text: str) -> Path:
     while position < len(tail):
         found = _STEP.match(tail, position)
         if not found:
-            return Path(base, _parsed(text, tail, 1 + len(base)), text)
+            from tollgate.mapping.jsonpath import steps_of  # with the package it needs: hardly any file has such a path
+
+            return Path(base, steps_of(text, tail), text)
         steps.append(_step(found))
         position = found.end()
     return Path(base, tuple(steps), text)
@@ -171,93 +171,14 @@ def _step(found: re.Match[str]) -> Step:
     if found["every"]:
         return Every()
     if found["place"]:
-        return _index(int(found["place"]))
+        return index(int(found["place"]))
     if found["of"]:
         return Where((Condition((found["of"],), found["operator"], found["word"] or json.loads(found["literal"])),))
     return next(name for name in found.group("field", "single", "double") if name is not None)
 
 
-def _parsed(text: str, tail: str, shift: int) -> tuple[Step, ...]:
-    from jsonpath_ng.exceptions import JSONPathError
-    from jsonpath_ng.ext.parser import parse
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            tree = parse("$" + tail)
-    except (JSONPathError, ValueError, AttributeError, TypeError) as error:
-        message = str(error).split("\n")[0]
-        where = re.search(r"\b1:(\d+)", message)
-        offset = shift - 1 + int(where[1]) if where else 0
-        if where:
-            message = message.replace(where[0], f"column {offset + 1} of the path")
-        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
-    steps = _taken_apart(tree)
-    return steps if steps is not None else (Find(tree),)
-
-
-def _hint(tail: str) -> str:
-    """What is most likely meant by a path that does not parse."""
-    if re.search(r"[^=!<>~]=[^=~]", tail):
-        return "a comparison is written =="
-    if re.search(r"\[\?[^\]]*\$", tail):
-        lookup = "{{ ($.l | lookup('id', 'name'))[$x] }}"
-        return f"inside [?( )] stand fixed values; what a name holds is looked up, {lookup}, or asked by $each, $when"
-    if re.search(r"\[\?[^\]]*(\||\bor\b|\band\b|\bin\b|\bnot\b)", tail):
-        return "inside [?( )] conditions are joined by & alone; any other is asked by $each, $when"
-    return ""
-
-
-def _index(place: int) -> int:
+def index(place: int) -> int:
+    """The place itself, where it is in reach; else `PathError`."""
     if abs(place) > _MAX_INDEX:
         raise PathError(f"index {place} is out of reach")
     return place
-
-
-def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
-    """A jsonpath-ng tree as steps, or None when it holds a node that is not known here."""
-    kind = type(tree).__name__
-    if kind in ("Root", "This"):
-        return ()
-    if kind == "Child":
-        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
-        return None if left is None or right is None else left + right
-    if kind == "Fields":
-        if len(tree.fields) != 1:
-            return None
-        return (Every(),) if tree.fields[0] == "*" else (tree.fields[0],)
-    if kind == "Wildcard":
-        return (Every(),)
-    if kind == "Index":
-        places = getattr(tree, "indices", None)
-        if places is None:
-            places = (getattr(tree, "index", None),)
-        return (_index(places[0]),) if len(places) == 1 and isinstance(places[0], int) else None
-    if kind == "Slice":
-        if tree.step is not None:
-            return None
-        return (Every(),) if tree.start is None and tree.end is None else (Slice(tree.start, tree.end),)
-    if kind == "Descendants":
-        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
-        if left is None or right is None or len(right) != 1 or not isinstance(right[0], str):
-            return None
-        return (*left, Descend(right[0]))
-    if kind == "Filter":
-        conditions = tuple(_condition(entry) for entry in tree.expressions)
-        return None if None in conditions else (Where(conditions),)  # type: ignore[arg-type]
-    return None
-
-
-def _condition(entry: Any) -> Condition | None:
-    if type(entry).__name__ != "Expression":
-        return None
-    path = _taken_apart(entry.target)
-    if path is None or not all(isinstance(step, str) for step in path):
-        return None
-    if entry.op is None:
-        return Condition(path, None)  # type: ignore[arg-type]
-    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(
-        entry.value, (str, int, float, bool, type(None))
-    ):
-        return None
-    return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]

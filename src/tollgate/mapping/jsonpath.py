@@ -1,0 +1,94 @@
+"""The paths that `paths.py` does not split itself: jsonpath-ng parses them, and its tree is taken apart into steps.
+
+No shipped file has one: it takes a millisecond each. A tree with a node that is not known here stays whole, and is
+asked with `.find()` when it runs (`Find`).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+from jsonpath_ng.exceptions import JSONPathError
+from jsonpath_ng.ext.parser import parse
+
+from tollgate.mapping.paths import Condition, Descend, Every, Find, PathError, Slice, Step, Where, index
+
+
+def steps_of(text: str, tail: str) -> tuple[Step, ...]:
+    """The steps of the path `text`, given what stands behind its name. `PathError` when it does not read as one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            tree = parse("$" + tail)
+    except (JSONPathError, ValueError, AttributeError, TypeError) as error:
+        message = str(error).split("\n")[0]
+        where = re.search(r"\b1:(\d+)", message)
+        offset = len(text) - len(tail) - 1 + int(where[1]) if where else 0
+        if where:
+            message = message.replace(where[0], f"column {offset + 1} of the path")
+        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
+    steps = _taken_apart(tree)
+    return steps if steps is not None else (Find(tree),)
+
+
+def _hint(tail: str) -> str:
+    """What is most likely meant by a path that does not parse."""
+    if re.search(r"[^=!<>~]=[^=~]", tail):
+        return "a comparison is written =="
+    if re.search(r"\[\?[^\]]*\$", tail):
+        lookup = "{{ ($.l | lookup('id', 'name'))[$x] }}"
+        return f"inside [?( )] stand fixed values; what a name holds is looked up, {lookup}, or asked by $each, $when"
+    if re.search(r"\[\?[^\]]*(\||\bor\b|\band\b|\bin\b|\bnot\b)", tail):
+        return "inside [?( )] conditions are joined by & alone; any other is asked by $each, $when"
+    return ""
+
+
+def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
+    """A jsonpath-ng tree as steps, or None when it holds a node that is not known here."""
+    kind = type(tree).__name__
+    if kind in ("Root", "This"):
+        return ()
+    if kind == "Child":
+        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        return None if left is None or right is None else left + right
+    if kind == "Fields":
+        if len(tree.fields) != 1:
+            return None
+        return (Every(),) if tree.fields[0] == "*" else (tree.fields[0],)
+    if kind == "Wildcard":
+        return (Every(),)
+    if kind == "Index":
+        places = getattr(tree, "indices", None)
+        if places is None:
+            places = (getattr(tree, "index", None),)
+        return (index(places[0]),) if len(places) == 1 and isinstance(places[0], int) else None
+    if kind == "Slice":
+        if tree.step is not None:
+            return None
+        return (Every(),) if tree.start is None and tree.end is None else (Slice(tree.start, tree.end),)
+    if kind == "Descendants":
+        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        if left is None or right is None or len(right) != 1 or not isinstance(right[0], str):
+            return None
+        return (*left, Descend(right[0]))
+    if kind == "Filter":
+        conditions = tuple(_condition(entry) for entry in tree.expressions)
+        return None if None in conditions else (Where(conditions),)  # type: ignore[arg-type]
+    return None
+
+
+def _condition(entry: Any) -> Condition | None:
+    if type(entry).__name__ != "Expression":
+        return None
+    path = _taken_apart(entry.target)
+    if path is None or not all(isinstance(step, str) for step in path):
+        return None
+    if entry.op is None:
+        return Condition(path, None)  # type: ignore[arg-type]
+    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(
+        entry.value, (str, int, float, bool, type(None))
+    ):
+        return None
+    return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]
