@@ -206,7 +206,7 @@ async def test_an_abandoned_answer_says_so_and_one_that_ended_is_left_alone(clie
     async with upstream(part_then_stall) as stalling, upstream(ok(b"a")) as fine:
         answer = await client.open(call(stalling.url()))
         answer.abort()
-        await answer.close()
+        answer.abort()
         with pytest.raises(UpstreamUnreachable, match="abandoned"):
             await answer.read()
         async with await client.open(call(fine.url())) as answer:

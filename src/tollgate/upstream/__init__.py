@@ -42,7 +42,7 @@ class Client:
         `UpstreamTimeout`; cancelling it closes the connection.
         """
         auth = call.auth
-        return self._send(call) if auth is None or auth.kind == "none" else self._authorised(call, auth)
+        return self._send(call) if auth is None else self._authorised(call, auth)
 
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
         kept = self._authoriser.kept(auth)
@@ -50,7 +50,7 @@ class Client:
         # taken back before its time? One bought for this very call would fare no better
         if answer.status == 401 and kept is not None:
             self._authoriser.refused(auth, kept)
-            await answer.close()
+            answer.abort()
             answer = await self._signed(call, auth)
         if answer.status == 401:
             self.refused(auth)

@@ -41,7 +41,7 @@ class Answer:
     """`status` and `headers` (lower-case names) are there once `Client.open` returns; the body is read once.
 
     `await read(limit)` for a whole body, `async for chunk in answer.chunks()` for a stream. Whoever opened it calls
-    `abort()` or `close()` on every path, most simply by `async with answer:`.
+    `abort()` on every path, most simply by `async with answer:`.
     """
 
     __slots__ = (
@@ -211,10 +211,6 @@ class Answer:
             self._stop(self._abandoned())
         elif self._error is not None:  # raised, it remembers the frames of whoever read, and those have this answer
             self._error = self._abandoned()
-
-    async def close(self) -> None:
-        """`abort` under the name that pairs with open."""
-        self.abort()
 
     async def __aenter__(self) -> Self:
         return self

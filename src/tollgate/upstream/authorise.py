@@ -43,8 +43,6 @@ class Authoriser:
 
         Raises `UpstreamFailed` (alarm `key`) when the credentials are unusable, and what minting a token raises.
         """
-        if auth.kind == "none":
-            return call
         if auth.kind == "sigv4":
             if len(call.body) > _LARGE_BODY:
                 return await asyncio.to_thread(_sigv4, auth, call)
