@@ -425,6 +425,18 @@ async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monke
     ), "what was told is billed"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_mistake_in_the_making_of_the_row_leaves_no_hold(tmp_path, monkeypatch, stream):
+    def slip(*_: object) -> None:
+        raise KeyError("slip")
+
+    app = replying(blocks=blocks(None), headers=SSE) if stream else replying(body=chat())
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
+        monkeypatch.setattr("tollgate.completions.exchange.usage_row", slip)
+        await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        assert here.services.ledger.available("default") == here.balance() and not here.services.live
+
+
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 async def test_an_answer_that_came_in_a_dearer_way_costs_more(tmp_path, client):
     answer = json.dumps(

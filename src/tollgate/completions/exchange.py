@@ -198,20 +198,20 @@ class Exchange:
             return
         self.settled = True
         self.services.live.discard(self)
-        usage = self._used()
-        charge = self.charge = self._price(usage)
-        if usage.flags:
-            log.warning(
-                "request %s: provider %s counts what cannot be: %s",
-                self.inbound.request_id,
-                self.offer.provider if self.offer else "",
-                "; ".join(usage.flags),
-            )
-        row = usage_row(self, usage, charge, outcome, status, error)
-        self._count(row)
         try:
+            usage = self._used()
+            charge = self.charge = self._price(usage)
+            if usage.flags:
+                log.warning(
+                    "request %s: provider %s counts what cannot be: %s",
+                    self.inbound.request_id,
+                    self.offer.provider if self.offer else "",
+                    "; ".join(usage.flags),
+                )
+            row = usage_row(self, usage, charge, outcome, status, error)
+            self._count(row)
             await self.services.ledger.record(row, self.hold)
-        except ValueError:  # refused before it was charged
+        except Exception:  # whatever made it fail before it was charged
             self.release()
             raise
 
@@ -259,10 +259,7 @@ class Exchange:
 
     async def settle_own_mistake(self) -> None:
         """`settle` where an unexpected exception of ours ended the request: its row says so, and bills `hub_usage`."""
-        try:
-            await self.settle("error", error=InternalError())
-        finally:
-            self.release()
+        await self.settle("error", error=InternalError())
 
     def settle_cut(self, count: Callable[[], Awaitable[None]]) -> None:
         """`settle`, in a task of its own, an answer that was cut off: its client left, or the gateway had to end it.
