@@ -27,8 +27,6 @@ from tollgate.upstream import Answer
 _GRACE_SECONDS = 0.25
 """How long to wait for the upstream to close after the answer's last event, so that its connection can be used
 again."""
-
-
 _MOST_BEFORE = 64 * 1024
 """Of comments before an answer: a provider's sign of life is some 25 bytes every few seconds."""
 _MOST_OPENING = 4 * 1024 * 1024
@@ -89,36 +87,38 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     offer = offer.hearing(answer.headers)
     stage: Stage = native_stage(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
     blocks = answer.chunks()
-    first, starts = b"", True
     try:
-        while not stage.begun and not stage.ended and stage.error is None:
-            if len(first) > _MOST_BEFORE and b"data" not in first:  # comments
-                raise UpstreamFailed("the stream holds comments and no answer", provider=offer.provider)
-            if len(first) > _MOST_OPENING:
-                break
-            try:
-                block = await anext(blocks)
-            except StopAsyncIteration:
-                first += stage.close()
-                break
-            if starts:  # of a stream; official client libraries would lose its first event
-                starts, block = False, block.removeprefix(BOM)
-            first += stage.feed(block)
-        if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
-            first += await rest_of(blocks, stage) + stage.close()
-        if not stage.begun:
-            failed = stage.error
-            if failed is None and exchange.routes_left:
-                failed = stage.reported_error()
-            if failed is not None:
-                raise AttemptFailed(failed)
+        first = await _first(blocks, stage, offer)
     except UpstreamError as error:
-        answer.abort()
         raise AttemptFailed(error) from None
-    except BaseException:
-        answer.abort()
-        raise
+    if not stage.begun:
+        failed = stage.error
+        if failed is None and exchange.routes_left:
+            failed = stage.reported_error()
+        if failed is not None:
+            raise AttemptFailed(failed)
     return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
+
+
+async def _first(blocks: AsyncIterator[bytes], stage: Stage, offer: Offer) -> bytes:
+    """The client's bytes of a stream up to the block in which its answer begins, or ends."""
+    first, starts = b"", True
+    while not stage.begun and not stage.ended and stage.error is None:
+        if len(first) > _MOST_BEFORE and b"data" not in first:  # comments
+            raise UpstreamFailed("the stream holds comments and no answer", provider=offer.provider)
+        if len(first) > _MOST_OPENING:
+            break
+        try:
+            block = await anext(blocks)
+        except StopAsyncIteration:
+            first += stage.close()
+            break
+        if starts:  # of a stream; official client libraries would lose its first event
+            starts, block = False, block.removeprefix(BOM)
+        first += stage.feed(block)
+    if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
+        first += await rest_of(blocks, stage) + stage.close()
+    return first
 
 
 async def _pump(
