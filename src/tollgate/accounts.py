@@ -228,27 +228,22 @@ def read_rate(text: str, what: str) -> int | None:
     return int(entered)
 
 
-async def create_account(books: Administration, id: str, name: str = "", role: str = "user") -> Account:
-    """A new account; its id is a readable word, because every usage row shows it."""
+async def create_account(
+    books: Administration, id: str, name: str = "", role: str = "user", credits: str = ""
+) -> Account:
+    """A new account, with credits to begin with if some are named; a wrong amount leaves no account. Its id is a
+    readable word, because every usage row shows it."""
+    amount = kept_amount(read_amount(credits, "credits"), "credits") if credits.strip() else None
+    if amount is not None and amount <= 0:
+        raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
     if not _ACCOUNT_ID.match(id):
         raise BadRequest(
             f'account is "{id}", wanted lower-case letters, digits, dot, dash or underscore, at most 63', "id"
         )
     _check_role(role)
-    return await books.create_account(id, _named(name), role)
-
-
-async def open_account(
-    books: Administration, id: str, name: str = "", role: str = "user", credits: str = ""
-) -> Account:
-    """A new account with credits to begin with, if some are named; a wrong amount leaves no account."""
-    if not credits.strip():
-        return await create_account(books, id, name, role)
-    amount = kept_amount(read_amount(credits, "credits"), "credits")
-    if amount <= 0:
-        raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
-    account = await create_account(books, id, name, role)
-    await books.grant(id, amount, "at creation")
+    account = await books.create_account(id, _named(name), role)
+    if amount is not None:
+        await books.grant(id, amount, "at creation")
     return account
 
 

@@ -74,7 +74,7 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
     from tollgate import accounts
 
     async def work(books: Administration) -> accounts.AccountView:
-        await accounts.open_account(books, id, name, role, amount or "")
+        await accounts.create_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
 
     view = with_books(path, work)

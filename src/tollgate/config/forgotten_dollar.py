@@ -23,7 +23,7 @@ _SENT = ("headers", "query", "auth", "vars")
 """Keys of a provider and of an endpoint whose texts are single; larger templates are looked into as they compile."""
 
 
-def meant(text: object, names: Collection[str], *, answer: bool = False) -> str:
+def meant(text: object, names: Collection[str], *, answer: bool) -> str:
     """The path that a text without `$` was probably meant to be, or nothing. It begins with one of these names, or with
     a field of `$` where that is an `answer`.
 

@@ -66,7 +66,7 @@ class _Offer:
         return document.warning(find(document.root, path), message, path=path_text(path), hint=hint)
 
 
-def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Problem] = ()) -> list[Problem]:
+def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Problem]) -> list[Problem]:
     """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or
     currency is among what is `wrong` is not judged: it would be with the default."""
     broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}

@@ -116,7 +116,7 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
     return {name: getattr(after, name) for name in names}
 
 
-def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt | None = None) -> Generation:
+def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt | None) -> Generation:
     """The job with one more attempt, at the provider of `offer`, because of the one that `failed`."""
     earlier = [*generation.row.get("earlier", ()), failed] if failed else None
     return replace(

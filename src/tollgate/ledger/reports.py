@@ -169,7 +169,7 @@ FROM usage ORDER BY time DESC, seq DESC LIMIT 50""",
 """Name -> what it tells, and its SQL over the view `usage`."""
 
 
-def usage_files(directory: Path, since: datetime | None = None, until: datetime | None = None) -> list[Path]:
+def usage_files(directory: Path, since: datetime | None, until: datetime | None) -> list[Path]:
     """The published files that can hold rows of this time; an hour's file has that hour's rows and no others."""
     files = []
     for path in sorted(directory.glob("*/*.duckdb")):

@@ -31,7 +31,7 @@ async def create(visit: Visit) -> Response:
     """A new account, with credits if some are given."""
     form = visit.form
     try:
-        await service.open_account(
+        await service.create_account(
             visit.ledger, form["id"].strip(), form["name"], form["role"] or "user", form["credits"]
         )
     except BadRequest as error:
