@@ -274,8 +274,6 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
         return []
     chatty = speaks & {"chat", "responses"}  # which of the two is all these paths tell apart
     served = [protocol for protocol in sorted(chatty) if protocol in protocols]
-    if not chatty or not served:
-        return [] if chatty else None
     return served if set(served) != chatty else None
 
 
