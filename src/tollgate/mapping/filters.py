@@ -8,7 +8,6 @@ loss note in an answer.
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import re
 from math import inf
@@ -93,7 +92,7 @@ def from_base64(value: Any) -> str | None:
         return base64.b64decode(
             value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
         ).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of letters beyond ASCII, too
         return None
 
 
@@ -108,7 +107,7 @@ def upper(value: Any) -> str | None:
 
 
 def starts(value: Any, prefix: Any) -> bool:
-    """Whether a text begins with `prefix`."""
+    """Whether a text begins with `prefix`; false for what is no text."""
     return type(value) is str and type(prefix) is str and value.startswith(prefix)
 
 
@@ -220,8 +219,8 @@ def _outside(allowed: str) -> re.Pattern[str]:
 
 
 def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
-    """A list of objects as a table from one field to another."""
-    if type(value) is not list:
+    """A list of objects as a table from one field to another; absent when nothing is in it."""
+    if type(value) is not list or type(key) is not str or type(wanted) is not str:
         return None
     table = {
         name: found
@@ -238,7 +237,7 @@ def entries(value: Any) -> list[Any] | None:
 
 def distinct(value: Any, key: Any) -> list[Any] | None:
     """A list of objects, of those with the same text in that field only the first."""
-    if type(value) is not list:
+    if type(value) is not list or type(key) is not str:
         return None
     seen: set[str] = set()
     kept = []
@@ -254,7 +253,7 @@ def distinct(value: Any, key: Any) -> list[Any] | None:
 
 def sort(value: Any, key: Any) -> list[Any] | None:
     """A list of objects in the order of that field, numbers before texts; those without it stand last."""
-    if type(value) is not list:
+    if type(value) is not list or type(key) is not str:
         return None
 
     def place(item: Any) -> tuple[int, Any]:
@@ -340,13 +339,11 @@ def default(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def beyond(value: Any, *names: Any) -> bool | None:
-    """Whether an object has anything but these fields; one look that spares many, where the rest is rare.
-
-    A field that is null does not count.
-    """
+def beyond(value: Any, *names: Any) -> bool:
+    """Whether an object has anything but these fields, and not null; one look that spares many, where the rest is
+    rare; false for what is no object."""
     if type(value) is not dict:
-        return None
+        return False
     for key, member in value.items():
         if member is not None and key not in names:
             return True
