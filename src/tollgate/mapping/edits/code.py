@@ -6,11 +6,12 @@ containers below it where an item really changes, so a document that no edit app
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from tollgate.config.load import Scalar
+from tollgate.config.load import Node, Scalar, text_in, walk
 from tollgate.mapping.directives import when
 from tollgate.mapping.edits.place import Place, loop
 from tollgate.mapping.edits.reading import Edit, Entry
@@ -24,6 +25,8 @@ from tollgate.mapping.scope import Scope, Site, Unit, Var
 
 NEVER_LOST = frozenset({"model", "stream", "stream_options"})
 """Fields that are the gateway's own business: it sets them whatever the caller said."""
+_WHOLE = re.compile(r"\$(?:parent)?(?![\w.\[$])")
+"""`$` or `$parent`, and nothing below it."""
 
 
 class EditWriter:
@@ -112,18 +115,20 @@ class EditWriter:
             with place.block(f"if {new} is not {place.document}"):
                 place.add(f"d, own = {new}, True")
             return
+        again = _holds_whole(entry.value)
         if not rest:
-            self._leaf(place, "d", first, edit, entry, lambda: self._own_top(place))
+            self._leaf(place, "d", first, edit, entry, lambda: self._own_top(place, again=again))
             return
         value = place.code.temp("v")
         place.add(f"{value} = d.get({first!r})")
         new = self._below(place, value, rest, edit, entry)
         with place.block(f"if {new} is not {value}"):
-            self._own_top(place)
+            self._own_top(place, again=again)
             place.add(f"d[{first!r}] = {new}")
 
-    def _own_top(self, place: Place) -> str:
-        with place.block("if not own"):
+    def _own_top(self, place: Place, *, again: bool) -> str:
+        """Code that makes `d` writable; `again`: also where it is, because the value holds it as it was."""
+        with nullcontext() if again else place.block("if not own"):
             place.add("d, own = {**d}, True")
         return "d"
 
@@ -240,7 +245,7 @@ class EditWriter:
                 self._lose(place, entry)
                 place.add(f"{own()}.pop({key!r}, None)")
 
-            self._values.write(place, value, owner, edit, entry, put, take_out)
+            self._values.write(place, value, place.document if owner == "d" else owner, edit, entry, put, take_out)
 
     def _drop_items(self, place: Place, value: str, new: str, step: Step, entry: Entry) -> None:
         """Items of a list (or fields of an object) taken out by place or filter."""
@@ -270,6 +275,11 @@ class EditWriter:
             return
         with place.block(f"if {condition}"):
             place.add(f"C.lose({words!r})")
+
+
+def _holds_whole(value: Node | None) -> bool:
+    """Whether a value may hold the document itself, or the object it is put into."""
+    return value is not None and any(_WHOLE.search(text_in(node) or "") for node in walk(value))
 
 
 def together(entries: Iterable[Entry]) -> list[Entry]:
