@@ -497,6 +497,9 @@ def test_any_answer_is_judged(status, body):
         ("true", None),
         ("$.a if $.b else $.c", None),
         ("$.a | default(1)", None),
+        ("$.a[0].b == 'broke-off'", (b'"broke-off"',)),
+        ("$.a[0].b == 'broke-off' or $.c", (b'"a"', b'"c"')),
+        ("$.a == 'broke \"off'", (b'"a"',)),
     ],
 )
 def test_what_must_stand_in_the_bytes_of_an_error_is_known(expression, marks):

@@ -283,14 +283,18 @@ _STATUS = re.compile("[1-5][0-9][0-9]")
 
 _NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
 _FIELD = re.compile(r"\$\.(\w+)")
+_ONE_WORD = re.compile(r"\$\.[\w.\[\]]+ == '([\w-]+)'", re.ASCII)
 
 
 def marks_of(expression: str) -> tuple[bytes, ...] | None:
     """Byte strings of which a JSON text must hold at least one for the expression to be true;
     None when that cannot be told.
 
-    "$.base_resp.status_code" -> (b'"base_resp"',). A condition that may hold where nothing is there has no marks.
+    "$.base_resp.status_code" -> (b'"base_resp"',); "$.choices[0].why == 'broken'" -> (b'"broken"',), which is rarer.
+    A condition that may hold where nothing is there has no marks.
     """
+    if word := _ONE_WORD.fullmatch(expression.strip()):
+        return (f'"{word[1]}"'.encode(),)
     if _NEGATED.search(expression):
         return None
     names = set(_FIELD.findall(expression))
