@@ -1,6 +1,7 @@
 """A configuration compiled whole: what it offers, that a reload compiles only what changed, that all mistakes are
 told."""
 
+import gc
 import time
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 from support.files import write_file
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root
+from tollgate.config.load import Document, Map
 from tollgate.config.model import Model
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import plugins
+from tollgate.mapping.scope import Unit
 from tollgate.runtime import RuntimeHolder, build_runtime
 
 PROVIDER = """
@@ -281,3 +284,23 @@ def test_a_plugin_that_hangs_as_it_is_imported_is_named_and_given_up(files, tmp_
     ):
         files.build()
     assert "plugin `acme_waiter` is being imported for 0.05 s now" in caplog.text
+
+
+def test_files_that_were_read_and_compiled_go_with_their_runtime_without_the_garbage_collector():
+    """A server's collector hardly ever runs, and each reload would leave them."""
+
+    def alive():
+        return [each for each in gc.get_objects() if isinstance(each, Document | Map | Unit)]
+
+    def make():
+        build_runtime(load_gateway(environ={"OPENAI_API_KEY": "x", "GROQ_API_KEY": "x", "FAL_KEY": "x"}))
+
+    make()  # what is kept for the next time is there by now
+    gc.collect()
+    gc.disable()
+    try:
+        before = {id(each) for each in alive()}
+        make()
+        assert not [each for each in alive() if id(each) not in before]
+    finally:
+        gc.enable()

@@ -123,35 +123,34 @@ def references(node: Node) -> Iterator[Reference]:
 
 def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Problem]:
     """Problems for every `$secret` outside maps called one of `allowed` (headers, query, auth, vars)."""
-    problems: list[Problem] = []
     # Generated model files are most of a full configuration, and hold none.
     without = {other.file for other in document.included if "$secret" not in other.text and "\\" not in other.text}
+    return list(_misplaced(document, root, "", allowed, without))
 
-    def visit(node: Node, path: str) -> None:
-        if node.mark.file in without:
-            return
-        if isinstance(node, Scalar):
-            if isinstance(node.value, str) and _LOOSE.search(node.value):
-                problems.append(
-                    document.problem(
-                        node,
-                        "found a secret, wanted none here",
-                        path=path,
-                        hint="only headers, query, auth and vars may name one",
-                    )
-                )
-        elif isinstance(node, Map):
-            for key, child in node.entries.items():
-                if key in allowed:
-                    problems.extend(_malformed(document, child, f"{path}.{key}" if path else key))
-                elif key not in ("examples", "about", "description"):
-                    visit(child, f"{path}.{key}" if path else key)
-        else:
-            for index, child in enumerate(node.items):
-                visit(child, f"{path}[{index}]")
 
-    visit(root, "")
-    return problems
+def _misplaced(
+    document: Document, node: Node, path: str, allowed: frozenset[str], without: set[str]
+) -> Iterator[Problem]:
+    if node.mark.file in without:
+        return
+    if isinstance(node, Scalar):
+        if isinstance(node.value, str) and _LOOSE.search(node.value):
+            yield document.problem(
+                node,
+                "found a secret, wanted none here",
+                path=path,
+                hint="only headers, query, auth and vars may name one",
+            )
+    elif isinstance(node, Map):
+        for key, child in node.entries.items():
+            place = f"{path}.{key}" if path else key
+            if key in allowed:
+                yield from _malformed(document, child, place)
+            elif key not in ("examples", "about", "description"):
+                yield from _misplaced(document, child, place, allowed, without)
+    else:
+        for index, child in enumerate(node.items):
+            yield from _misplaced(document, child, f"{path}[{index}]", allowed, without)
 
 
 def plain_references(node: Node) -> Node:

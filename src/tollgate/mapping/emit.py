@@ -132,6 +132,7 @@ class Module:
         if not self._functions:
             return {**runtime, **self.names}
         text, lines = self.source()
+        self._functions.clear()  # they refer to this: see `Code.module`
         self.key = _code_cache.key(text, lines, self.file) if _code_cache is not None else b""
         code = _code_cache.get(self.key) if _code_cache is not None else None
         if code is None:

@@ -172,39 +172,41 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
     code = unit.module.function(f"{name}(x)", line)
     code.add("out = []", line)
 
-    def step_into(value: str, position: int) -> None:
-        if position == len(steps):
-            code.add(f"if {value} is not None: out.append({value})", line)
-            return
-        step = steps[position]
-        inner = code.temp("x")
-        if isinstance(step, str):
-            code.add(f"{inner} = {value}.get({step!r}) if type({value}) is dict else None", line)
-            step_into(inner, position + 1)
-            return
-        if isinstance(step, int):
-            code.add(f"{inner} = {value}[{step}] if type({value}) is list and {has_item(value, step)} else None", line)
-            step_into(inner, position + 1)
-            return
-        if isinstance(step, Every | Where):
-            source = f"{value} if type({value}) is list else {value}.values() if type({value}) is dict else ()"
-        elif isinstance(step, Slice):
-            source = f"{value}[{step.start}:{step.stop}] if type({value}) is list else ()"
-        elif isinstance(step, Descend):
-            source = f"below({value}, {step.key!r})"
-        else:
-            source = f"found({unit.module.constant(step.expression)}, {value})"
-        with code.block(f"for {inner} in {source}", line):
-            if isinstance(step, Where):
-                tests = [item_test(code, inner, condition, line) for condition in step.conditions]
-                with code.block(f"if {' and '.join(tests)}", line):
-                    step_into(inner, position + 1)
-            else:
-                step_into(inner, position + 1)
-
-    step_into("x", 0)
+    _step_into(site, code, "x", steps, line)
     code.add("return out or None", line)
     return name
+
+
+def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line: int) -> None:
+    """Add what collects what `steps` find in the local `value`."""
+    if not steps:
+        code.add(f"if {value} is not None: out.append({value})", line)
+        return
+    step, rest = steps[0], steps[1:]
+    inner = code.temp("x")
+    if isinstance(step, str):
+        code.add(f"{inner} = {value}.get({step!r}) if type({value}) is dict else None", line)
+        _step_into(site, code, inner, rest, line)
+        return
+    if isinstance(step, int):
+        code.add(f"{inner} = {value}[{step}] if type({value}) is list and {has_item(value, step)} else None", line)
+        _step_into(site, code, inner, rest, line)
+        return
+    if isinstance(step, Every | Where):
+        source = f"{value} if type({value}) is list else {value}.values() if type({value}) is dict else ()"
+    elif isinstance(step, Slice):
+        source = f"{value}[{step.start}:{step.stop}] if type({value}) is list else ()"
+    elif isinstance(step, Descend):
+        source = f"below({value}, {step.key!r})"
+    else:
+        source = f"found({site.unit.module.constant(step.expression)}, {value})"
+    with code.block(f"for {inner} in {source}", line):
+        if isinstance(step, Where):
+            tests = [item_test(code, inner, condition, line) for condition in step.conditions]
+            with code.block(f"if {' and '.join(tests)}", line):
+                _step_into(site, code, inner, rest, line)
+        else:
+            _step_into(site, code, inner, rest, line)
 
 
 def item_test(code: Code, item: str, condition: Condition, line: int) -> str:

@@ -36,7 +36,6 @@ class EditWriter:
         self.unit = unit
         self.scope = scope
         self.lossy = lossy
-        self._values = ValueVerbs(unit, self._lose)
         self._translated: set[str] = set()
         """Top-level fields an earlier edit has read: taking one out afterwards loses nothing."""
         self._all_translated = False
@@ -94,7 +93,11 @@ class EditWriter:
                         place.add(f"if d[gone] not in {NO_LOSS!r}: C.lose(gone)")
                 place.add(f"d, own = {new}, False")  # it may be a part of the one before
 
-        self._values.write(place, place.document, place.document, edit, entry, put, None)
+        self._verbs().write(place, place.document, place.document, edit, entry, put, None)
+
+    def _verbs(self) -> ValueVerbs:
+        """Made for each edit: kept, it and this would refer to one another, and stay in memory."""
+        return ValueVerbs(self.unit, self._lose)
 
     def _keep(self, code: Code, edit: Edit) -> None:
         wanted = self.unit.module.constant(frozenset(edit.keys))
@@ -174,7 +177,7 @@ class EditWriter:
                         self._own(place, new, value)
                         place.add(f"{new}[{key}] = {changed}")
                 else:
-                    self._values.write(
+                    self._verbs().write(
                         place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None
                     )
         return new
@@ -245,7 +248,7 @@ class EditWriter:
                 self._lose(place, entry)
                 place.add(f"{own()}.pop({key!r}, None)")
 
-            self._values.write(place, value, place.document if owner == "d" else owner, edit, entry, put, take_out)
+            self._verbs().write(place, value, place.document if owner == "d" else owner, edit, entry, put, take_out)
 
     def _drop_items(self, place: Place, value: str, new: str, step: Step, entry: Entry) -> None:
         """Items of a list (or fields of an object) taken out by place or filter."""
