@@ -39,8 +39,8 @@ def command(folder: Path) -> None:
         f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor"
     )
     click.echo(
-        f"next: tollgate check --config {folder / 'gateway.yaml'}; "
-        "then set a provider's secret, such as OPENAI_API_KEY, and run tollgate serve"
+        f"next: tollgate check --config {folder / 'gateway.yaml'} names the providers' secrets; set one, and run "
+        "tollgate serve"
     )
 
 
