@@ -3,6 +3,8 @@ an exit code that means something."""
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -70,3 +72,14 @@ def test_a_folder_without_a_store_is_told_of_once(tollgate):
     first, second = tollgate("keys", "list"), tollgate("keys", "list")
     assert first.err == "there was no store in var, so this is a new one; the one of a gateway elsewhere: --config\n"
     assert (first.code, second.code, second.err) == (0, 0, "")
+
+
+def test_root_is_told_whose_store_it_writes_into_without_its_gateway(tollgate, tmp_path, monkeypatch):
+    """What root made there the service could not open, and did not start."""
+    assert tollgate("accounts", "create", "alice").code == 0
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "var", 4241, -1)
+    monkeypatch.setattr("tollgate.cli.books.os.geteuid", lambda: 0)
+    assert re.match(r"warning: var is \S+'s, and this runs as root: ", tollgate("keys", "list").err)
+    (tmp_path / "var" / "admin.sock").touch()  # a gateway runs: it makes the changes
+    assert tollgate("keys", "list").err == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -81,6 +82,8 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
             "elsewhere: --config",
             err=True,
         )
+    elif not gateway.store.url:
+        _warn_of_owner(gateway.store.directory)
 
     async def run() -> T:
         async with open_books(gateway.store, gateway.credits) as books:
@@ -90,6 +93,29 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
         return asyncio.run(run())
     except TollgateError as error:
         fail(error.message)
+
+
+def _warn_of_owner(directory: Path) -> None:
+    """Say whose a store is before somebody else writes into it: its gateway could not open what root makes there, and
+    would not start."""
+    from tollgate.config.files import shown
+    from tollgate.ledger.admin_socket import SOCKET_NAME
+
+    owner, user = directory.stat().st_uid, os.geteuid()
+    if user == owner or user == 0 and (directory / SOCKET_NAME).exists():  # root's changes are made by the gateway
+        return
+    click.echo(
+        f"warning: {shown(directory)} is {_user_name(owner)}'s, and this runs as {_user_name(user)}: a gateway cannot "
+        f"open what others write there; wanted sudo -u {_user_name(owner)} tollgate ...",
+        err=True,
+    )
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"#{number}"
 
 
 def fail(message: str) -> NoReturn:
