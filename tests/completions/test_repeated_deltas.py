@@ -19,6 +19,7 @@ from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
+from tollgate.mapping.provider.reported_usage import ReportedUsage
 from tollgate.remembered.thoughts import Thoughts
 from tollgate.sse import Decoder
 
@@ -60,7 +61,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
         unwrap=None,
         in_text=None,
         stream_edits=None,
-        usage_read=(lambda _: None) if whole else None,
+        usage=ReportedUsage(read=(lambda _: None) if whole else None),
         mapping=source,
         model_facts={},
         can={},

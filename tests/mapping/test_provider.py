@@ -177,8 +177,8 @@ def test_abilities_and_budgets_are_layered():
 
 
 def test_the_endpoints_word_on_usage_wins():
-    assert rich(endpoint="messages").usage_excludes == {"cache_read"}
-    assert rich().usage_excludes == {"reasoning"}
+    assert rich(endpoint="messages").usage.excludes == {"cache_read"}
+    assert rich().usage.excludes == {"reasoning"}
 
 
 def test_a_model_is_served_through_the_protocols_of_its_type():

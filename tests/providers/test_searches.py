@@ -37,6 +37,6 @@ def test_perplexity_takes_a_fee_by_how_much_a_search_brings_in(depth: str | None
     asked = {"model": "sonar-pro", "web_search_options": {"search_context_size": depth} if depth else {}}
     assert offer.own_tariff is not None
     charge = price_usage(
-        Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.words_of(asked)
+        Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.usage.words_of(asked)
     )
     assert charge.cost == Decimal(fee)

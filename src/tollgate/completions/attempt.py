@@ -120,11 +120,11 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
         exchange.tier_sent = edited.get("service_tier") is not None
-        exchange.words = offer.words_of(edited)
+        exchange.words = offer.usage.words_of(edited)
         if sealed or edited is not document or anew:
             return offer.encoded(edited)
-    elif offer.words is not None:
-        exchange.words = offer.words_of(body)
+    elif offer.usage.words is not None:
+        exchange.words = offer.usage.words_of(body)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
 
 
@@ -156,7 +156,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         )
     read_tier = offer.mapping.sent_tier
     exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
-    exchange.words = offer.words_of(document)
+    exchange.words = offer.usage.words_of(document)
     try:
         return offer.encoded(document)
     except TypeError as error:

@@ -45,8 +45,8 @@ class ConvertedStream:
         self._converter = StreamConverter(
             offer.mapping, exchange.client_format, exchange.context, frames=True, hushed=True, in_text=offer.in_text
         )
-        self._plain = self._events.plain and offer.usage_read is None
-        self._rule = UsageRule(offer.usage_read) if offer.usage_read is not None else None
+        self._plain = self._events.plain and offer.usage.read is None
+        self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None
         self._received = 0
         self._heard = False
         self.begun = False

@@ -139,13 +139,13 @@ class Exchange:
         its own way."""
         hub_usage = self.hub_usage or {}
         usage = self._used()
-        excludes = self.offer.usage_excludes if self.offer else ()
+        excludes = self.offer.usage.excludes if self.offer else ()
         return usage.in_hub(hub_usage) if usage.flags or excludes else hub_usage
 
     def _used(self) -> Usage:
         if self.usage is None:
             offer = self.offer
-            usage = self.usage = from_hub(self.hub_usage, excludes=offer.usage_excludes if offer else ())
+            usage = self.usage = from_hub(self.hub_usage, excludes=offer.usage.excludes if offer else ())
             if offer is not None and self.hub_usage is not None:
                 if not usage.searches and offer.can.get("always_searches"):
                     usage.searches = 1

@@ -139,7 +139,7 @@ class NativeChat(_Native):
     _inner: ChatStream
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
-        self._rule = UsageRule(offer.usage_read) if offer.usage_apart and offer.usage_read is not None else None
+        self._rule = UsageRule(offer.usage.read) if offer.usage.apart and offer.usage.read is not None else None
         observe = self._rule.note if self._rule is not None else None
         super().__init__(exchange, offer, ChatStream(partial(judge_chunk, offer), offer.errors.event_marks, observe))
 
@@ -152,8 +152,8 @@ class NativeChat(_Native):
             return self._rule.usage or None
         reported = self._inner.usage or self._inner.overlooked(self._sent)
         if reported is not None:
-            if self._offer.usage_read is not None:
-                read: dict[str, Any] | None = self._offer.usage_read({"usage": reported})
+            if self._offer.usage.read is not None:
+                read: dict[str, Any] | None = self._offer.usage.read({"usage": reported})
                 return read
             return tap_usage(self._offer.mapping, {"usage": reported}) or None
         if self._inner.elsewhere is None:
@@ -200,7 +200,7 @@ class NativePlain(_Native):
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         self._tap = tap = Tap(offer.mapping)
-        self._watch = watch = _Watch(tap, UsageRule(offer.usage_read) if offer.usage_read is not None else None)
+        self._watch = watch = _Watch(tap, UsageRule(offer.usage.read) if offer.usage.read is not None else None)
         dialect = exchange.inbound.dialect
         missing_usage = MissingUsage(
             partial(written_usage, exchange), exchange.admitted_tokens, watch.tells_usage, exchange.asked_model

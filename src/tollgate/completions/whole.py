@@ -57,8 +57,8 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         if large
         else _understood(exchange, offer, answer, raw)
     )
-    if offer.usage_read is not None:
-        told = offer.usage_read(body, answer_headers=answer.headers)
+    if offer.usage.read is not None:
+        told = offer.usage.read(body, answer_headers=answer.headers)
     else:
         told = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     usage = plausible_usage(exchange, told)
@@ -151,7 +151,7 @@ def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edite
     """The upstream's bytes, untouched where nothing had to change. Usage is appended when the upstream left it out of
     its place and it is known otherwise: estimated here, or read by the provider's own template."""
     answer = renamed(edited, exchange.asked_model)
-    if (exchange.estimated or offer.usage_read is not None) and not answer.get("usage"):
+    if (exchange.estimated or offer.usage.read is not None) and not answer.get("usage"):
         answer = {**answer, "usage": written_usage(exchange, exchange.reported_usage())}
     out = raw if answer is body else orjson.dumps(answer)
     return without_secrets(out, offer) if answer.get("error") or exchange.failure is not None else out

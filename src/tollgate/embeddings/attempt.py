@@ -164,7 +164,7 @@ class _Attempt:
             and not self._request.packed
             and answer.status == 200
             and offer.response_edits is None
-            and offer.usage_read is None
+            and offer.usage.read is None
         )
 
 
@@ -226,7 +226,7 @@ async def _parsed(
     the numbers let go."""
     body = _judged(offer, raw, status, headers)
     del raw
-    reported = offer.usage_read(body, answer_headers=dict(headers)) if offer.usage_read is not None else None
+    reported = offer.usage.read(body, answer_headers=dict(headers)) if offer.usage.read is not None else None
     if offer.response_edits is not None:
         try:
             body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))

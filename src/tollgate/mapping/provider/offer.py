@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,6 +18,7 @@ from tollgate.forms import encode_fields
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.names import readable_headers
+from tollgate.mapping.provider.reported_usage import ReportedUsage
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -72,16 +72,8 @@ class Offer:
     can: Mapping[str, Any] = field(default_factory=dict)
     model_facts: Mapping[str, Any] = field(default_factory=dict)
     """What `$model` reads in templates, edits and mappings."""
-    usage_excludes: frozenset[str] = frozenset()
-    usage_read: Callable[..., Any] | None = None
-    """Hub usage read from an answer or event by the provider's own template, instead of the mapping's. It tells none
-    where that cannot be computed: the answer is good, and its tokens are estimated."""
-    usage_hears: bool = False
-    """Whether `usage_read` reads the headers of an answer."""
-    usage_apart: bool = False
-    """Whether that template looks at more of an event than its `usage`."""
-    words: Template | None = None
-    """Words of a request as it is sent that its prices may ask for."""
+    usage: ReportedUsage = ReportedUsage()
+    """How its token counts are read, where not as its mapping has them."""
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     unwrap: Template | None = None
@@ -117,16 +109,8 @@ class Offer:
     def hearing(self, headers: Values) -> Offer:
         """This offer, whose template of usage reads the headers of a streamed answer beside its events; the same one,
         where the template does not."""
-        if self.usage_read is None or not self.usage_hears:
-            return self
-        return replace(self, usage_read=partial(self.usage_read, answer_headers=headers))
-
-    def words_of(self, request: Any) -> tuple[str, ...]:
-        """The words of a request, as it is sent, that its prices may ask for."""
-        if self.words is None:
-            return ()
-        said = self.words(request)
-        return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
+        usage = self.usage.hearing(headers)
+        return self if usage is self.usage else replace(self, usage=usage)
 
     @property
     def minter(self) -> str:

@@ -66,7 +66,7 @@ class Offers:
             return None
 
     def _offer(self, model: Model, spoken: Spoken, tariff: Tariff | None) -> Offer | None:
-        pieces, endpoint, usage = self._pieces, spoken.endpoint, spoken.usage
+        pieces, endpoint = self._pieces, spoken.endpoint
         provider = pieces.provider
         facts = facts_of(model, provider.name, endpoint.mapping)
         address = address_of(pieces, spoken, facts)
@@ -93,11 +93,7 @@ class Offers:
             stream_edits=self._edits("stream", endpoint, model),
             can=can,
             model_facts=facts,
-            usage_excludes=usage.excludes,
-            usage_apart=usage.apart,
-            usage_hears=usage.hears,
-            usage_read=usage.read,
-            words=usage.words,
+            usage=spoken.usage,
             framing=endpoint.framing,
             inner=endpoint.inner,
             unwrap=spoken.unwrap,

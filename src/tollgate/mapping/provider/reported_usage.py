@@ -4,8 +4,9 @@ them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tollgate.config.fields import Fields
@@ -33,6 +34,19 @@ class ReportedUsage:
     """Whether it looks at more of an event than its `usage`."""
     words: Template | None = None
     """Words of a request as it is sent that its prices may ask for."""
+
+    def hearing(self, headers: Mapping[str, Any]) -> ReportedUsage:
+        """The same for the events of an answer with these headers."""
+        if self.read is None or not self.hears:
+            return self
+        return replace(self, read=partial(self.read, answer_headers=headers))
+
+    def words_of(self, request: Any) -> tuple[str, ...]:
+        """The words of a request, as it is sent, that its prices may ask for."""
+        if self.words is None:
+            return ()
+        said = self.words(request)
+        return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
 
 
 def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
