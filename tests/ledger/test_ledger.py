@@ -360,6 +360,18 @@ async def test_a_changed_account_is_as_it_was_changed_after_a_restart_too(tmp_pa
         assert (found.name, found.role, found.password_hash) == ("Alice B.", "operator", "scrypt$x")
 
 
+async def test_a_change_that_cannot_be_written_down_is_not_made(alice: Alice) -> None:
+    for change in (
+        alice.ledger.update_account("alice", name=object()),
+        alice.ledger.update_key(alice.key.id, name=object()),
+        alice.ledger.grant("alice", Decimal(1), object()),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError):
+            await change
+    account, key = await alice.ledger.get_account("alice"), await alice.ledger.get_key(alice.key.id)
+    assert (account.name, key.name, alice.ledger.balance("alice")) == ("Alice", "laptop", 10)
+
+
 async def test_the_default_account_is_made_once(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         made = await ledger.ensure_default_account()

@@ -131,13 +131,17 @@ def test_a_limit_of_nothing_admits_nothing_until_it_is_raised(clock: Clock) -> N
     assert admitted is not None and admitted.remaining == 1
 
 
-def test_full_buckets_are_forgotten(clock: Clock) -> None:
+def test_full_buckets_are_forgotten_and_no_others(clock: Clock) -> None:
     limits = RateLimits(clock)
     for number in range(4096):
         limits.admit(key(rpm=10, id=f"key_{number}"))
     clock.now += 60
+    for _ in range(9):
+        limits.admit(key(rpm=10, id="key_7"))
     limits.admit(key(rpm=10, id="key_new"))
-    assert len(limits._buckets) == 1
+    assert len(limits._buckets) == 2
+    left = limits.admit(key(rpm=10, id="key_7")).requests
+    assert left is not None and left.remaining == 0
 
 
 def capped(most: int | None = 3, id: str = "key_1") -> KeyRecord:
@@ -162,6 +166,30 @@ def test_so_many_run_at_once_and_no_more(clock: Clock) -> None:
     with again[0]:
         pass
     concurrency.occupy(capped())
+
+
+def test_a_slot_that_is_left_twice_lets_one_more_run(clock: Clock) -> None:
+    concurrency = Concurrency(clock)
+    first, *_ = [concurrency.occupy(capped()) for _ in range(3)]
+    assert first is not None
+    first.leave()
+    first.leave()
+    concurrency.occupy(capped())
+    with pytest.raises(RateLimited):
+        concurrency.occupy(capped())
+
+
+def test_one_quick_request_does_not_make_slow_ones_seem_quick(clock: Clock) -> None:
+    concurrency = Concurrency(clock)
+    slots = [concurrency.occupy(capped(1000)) for _ in range(12)]
+    clock.now += 40
+    for slot in slots[:10]:
+        slot.leave()  # type: ignore[union-attr]
+    with concurrency.occupy(capped(1000)) or pytest.fail("no slot"):
+        pass
+    with pytest.raises(RateLimited) as refused:
+        concurrency.occupy(capped(2))
+    assert refused.value.retry_after == pytest.approx(40 * 0.8 / 2)
 
 
 def test_keys_without_a_cap_and_keys_of_which_nothing_runs_are_not_tracked(clock: Clock) -> None:
