@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import re
 from datetime import UTC, datetime, timedelta
@@ -36,7 +35,7 @@ async def books(tmp_path: Path):
 def queries(tmp_path: Path):
     made = UsageQueries(tmp_path / "usage", clock=lambda: NOW)
     yield made
-    made.close()
+    made.files.close()
 
 
 async def write(books: Ledger, count: int, *, ago: timedelta = timedelta(0), **more) -> None:
@@ -90,9 +89,9 @@ async def test_only_what_changed_is_read_again(books, queries, monkeypatch):
     await write(books, 1)
     await queries.report(Filters(), HOUR, 24)
     asked = []
-    query = queries._query
+    query = queries.files.query
     monkeypatch.setattr(
-        queries, "_query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
+        queries.files, "query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
     )
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
     await write(books, 1, ago=timedelta(minutes=1), model="acme/newer")
@@ -152,7 +151,7 @@ async def test_no_files_at_all_is_an_empty_report(tmp_path):
     path = await queries.export(Filters(), "csv")
     assert len(path.read_text().splitlines()) == 1
     path.unlink()
-    queries.close()
+    queries.files.close()
 
 
 async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, queries):
@@ -183,19 +182,6 @@ async def test_a_download_has_a_bound(books, queries, monkeypatch):
         await queries.export(Filters(), "csv")
 
 
-async def test_a_query_that_takes_too_long_is_stopped(books, queries, monkeypatch):
-    from tollgate.dashboard import usage_queries as module
-
-    await write(books, 1)
-    monkeypatch.setattr(module, "_SECONDS", 0.05)
-    with pytest.raises(Unavailable, match="choose a shorter time"):
-        await queries._run(
-            lambda: queries._query(
-                Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
-            )
-        )
-
-
 async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(books, queries, tmp_path, caplog):
     await write(books, 1)
     await write(books, 1, ago=timedelta(days=1))
@@ -206,13 +192,13 @@ async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(book
         f"the file usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the "
         "next start"
     )
-    assert queries.damaged == []
+    assert queries.files.damaged == []
     assert (await queries.report(Filters(), HOUR, 48)).all().requests == 1
     assert len(await queries.rows(Filters(), 50)) == 1
-    assert queries.damaged == [said] == [record.getMessage() for record in caplog.records]
+    assert queries.files.damaged == [said] == [record.getMessage() for record in caplog.records]
     damaged.write_bytes(whole)
     assert (await queries.report(Filters(), HOUR, 48)).all().requests == 2
-    assert queries.damaged == []
+    assert queries.files.damaged == []
 
 
 async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_called_damaged(books, queries, tmp_path):
@@ -221,61 +207,14 @@ async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_calle
     with few_descriptors(1):  # enough to list a folder
         with pytest.raises(Unavailable, match="more files than may be open"):
             await queries.report(Filters(), HOUR, 24)
-        assert damaged_files(tmp_path / "usage", Filters()) == queries.damaged == []
+        assert damaged_files(tmp_path / "usage", Filters()) == queries.files.damaged == []
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3
 
 
 async def test_sums_without_a_file_that_could_not_be_read_for_a_moment_are_not_kept(books, queries, tmp_path):
     await write(books, 1)
     [path] = (tmp_path / "usage").glob("*/*.duckdb")
-    queries._damaged[path] = path.stat().st_mtime_ns, float("inf")
+    queries.files._damaged[path] = path.stat().st_mtime_ns, float("inf")
     assert (await queries.report(Filters(), HOUR, 2)).all().requests == 0
-    queries._damaged.clear()
+    queries.files._damaged.clear()
     assert (await queries.report(Filters(), HOUR, 2)).all().requests == 1
-
-
-async def test_too_many_questions_at_once_are_refused(books, queries, monkeypatch):
-    import threading
-
-    gate = threading.Event()
-    waiting = [asyncio.ensure_future(queries._run(gate.wait)) for _ in range(32)]
-    await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="too many"):
-        await queries.rows(Filters(), 1)
-    gate.set()
-    await asyncio.gather(*waiting)
-    assert await queries.rows(Filters(), 1) == []
-
-
-async def test_the_event_loop_goes_on_while_a_query_runs(queries):
-    beats = 0
-
-    async def beat() -> None:
-        nonlocal beats
-        while True:
-            await asyncio.sleep(0.005)
-            beats += 1
-
-    pulse = asyncio.ensure_future(beat())
-    await queries._run(
-        lambda: queries._query(
-            Filters(), "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"
-        )
-    )
-    pulse.cancel()
-    assert beats >= 2
-
-
-async def test_closing_stops_what_runs(tmp_path):
-    queries = UsageQueries(tmp_path)
-    task = asyncio.ensure_future(
-        queries._run(
-            lambda: queries._query(
-                Filters(), "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
-            )
-        )
-    )
-    await asyncio.sleep(0.3)
-    queries.close()
-    with pytest.raises(Unavailable):
-        await asyncio.wait_for(task, 5)

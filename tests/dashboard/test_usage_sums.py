@@ -57,7 +57,7 @@ async def rows(tmp_path, monkeypatch):
 def reports(tmp_path):
     made = UsageQueries(tmp_path / "usage", clock=lambda: NOW)
     yield made
-    made.close()
+    made.files.close()
 
 
 def look_again(reports) -> None:

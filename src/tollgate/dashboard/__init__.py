@@ -54,4 +54,4 @@ async def _closing(pages: ASGIApp) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        pages.state.queries.close()  # type: ignore[attr-defined]
+        pages.state.queries.files.close()  # type: ignore[attr-defined]

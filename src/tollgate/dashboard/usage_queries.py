@@ -1,55 +1,35 @@
 """Usage as the pages need it: sums over time, the newest rows, one row, files to download.
-Reads the published files only.
 
-Every query runs on one of two threads with bounded memory and time, never on the event loop. Sums are kept by time
-bucket together with the state (name, time, size) of the files they came from, so a page that is shown again reads only
-what changed; 10 million rows are read once, not once a page.
+How the published files are read is `usage_files`. Sums are kept by time bucket together with the state (name, time,
+size) of the files they came from, so a page that is shown again reads only what changed; 10 million rows are read once,
+not once a page.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-import os
 import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import duckdb
+from typing import Any, Literal
 
 from tollgate.dashboard import usage_sums
+from tollgate.dashboard.usage_files import UsageFiles
 from tollgate.dashboard.usage_sums import COUNTED, EVERY_VALUE, Leading, dimensions_of, in_groups, place
-from tollgate.errors import BadRequest, Unavailable
-from tollgate.ledger.reports import Filters, damage, damaged_files, hour_of, select_usage, too_many_open, usage_files
+from tollgate.errors import BadRequest
+from tollgate.ledger.reports import Filters, hour_of, usage_files
 from tollgate.ledger.usage_row import COLUMNS, Column, base_type, sql_text
 from tollgate.measures import Bucket, Facts, Measures, Report
 
-log = logging.getLogger("tollgate.reports")
-
-_BELIEVED_SECONDS = 60.0
-"""So long a file counts as damaged, for it may have been the machine: too many open files, a disk that was away."""
-
-T = TypeVar("T")
 Signature = tuple[tuple[str, int, int], ...]
 
-_THREADS = 2
-_CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
-"""Threads of one query: the other half of the machine stays with the requests."""
-_MEMORY = "512MB"
-_SECONDS = 30.0
-"""A page that takes longer is refused with a hint to ask for less."""
 _FILES = 500
 """One query has so many files open; each takes 0.1 MB beyond what DuckDB is allowed."""
-_MOST_WAITING = 32
 _MOST_KEPT = 40_000
 """`Measures` in the cache, about a kilobyte each."""
 _BYTES_A_ROW = 80
@@ -69,127 +49,40 @@ about our key or our balance)."""
 
 
 class UsageQueries:
-    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` for too much at once.
-
-    A damaged file is left out, and named in `damaged`, until it is changed or gone."""
+    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` for too much at once."""
 
     def __init__(self, directory: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self.directory = directory
+        self.files = UsageFiles(directory)
         self._clock = clock
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tollgate-reports")
-        self._waiting = 0
         self._kept: OrderedDict[tuple[object, ...], tuple[Signature, Facts]] = OrderedDict()
         self._size = 0
         self._led: OrderedDict[tuple[object, ...], tuple[Leading, float]] = OrderedDict()
         """What is told apart in a report of too many keys or accounts, with the clock time until which."""
-        self._running: set[duckdb.DuckDBPyConnection] = set()
         self._lock = threading.Lock()
-        self._damaged: dict[Path, tuple[int, float]] = {}
-        """Files that cannot be read, with the time of their last change and the
-        clock time until which that is believed."""
-        self._incomplete_at = 0.0
-        """Clock time at which a query last left a file out: what came of it is not kept."""
-
-    @property
-    def damaged(self) -> list[str]:
-        """What to tell of each file that is left out, with its cure."""
-        return [damage(self.directory, path) for path in self._left_out()] if self._damaged else []
-
-    def close(self) -> None:
-        """Stop what runs and let the threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for connection in tuple(self._running):
-            connection.interrupt()
 
     # ---- what pages ask
 
     async def report(self, filters: Filters, width: timedelta, count: int) -> Report:
         """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
-        return await self._run(lambda: self._report(filters, width, count))
+        return await self.files.run(lambda: self._report(filters, width, count))
 
     async def rows(
         self, filters: Filters, limit: int, before: tuple[datetime, int] | None = None
     ) -> list[dict[str, Any]]:
         """The newest rows, older than the row at `before` (its time and seq). Looks at new files first,
         and stops when it has enough."""
-        return await self._run(lambda: self._rows(filters, limit, before))
+        return await self.files.run(lambda: self._rows(filters, limit, before))
 
     async def row(self, filters: Filters, request_id: str, around: datetime | None = None) -> dict[str, Any] | None:
         """One row; `around`, a time near it, saves looking through all files."""
-        return await self._run(lambda: self._row(filters, request_id, around))
+        return await self.files.run(lambda: self._row(filters, request_id, around))
 
     async def export(self, filters: Filters, form: Literal["csv", "parquet"], *, all_columns: bool = False) -> Path:
         """A temporary file with all rows that fit, oldest first; the caller deletes it. Raises `BadRequest` for very
         many."""
-        return await self._run(lambda: self._export(filters, form, all_columns))
+        return await self.files.run(lambda: self._export(filters, form, all_columns))
 
     # ---- on a thread
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        if self._waiting >= _MOST_WAITING:
-            raise Unavailable("too many usage pages are being made; try again in a moment")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except duckdb.InterruptException:
-            raise Unavailable(f"this took more than {_SECONDS:g} s; choose a shorter time or more filters") from None
-        except duckdb.OutOfMemoryException:
-            raise Unavailable(
-                f"this takes more than {_MEMORY} of memory; choose a shorter time or more filters"
-            ) from None
-        finally:
-            self._waiting -= 1
-
-    def _query(
-        self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = ""
-    ) -> list[tuple[Any, ...]]:
-        """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own."""
-        left_out = self._left_out()
-        if left_out:
-            self._incomplete_at = time.monotonic()
-        try:
-            return self._run_sql(
-                f"WITH usage AS ({select_usage(self.directory, filters, left_out)}) {statement}", values or [], copy_to
-            )
-        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
-            raise
-        except duckdb.Error as error:
-            if too_many_open(error):
-                raise Unavailable("this reads more files than may be open now; choose a shorter time") from None
-            found = damaged_files(self.directory, filters, left_out)
-            if not found:
-                raise
-        for path in found:
-            log.error("%s", damage(self.directory, path))
-            with contextlib.suppress(OSError):
-                self._damaged[path] = path.stat().st_mtime_ns, time.monotonic() + _BELIEVED_SECONDS
-        return self._query(filters, statement, values, copy_to=copy_to)
-
-    def _left_out(self) -> list[Path]:
-        """The damaged files; one that was changed or is gone is looked at again, as is every one after a minute."""
-        for path, (changed, until) in tuple(self._damaged.items()):
-            try:
-                same = path.stat().st_mtime_ns == changed
-            except OSError:
-                same = False
-            if not same or time.monotonic() > until:
-                self._damaged.pop(path, None)
-        return list(self._damaged)
-
-    def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
-        if copy_to:
-            whole = f"COPY ({whole}) TO {copy_to}"
-        allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
-        connection = duckdb.connect(config=allowed)
-        watch = threading.Timer(_SECONDS, connection.interrupt)
-        watch.start()
-        self._running.add(connection)
-        try:
-            return connection.execute(whole, values).fetchall()
-        finally:
-            watch.cancel()
-            self._running.discard(connection)
-            connection.close()
 
     def _report(self, filters: Filters, width: timedelta, count: int) -> Report:
         starts = list(bucket_starts(self._clock(), width, count))
@@ -211,7 +104,7 @@ class UsageQueries:
             fresh = self._sum(replace(filters, since=some[0], until=some[-1] + width), width, told, every)
             for start in some:
                 found[start] = fresh.get(start, {})
-                if self._incomplete_at < began:
+                if self.files.incomplete_at < began:
                     self._keep((*about, told.key, start), states[start], found[start])
         return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts), told.counts)
 
@@ -254,7 +147,7 @@ class UsageQueries:
         return usage_sums.read_leading(
             row
             for some in in_groups(starts, states, _FILES)
-            for row in self._query(
+            for row in self.files.query(
                 replace(filters, since=some[0], until=some[-1] + width), usage_sums.leading(dimensions_of(filters))
             )
         )
@@ -271,11 +164,11 @@ class UsageQueries:
             return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value or "", Measures())
 
         after = 2 + len(dimensions)
-        for row in self._query(filters, usage_sums.sums(width, dimensions, told)):
+        for row in self.files.query(filters, usage_sums.sums(width, dimensions, told)):
             if (measured := measures(row)) is not None:
                 for name, number in zip(COUNTED, row[after:], strict=True):
                     setattr(measured, name, number)
-        for row in self._query(filters, usage_sums.times(width, dimensions, every, told)):
+        for row in self.files.query(filters, usage_sums.times(width, dimensions, every, told)):
             if (measured := measures(row)) is not None:
                 kind = "total" if row[after] else "first_byte"
                 setattr(measured, kind, Measures.pack(row[after + 1], row[after + 2]))
@@ -285,7 +178,7 @@ class UsageQueries:
         """What the files of each bucket look like now; an empty one has no rows."""
         states: dict[datetime, list[tuple[str, int, int]]] = {start: [] for start in starts}
         first = starts[0]
-        for path in usage_files(self.directory, first, starts[-1] + width):
+        for path in usage_files(self.files.directory, first, starts[-1] + width):
             try:
                 about = path.stat()
             except FileNotFoundError:
@@ -319,7 +212,7 @@ class UsageQueries:
         found: list[dict[str, Any]] = []
         statement = f"SELECT * FROM usage {condition}ORDER BY time DESC, seq DESC LIMIT "
         for since, until in self._spans(filters.since, ends):
-            rows = self._query(
+            rows = self.files.query(
                 replace(filters, since=since, until=until), f"{statement}{limit - len(found)}", list(values)
             )
             found += [_named(row) for row in rows]
@@ -329,7 +222,7 @@ class UsageQueries:
 
     def _spans(self, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Stretches of time with files in them, newest first, each a few times as long as the one before."""
-        files = usage_files(self.directory, since, until)
+        files = usage_files(self.files.directory, since, until)
         hours = sorted(set(map(hour_of, files)), reverse=True)
         take = 2
         while hours:
@@ -342,13 +235,13 @@ class UsageQueries:
         spans = [] if around is None else [(around - minute, around + minute)]
         for since, until in chain(spans, self._spans(None, datetime.max.replace(tzinfo=UTC))):
             each = replace(filters, since=since, until=until)
-            rows = self._query(each, "SELECT * FROM usage WHERE request_id = ? LIMIT 1", [request_id])
+            rows = self.files.query(each, "SELECT * FROM usage WHERE request_id = ? LIMIT 1", [request_id])
             if rows:
                 return _named(rows[0])
         return None
 
     def _export(self, filters: Filters, form: str, all_columns: bool) -> Path:
-        count = self._query(filters, "SELECT count(*) FROM usage")[0][0]
+        count = self.files.query(filters, "SELECT count(*) FROM usage")[0][0]
         if count > MOST_ROWS_OUT:
             raise BadRequest(
                 f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: "
@@ -363,7 +256,7 @@ class UsageQueries:
             path = Path(file.name)
         target = f"{sql_text(str(path))} (FORMAT {form})"
         try:
-            self._query(filters, f"SELECT {chosen} FROM usage ORDER BY time, seq", copy_to=target)
+            self.files.query(filters, f"SELECT {chosen} FROM usage ORDER BY time, seq", copy_to=target)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -220,7 +220,7 @@ class Visit:
             "notices": _NOTICES,
             "wrong_files": self.is_operator and not state.reloader.state.ok,
             "alarmed": bool(self.is_operator and state.services.health.alarms()),
-            "damaged": state.queries.damaged,
+            "damaged": state.queries.files.damaged,
             "refusing": self.ledger.not_ready_reason if self.is_operator else "",
         }
 

@@ -1,0 +1,131 @@
+"""The published files as the pages read them.
+
+Every query runs on one of two threads with bounded memory and time, never on the event loop, and does without files
+that are damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from tollgate.errors import Unavailable
+from tollgate.ledger.reports import Filters, damage, damaged_files, select_usage, too_many_open
+
+log = logging.getLogger("tollgate.reports")
+
+T = TypeVar("T")
+
+_BELIEVED_SECONDS = 60.0
+"""So long a file counts as damaged, for it may have been the machine: too many open files, a disk that was away."""
+_THREADS = 2
+_CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
+"""Threads of one query: the other half of the machine stays with the requests."""
+_MEMORY = "512MB"
+_SECONDS = 30.0
+"""A page that takes longer is refused with a hint to ask for less."""
+_MOST_WAITING = 32
+
+
+class UsageFiles:
+    """One usage directory. `run` belongs to one event loop, `query` to what it runs. A damaged file is left out, and
+    named in `damaged`, until it is changed or gone."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tollgate-reports")
+        self._waiting = 0
+        self._running: set[duckdb.DuckDBPyConnection] = set()
+        self._damaged: dict[Path, tuple[int, float]] = {}
+        """Files that cannot be read, with the time of their last change and the clock time until which that is
+        believed."""
+        self.incomplete_at = 0.0
+        """Clock time at which a query last left a file out: what came of it is not kept."""
+
+    @property
+    def damaged(self) -> list[str]:
+        """What to tell of each file that is left out, with its cure."""
+        return [damage(self.directory, path) for path in self._left_out()] if self._damaged else []
+
+    def close(self) -> None:
+        """Stop what runs and let the threads go."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for connection in tuple(self._running):
+            connection.interrupt()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do this on a thread. Raises `Unavailable` for too much at once, and for a query that takes too much."""
+        if self._waiting >= _MOST_WAITING:
+            raise Unavailable("too many usage pages are being made; try again in a moment")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except duckdb.InterruptException:
+            raise Unavailable(f"this took more than {_SECONDS:g} s; choose a shorter time or more filters") from None
+        except duckdb.OutOfMemoryException:
+            raise Unavailable(
+                f"this takes more than {_MEMORY} of memory; choose a shorter time or more filters"
+            ) from None
+        finally:
+            self._waiting -= 1
+
+    def query(
+        self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = ""
+    ) -> list[tuple[Any, ...]]:
+        """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own, on this thread."""
+        left_out = self._left_out()
+        if left_out:
+            self.incomplete_at = time.monotonic()
+        try:
+            return self._run_sql(
+                f"WITH usage AS ({select_usage(self.directory, filters, left_out)}) {statement}", values or [], copy_to
+            )
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error as error:
+            if too_many_open(error):
+                raise Unavailable("this reads more files than may be open now; choose a shorter time") from None
+            found = damaged_files(self.directory, filters, left_out)
+            if not found:
+                raise
+        for path in found:
+            log.error("%s", damage(self.directory, path))
+            with contextlib.suppress(OSError):
+                self._damaged[path] = path.stat().st_mtime_ns, time.monotonic() + _BELIEVED_SECONDS
+        return self.query(filters, statement, values, copy_to=copy_to)
+
+    def _left_out(self) -> list[Path]:
+        """The damaged files; one that was changed or is gone is looked at again, as is every one after a minute."""
+        for path, (changed, until) in tuple(self._damaged.items()):
+            try:
+                same = path.stat().st_mtime_ns == changed
+            except OSError:
+                same = False
+            if not same or time.monotonic() > until:
+                self._damaged.pop(path, None)
+        return list(self._damaged)
+
+    def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
+        if copy_to:
+            whole = f"COPY ({whole}) TO {copy_to}"
+        allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
+        connection = duckdb.connect(config=allowed)
+        watch = threading.Timer(_SECONDS, connection.interrupt)
+        watch.start()
+        self._running.add(connection)
+        try:
+            return connection.execute(whole, values).fetchall()
+        finally:
+            watch.cancel()
+            self._running.discard(connection)
+            connection.close()

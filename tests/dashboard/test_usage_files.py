@@ -1,0 +1,64 @@
+"""Queries over the published files: on threads, so many at once, and none without an end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tollgate.dashboard import usage_files
+from tollgate.dashboard.usage_files import UsageFiles
+from tollgate.errors import Unavailable
+from tollgate.ledger.reports import Filters
+
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 1"
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    made = UsageFiles(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_a_query_that_takes_too_long_is_stopped(files, monkeypatch):
+    monkeypatch.setattr(usage_files, "_SECONDS", 0.05)
+    with pytest.raises(Unavailable, match="choose a shorter time"):
+        await files.run(lambda: files.query(Filters(), ENDLESS))
+
+
+async def test_too_many_questions_at_once_are_refused(files):
+    gate = threading.Event()
+    waiting = [asyncio.ensure_future(files.run(gate.wait)) for _ in range(32)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many"):
+        await files.run(lambda: files.query(Filters(), "SELECT 1"))
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert await files.run(lambda: files.query(Filters(), "SELECT 1")) == [(1,)]
+
+
+async def test_the_event_loop_goes_on_while_a_query_runs(files):
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.005)
+            beats += 1
+
+    pulse = asyncio.ensure_future(beat())
+    some = "SELECT count(*) FROM range(30000) a, range(3000) b WHERE a.range * b.range % 7 = 1"
+    await files.run(lambda: files.query(Filters(), some))
+    pulse.cancel()
+    assert beats >= 2
+
+
+async def test_closing_stops_what_runs(files):
+    task = asyncio.ensure_future(files.run(lambda: files.query(Filters(), ENDLESS)))
+    await asyncio.sleep(0.3)
+    files.close()
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(task, 5)
