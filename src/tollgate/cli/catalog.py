@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +22,7 @@ from tollgate.catalog_import import (
     offers_of,
     write,
 )
+from tollgate.cli.books import fail
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape
@@ -101,8 +101,7 @@ def import_command(
         click.echo("nothing changes")
         return
     if not yes and not click.confirm(f"Write {len(changed)} file{'s' if len(changed) > 1 else ''}?", default=False):
-        click.echo("nothing was written", err=True)
-        sys.exit(1)
+        fail("nothing was written")
     for plan in changed:
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.write_text(plan.after, "utf-8")

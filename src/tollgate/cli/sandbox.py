@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tollgate.cli.address import network_address
+from tollgate.cli.books import fail
 from tollgate.cli.standard_streams import open_all
 from tollgate.engines import Stopped
 from tollgate.engines.sockets import bound_socket
@@ -50,8 +51,7 @@ def command(bind: str, key: str | None, engine: str) -> None:
     try:
         listening = _listen(bind)
     except OSError as error:
-        click.echo(f"the sandbox could not listen on {bind}: {error.strerror or error}", err=True)
-        sys.exit(1)
+        fail(f"the sandbox could not listen on {bind}: {error.strerror or error}")
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"The sandbox provider is listening on http://{shown}:{port}/v1")
