@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -111,6 +112,15 @@ def test_who_signed_out_stays_so_though_the_machine_loses_power(sessions, tmp_pa
     sessions.end(sessions.signed_in(ALICE))
     size = (tmp_path / "dashboard.ended").stat().st_size
     assert size > 0 and synced == [{"dashboard.ended.new": size}, {"dashboard.ended": size}]
+
+
+def test_who_sign_out_at_the_same_time_are_all_signed_out(sessions, tmp_path, clock, caplog):
+    cookies = [sessions.cookie(sessions.signed_in(ALICE)) for _ in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda cookie: sessions.end(sessions.read(cookie)), cookies))
+    again = Sessions(Files(tmp_path, clock), 12, clock)
+    assert [cookie for cookie in cookies if sessions.read(cookie) or again.read(cookie)] == []
+    assert caplog.records == []
 
 
 def test_people_sign_in_and_out_while_the_disk_is_full(tmp_path, clock, caplog):

@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -61,17 +62,19 @@ class Files:
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = directory / _ENDED_NAME
         self._clock = clock
+        self._turn = threading.Lock()
         self.secret = _secret(directory / _SECRET_NAME)
         self.ended: Mapping[str, int] = _read_ended(self._file, clock())
 
     def end(self, id: str, ends: int) -> None:
         now = self._clock()
-        self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
-        _keep(
-            self._file,
-            "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode(),
-            "a session that was signed out is one again after a restart",
-        )
+        with self._turn:  # others sign out on threads of their own
+            self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
+            _keep(
+                self._file,
+                "".join(f"{known} {end}\n" for known, end in self.ended.items()).encode(),
+                "a session that was signed out is one again after a restart",
+            )
 
 
 class Sessions:
