@@ -32,6 +32,10 @@ BODY: dict[str, Any] = {
 def sent(target: str) -> tuple[list[str], list[str], str]:
     """The names of the tools, of the calls so far, and of the tool that must be called, as the upstream gets them."""
     made = convert_request(mapping("chat"), mapping(target), BODY, context()).body
+    if target == "gemini":
+        calls = [part["functionCall"]["name"] for part in made["contents"][1]["parts"]]
+        chosen = made["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"]
+        return [tool["name"] for tool in made["tools"][0]["functionDeclarations"]], calls, chosen[0]
     if target == "messages":
         calls = [block["name"] for block in made["messages"][1]["content"]]
         return [tool["name"] for tool in made["tools"]], calls, made["tool_choice"]["name"]
@@ -48,8 +52,21 @@ def test_no_two_tools_are_sent_under_one_name(target: str, most: int) -> None:
     assert all(len(name) <= most and name.replace("-", "_").isidentifier() for name in tools)
 
 
+def test_google_takes_dots_and_colons_but_no_digit_in_front() -> None:
+    names = ["1c_probe", "_1c_probe", "-x", "a.b:c-d", "é/b", "y" * 130]
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    run = context()
+    made = convert_request(mapping("chat"), mapping("gemini"), {**BODY, "tools": tools, "tool_choice": "auto"}, run)
+    sent_names = [tool["name"] for tool in made.body["tools"][0]["functionDeclarations"]]
+    assert sent_names[0].startswith("_1c_probe_") and sent_names[1:5] == ["_1c_probe", "_-x", "a.b:c-d", "__b"]
+    assert len(sent_names[5]) == 128
+    said = whole("gemini", list(enumerate(sent_names)))
+    answer = convert_response(mapping("gemini"), mapping("chat"), said, run).body
+    assert [call["function"]["name"] for call in answer["choices"][0]["message"]["tool_calls"]] == names
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("upstream", ["messages", "bedrock"])
+@pytest.mark.parametrize("upstream", ["messages", "bedrock", "gemini"])
 def test_each_comes_back_under_its_own(upstream: str, streamed: bool) -> None:
     run = context()
     convert_request(mapping("chat"), mapping(upstream), BODY, run)
@@ -87,6 +104,10 @@ def whole(upstream: str, calls: list[tuple[int, str]]) -> dict[str, Any]:
     if upstream == "messages":
         blocks = [{"type": "tool_use", "id": f"t{n}", "name": name, "input": {}} for n, name in calls]
         return {"id": "m", "content": blocks, "stop_reason": "tool_use"}
+    if upstream == "gemini":
+        parts = [{"functionCall": {"id": f"t{n}", "name": name, "args": {}}} for n, name in calls]
+        content = {"role": "model", "parts": parts}
+        return {"responseId": "r", "candidates": [{"content": content, "finishReason": "STOP"}]}
     uses = [{"toolUse": {"toolUseId": f"t{n}", "name": name, "input": {}}} for n, name in calls]
     return {"output": {"message": {"role": "assistant", "content": uses}}, "stopReason": "tool_use"}
 
@@ -101,6 +122,8 @@ def streams(upstream: str, calls: list[tuple[int, str]]) -> list[Any]:
                 {"type": "content_block_stop", "index": n},
             ]
         return [*events, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+    if upstream == "gemini":
+        return [whole(upstream, [call]) for call in calls]
     events = [{"role": "assistant"}]
     for n, name in calls:
         events += [
