@@ -67,11 +67,11 @@ def index_of(choice: dict[str, Any]) -> int | str | None:
 
 
 def ends_unusually(body: dict[str, Any]) -> bool:
-    """Whether a chat answer, or a chunk of one, has a choice that ended for a reason which the format does not know:
-    it may tell that the answer failed."""
+    """Whether an answer may tell that it failed: a response by its status, a chat answer, or a chunk of one, by a choice
+    that ended for a reason which the format does not know."""
     choices = body.get("choices")
     if type(choices) is not list:
-        return False
+        return body.get("status") == "failed"
     for choice in choices:  # a loop, not any(): asked of every answer
         if type(choice) is dict:
             reason = choice.get("finish_reason")

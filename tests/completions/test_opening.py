@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, error_events, events, provider, whole
-from support.inprocess import SSE, inprocess
+from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 from tollgate.completions import complete
 from tollgate.services import Inbound
@@ -114,6 +114,20 @@ async def test_a_stream_that_fails_before_its_answer_goes_to_another_route(tmp_p
             (row,) = await rows(here, tmp_path / name)
             assert (row["provider"], row["outcome"]) == ("second", "ok")
             assert (row["input_tokens"], row["output_tokens"]) == (10, 5)
+
+
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 3, "output_tokens": 0}], ids=["untold", "told"])
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_whole_response_that_says_it_failed_goes_to_another_route(tmp_path, client, usage):
+    first = replying(body=json.dumps({**FAILED, "usage": usage}).encode())
+    routes = two_routes(first, "responses", client)
+    routes["apps"]["second"] = replying(body=json.dumps(whole(client)).encode())
+    async with inprocess(tmp_path, **routes) as here:
+        reply = await here.post(PATHS[client], ASKS[client])
+        assert (reply.status_code, reply.headers["x-tollgate-attempts"]) == (200, "2")
+        assert reply.json()["id"] != FAILED["id"]
+        (row,) = await rows(here, tmp_path)
+        assert (row["provider"], row["outcome"]) == ("second", "ok")
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
