@@ -67,8 +67,8 @@ def index_of(choice: dict[str, Any]) -> int | str | None:
 
 
 def ends_unusually(body: dict[str, Any]) -> bool:
-    """Whether an answer may tell that it failed: a response by its status, a chat answer, or a chunk of one, by a choice
-    that ended for a reason which the format does not know."""
+    """Whether an answer may tell that it failed: a response by its status, a chat answer (or a chunk of one) by a
+    choice that ended for a reason which the format does not know."""
     choices = body.get("choices")
     if type(choices) is not list:
         return body.get("status") == "failed"
