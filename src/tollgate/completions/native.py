@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import UpstreamFailed
-from tollgate.json_bounds import too_many
+from tollgate.json_bounds import count_of, too_many
 from tollgate.sse import BOM
 
 _FORMAT_HEADERS = ("-version", "-beta")
@@ -151,7 +151,7 @@ def _names_twice(raw: bytes, anew: bytes) -> bool:
     checked.
     """
     # `find` and not `in`, which first takes what is searched for a number, and catches its own error
-    return raw.count(b":") != anew.count(b":") or raw.find(b"\\u003a") >= 0 or raw.find(b"\\u003A") >= 0
+    return count_of(raw, b":") != count_of(anew, b":") or raw.find(b"\\u003a") >= 0 or raw.find(b"\\u003A") >= 0
 
 
 def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from tollgate.json_bounds import count_of
+
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
@@ -32,7 +34,7 @@ def is_large(raw: bytes) -> bool:
 def is_long(raw: bytes) -> bool:
     """Whether converting this body would hold the event loop up for long: it holds many objects or lists, or much that
     may be either, such as numbers."""
-    return len(raw) > _LARGE_BYTES and (is_large(raw) or raw.count(b"{") + raw.count(b"[") > _LARGE_OBJECTS)
+    return len(raw) > _LARGE_BYTES and (is_large(raw) or count_of(raw, b"{") + count_of(raw, b"[") > _LARGE_OBJECTS)
 
 
 async def run_off_loop(work: Callable[Params, Result], *args: Params.args, **options: Params.kwargs) -> Result:
