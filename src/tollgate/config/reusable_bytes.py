@@ -22,6 +22,17 @@ import yaml
 from tollgate.config.fields import read_only
 from tollgate.config.reusable import Reusable
 
+UNREADABLE = (
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    ImportError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+"""What pickle raises for bytes that hold something else."""
 _CLASSES = frozenset((kind.__module__, kind.__name__) for kind in (Decimal, type(Path())))
 
 
@@ -49,16 +60,7 @@ def load_reusable(raw: bytes) -> Reusable | None:
         if folder != os.getcwd():
             return None
         return Reusable(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        AttributeError,
-        ImportError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except UNREADABLE as error:
         raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
 
 

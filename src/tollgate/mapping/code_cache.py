@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tollgate.config.load import Document
+from tollgate.config.reusable_bytes import UNREADABLE
 from tollgate.mapping.filter_table import FILTERS
 
 _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
@@ -63,16 +64,7 @@ class CodeCache:
             return None
         try:
             return _Unpickler(io.BytesIO(packed)).load()
-        except (
-            pickle.UnpicklingError,
-            EOFError,
-            AttributeError,
-            ImportError,
-            IndexError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ):
+        except UNREADABLE:
             return None
 
     def put_file(self, document: Document, came_to: object) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tollgate.config.load import List, Map, Node, Scalar, entries_of, lookup, plain
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Unit
+from tollgate.mapping.values import same
 
 IGNORED = frozenset({"model", "stream"})
 """Top-level fields every target replaces on purpose; naming them would be noise."""
@@ -85,8 +86,4 @@ def is_idle(idle: Idle, path: str, document: object) -> bool:
     said = document
     for step in path.split("."):
         said = said.get(step) if type(said) is dict else None
-    return any(_same(said, value) for value in idle.get(path, ()))
-
-
-def _same(said: object, value: object) -> bool:
-    return said == value and (type(said) is bool) == (type(value) is bool)  # 1 is not true
+    return any(same(said, value) for value in idle.get(path, ()))
