@@ -163,6 +163,35 @@ async def test_a_client_that_leaves_when_its_whole_answer_is_there_pays_what_the
     )
 
 
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_client_that_leaves_an_answer_put_together_of_a_stream_pays_for_what_had_come(tmp_path, client):
+    gone = asyncio.Event()
+
+    async def app(*_: object):
+        async def answering():
+            for event in events("messages", *WORDS)[:-2]:
+                yield event
+            gone.set()
+            await asyncio.sleep(30)
+
+        return 200, SSE, answering()
+
+    acme = provider("app://acme/v1", "messages", more="can: {whole: false}")
+    async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": app}) as here:
+        leaving = Leaving(ASKS[client], here.key)
+        leaving.gone = gone
+        leaving.scope["path"] = PATHS[client]
+        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), 5)
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
+        "client_gone",
+        True,
+        10,
+        80,
+    )
+    assert row["cost"] == Decimal(10 + 2 * 80) / 10**6
+
+
 SEARCHED = {
     "messages": [
         {

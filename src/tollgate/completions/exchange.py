@@ -79,6 +79,8 @@ class Exchange:
     """Whether what was sent says a service tier, where the caller's request does."""
     words: tuple[str, ...] = ()
     """Words of what was sent that the prices may ask for."""
+    count_part: Callable[[], Awaitable[None]] | None = None
+    """Notes what was used so far of an answer that is put together here, for a client that leaves meanwhile."""
     settled: bool = False
     sealed: bool = False
     """The request may carry a sealed token of another provider."""
@@ -105,6 +107,7 @@ class Exchange:
         self.native = offer.protocol == self.inbound.dialect
         self.context = None
         self.called = False
+        self.count_part = None
         self.failure = None
         self.tier_sent = True
         self.words = ()

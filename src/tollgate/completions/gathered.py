@@ -6,6 +6,8 @@ Until the stream has ended nothing has left for the client, so that whatever goe
 
 from __future__ import annotations
 
+from functools import partial
+
 import orjson
 
 from tollgate.completions.attempt import AttemptFailed, context_of
@@ -27,6 +29,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     context = exchange.context
     assert context is not None
     stage = ConvertedStream(exchange, offer.hearing(answer.headers))
+    exchange.count_part = partial(count_usage, exchange, stage, left=True)
     blocks = answer.chunks()
     try:
         async for block in blocks:

@@ -109,7 +109,8 @@ async def settle_failure(
 
     A caller who gets no answer pays nothing, even if a route gave one that could not be passed on. A client that left
     is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet, else the prompt
-    as estimated, or what `used` counts where only a part of it was sent; once its answer is there, what that told.
+    as estimated, or what `used` counts where only a part of it was sent; with what came of its answer where that is put
+    together here; once its answer is there, what that told.
     The error also tells how the key's rate limits stand.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
@@ -121,7 +122,8 @@ async def settle_failure(
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        exchange.settle_cut(partial(_count_cut, exchange, used or partial(estimate_usage, exchange, [])))
+        count = partial(_count_cut, exchange, used or partial(estimate_usage, exchange, []))
+        exchange.settle_cut(exchange.count_part or count)
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
         outcome = (
