@@ -31,6 +31,21 @@ def test_money_of_nothing_is_a_dash():
 
 
 @pytest.mark.parametrize(
+    ("value", "step", "said"),
+    [
+        (0, 0.5, "0"),
+        (1.5, 0.5, "1.5 ms"),
+        (3 * 0.1, 0.1, "0.3 ms"),
+        (7.5, 2.5, "7.5 ms"),
+        (1000, 200, "1000 ms"),
+        (1500, 500, "1.5 s"),
+    ],
+)
+def test_times_beside_an_axis_have_the_decimals_that_the_step_needs(value, step, said):
+    assert formatting.time_axis(value, step) == said
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [(0, "0"), (950, "950"), (1200, "1.2k"), (34_000, "34k"), (999_999, "1M"), (5_600_000, "5.6M"), (2e9, "2B")],
 )

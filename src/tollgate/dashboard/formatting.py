@@ -75,7 +75,7 @@ def time_axis(value: float, step: float) -> str:
     """Milliseconds beside an axis."""
     if not value:
         return "0"
-    return f"{value:.0f} ms" if step < 500 else f"{value / 1000:g} s"
+    return f"{value:g} ms" if step < 500 else f"{value / 1000:g} s"
 
 
 def number(value: float | None) -> Markup | str:
