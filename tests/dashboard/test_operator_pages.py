@@ -263,6 +263,12 @@ async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_config
     assert "in force" in text_of(await operator.get("/operator/config"))
 
 
+async def test_the_files_in_force_stand_below_their_folders(here, operator, tmp_path):
+    said = text_of(await operator.get("/operator/config"))
+    names = sorted(path.name for path in (tmp_path / "providers").glob("*.yaml"))
+    assert " ".join([str(tmp_path / "providers"), *names]) in " ".join(said.split())
+
+
 async def test_a_secret_is_on_no_page(tmp_path):
     from support.inprocess import inprocess
 

@@ -11,15 +11,16 @@ async def show(visit: Visit) -> Response:
     """State of the last reload, its problems with their lines, warnings, files."""
     runtime = visit.runtime
     gateway = runtime.gateway
-    files = [_short(str(file), str(gateway.root)) for file in gateway.files]
+    folders: dict[str, list[str]] = {}
+    for file in gateway.files:
+        folders.setdefault(str(file.parent), []).append(file.name)
     return visit.render(
         "config.html",
         state=visit.state.reloader.state,
         warnings=runtime.loaded.warnings,
         notes=runtime.loaded.notes,
-        files=files,
+        folders=folders,
         gateway=gateway,
-        root=str(gateway.root),
         catalog=runtime.catalog,
     )
 
@@ -28,7 +29,3 @@ async def reload(visit: Visit) -> Response:
     """Read the files again; a mistake leaves the running configuration alone."""
     state = await visit.state.reloader.reload()
     return visit.to("/operator/config", done="reloaded" if state.ok else "")
-
-
-def _short(file: str, root: str) -> str:
-    return file.removeprefix(root).lstrip("/") if file.startswith(root) else file
