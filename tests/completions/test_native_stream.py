@@ -202,6 +202,18 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     assert stream.tail(None) == stop
 
 
+@pytest.mark.parametrize("blank", [b"\n\n", b"\n", b"\r", b""], ids=["whole", "half", "a return", "none"])
+@pytest.mark.parametrize("ends", [True, False], ids=["the answer's end", "another event"])
+def test_a_last_event_without_its_blank_line_gets_one(blank, ends):
+    delta, stop = b"event: content_block_stop\ndata: {}\n\n", b'event: message_stop\ndata: {"type":"message_stop"}'
+    stream = PlainStream(
+        judge, MARKS, (b'"message_',), lambda name, event: ends, MissingUsage(lambda usage: usage, 0, lambda: True)
+    )
+    said = stream.feed(delta + stop + blank) + stream.close() + stream.tail(None)
+    assert said.startswith(delta + stop) and stream.ended is ends
+    assert [event.name for event in Decoder().feed(said) if event.data] == ["content_block_stop", "message_stop"]
+
+
 @pytest.mark.parametrize("blank", [b"\n\n", b"\n", b""], ids=["whole", "half", "none"])
 def test_an_answer_that_told_why_it_stopped_is_whole_without_its_last_event(blank):
     delta = b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}'

@@ -144,10 +144,10 @@ class NativeStream:
 
     def _rest(self) -> bytes:
         """What an upstream that has ended left unfinished: an event without its blank line counts when its data is
-        whole."""
+        whole. It gets one: clients read no event without, and this may be the one that ends the answer."""
         return self._take(
             [
-                event
+                event if event.raw.endswith(BLANK) else event._replace(raw=event.raw + b"\n\n")
                 for event in self._decoder.finish()
                 if not event.data or event.data == b"[DONE]" or parsed_event(event.data) is not None
             ]
@@ -219,11 +219,6 @@ class ChatStream(NativeStream):
                 if isinstance(chunk, dict) and chunk.get("usage"):
                     self.usage = merged_usage(self.usage, chunk["usage"])
         return self.usage
-
-    def _rest(self) -> bytes:
-        """What an upstream left unfinished stands apart from the end that is held back behind it."""
-        out = super()._rest()
-        return out + b"\n\n" if out and not out.endswith(BLANK) else out
 
     def received(self) -> list[Any]:
         """The finishing chunk is held back, and may hold text."""
@@ -327,8 +322,7 @@ class PlainStream(NativeStream):
         """Where an answer told why it stopped and its last event never came, that is told in its stead."""
         out = super()._rest()
         if not self.ended and self.error is None and (end := self._missing_end()):
-            before = self._held[-1] if self._held else out
-            self._held.append(end if not before or before.endswith(BLANK) else b"\n\n" + end)
+            self._held.append(end)
             self.ended = True
         return out
 
