@@ -4,6 +4,7 @@ and when it ends."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 
@@ -97,3 +98,16 @@ async def test_a_client_that_leaves_requests_waiting_behind_one_another_stops_th
         lambda: stats(running)["aborted"] == before["aborted"] + 1 and stats(running)["running"] == before["running"]
     )
     assert "Traceback" not in running.log.read_text()[logged:]
+
+
+async def test_what_follows_a_mistake_over_http2_leaves_no_traceback(running):
+    logged = len(running.log.read_text())
+    mistake = b"\0\0\4\x08\0\0\0\0\1\0\0\0\1"  # WINDOW_UPDATE of a stream that nobody began
+    async with Raw(running.base, running.key) as client:
+        client.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + mistake * 3000)
+        with contextlib.suppress(ConnectionError):
+            await client.reader.read()
+    async with Raw(running.base, running.key) as client:
+        client.writer.write(HEALTH)
+        await client.reader.readuntil(b'{"status":"ok"}')
+    assert running.log.read_text()[logged:] == ""

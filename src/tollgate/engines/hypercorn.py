@@ -219,7 +219,11 @@ class _Connection(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Write what HTTP/2 sends, note when the connection is idle, close it."""
         if isinstance(event, RawData):
-            self.writer.write(event.data)
+            try:
+                self.writer.write(event.data)
+            except RuntimeError:  # uvloop's, for a connection that is closed
+                await self.protocol.handle(Closed())
+                return
             if self.writer.transport.get_write_buffer_size():
                 await self._drain()
         elif isinstance(event, Updated):
