@@ -70,6 +70,13 @@ async def test_counts_equal_the_published_tokenizer(name: str, published: dict[s
     assert await tokens.count(list(TEXTS.values()), name) == sum(published[name])
 
 
+def test_an_encoding_keeps_its_ranks_once() -> None:
+    encoding = tokenizer.load("cl100k_base")
+    assert encoding.encode_ordinary("hello world") == [15339, 1917]
+    held = [len(value) for value in vars(encoding).values() if isinstance(value, dict)]
+    assert max(held) < 1000, "100,000 ranks are held beside those of the library's own tables"
+
+
 async def test_an_encoding_nobody_knows_is_the_default_one() -> None:
     text = [TEXTS["chinese"]]
     assert await tokens.count(text, "p50k_base") == await tokens.count(text) == await tokens.count(text, "o200k_base")
