@@ -32,6 +32,7 @@ CASES = {
     ("models", "no-such*"): (1, "no model matches"),
     ("check", "--config", "/nowhere.yaml"): (1, "cannot be read"),
     ("convert", "--from", "chat", "--to", "no-such", "/dev/null"): (2, "no mapping is called no-such"),
+    ("catalog", "import", "gateway.yaml"): (1, "gateway.yaml: found no JSON"),
 }
 
 
@@ -54,6 +55,7 @@ def test_a_failure_is_said_in_words(tmp_path, words):
     code, said = CASES[words]
     assert (done.returncode, done.stdout if code == 2 else "") == (code, "") and said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+    assert ("\nError: " in f"\n{done.stderr}") == (code == 2), "click's word, for a wrong command line alone"
 
 
 def test_the_sandbox_names_an_address_in_use(tmp_path):

@@ -89,11 +89,11 @@ def import_command(
                 _one(facts, source, path.stem, out) for path, source in _present(out) if source.provider in listed
             ]
     except ValueError as error:
-        raise click.ClickException(f"{file}: {error}") from None
+        fail(f"{file}: {error}")
     if provider is not None and provider not in listed:
-        raise click.ClickException(f'{file}: found no offers of "{provider}", it has {", ".join(sorted(listed))}')
+        fail(f'{file}: found no offers of "{provider}", it has {", ".join(sorted(listed))}')
     if not planned:
-        raise click.ClickException(f"{out}: found no models file with a `from`; name one with --provider")
+        fail(f"{out}: found no models file with a `from`; name one with --provider")
     changed = [plan for plan in planned if plan.before != plan.after]
     for plan in planned:
         _show(plan)
@@ -118,7 +118,7 @@ def _facts(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes(), parse_float=Decimal)
     except ValueError as error:
-        raise click.ClickException(f"{file}: found no JSON: {error}") from None
+        fail(f"{file}: found no JSON: {error}")
 
 
 def _present(out: Path) -> list[tuple[Path, Source]]:
@@ -155,8 +155,8 @@ def _schema(path: Path, before: str) -> str:
 
 
 def _tree(path: Path) -> dict[str, Any]:
-    """A YAML file as plain values; nothing when it is not there. Raises for one that does not load:
-    it would be lost."""
+    """A YAML file as plain values; nothing when it is not there. One that does not load ends the command: it would be
+    lost."""
     if not path.is_file():
         return {}
     kind = "models" if path.parent.name == "models" else "provider"
@@ -164,7 +164,7 @@ def _tree(path: Path) -> dict[str, Any]:
     misshapen = check_shape(document, kind)[0] if isinstance(document.root, Map) else []  # type: ignore[arg-type]
     problems = document.problems + misshapen
     if problems:
-        raise click.ClickException(f"not imported, because the file at hand does not load:\n{problems[0].render()}")
+        fail(f"not imported, because the file at hand does not load:\n{problems[0].render()}")
     tree = plain(document.root)
     return tree if isinstance(tree, dict) else {}
 
