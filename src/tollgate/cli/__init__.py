@@ -70,7 +70,7 @@ class _Lazy(click.Group):
 
             if not isinstance(error, TollgateError):
                 raise
-            click.echo(error.message, err=True)
+            click.echo(str(error), err=True)
         sys.exit(1)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

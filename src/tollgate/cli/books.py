@@ -2,6 +2,7 @@
 exit codes.
 
 Exit codes: 0 done · 1 refused or not possible, the reason on stderr · 2 the command line itself is wrong (click).
+A `TollgateError` or `OSError` that a command lets pass is told by `tollgate.cli`, and is a 1.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
-
-from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
@@ -49,29 +48,23 @@ def json_option(command: Command) -> Command:
 
 
 def settings(path: Path | None) -> Gateway:
-    """The gateway file's settings; ends the command with its problems when it has any."""
+    """The gateway file's settings. Raises `ConfigErrors`."""
     from tollgate.config.build import load_settings
 
-    try:
-        return load_settings(path, environ=os.environ)
-    except ConfigErrors as errors:
-        fail(str(errors))
+    return load_settings(path, environ=os.environ)
 
 
 def compiled(path: Path | None, *, everything: bool = False) -> Runtime:
-    """The configuration, compiled; `everything`: its providers that are off, too. Ends the command with what is
-    wrong."""
+    """The configuration, compiled; `everything`: its providers that are off, too. Raises `ConfigErrors`."""
     from tollgate.config.build import load_gateway
     from tollgate.runtime import build_runtime
 
-    try:
-        return build_runtime(load_gateway(path, environ=os.environ, everything=everything), everything=everything)
-    except ConfigErrors as errors:
-        fail(str(errors))
+    return build_runtime(load_gateway(path, environ=os.environ, everything=everything), everything=everything)
 
 
 def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]) -> T:
-    """Run `work` with the books of the configured store, through the running gateway when there is one."""
+    """Run `work` with the books of the configured store, through the running gateway when there is one. Raises
+    `TollgateError`."""
     from tollgate.config.files import shown
     from tollgate.ledger.admin_socket import open_books
 
@@ -89,10 +82,7 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
         async with open_books(gateway.store, gateway.credits) as books:
             return await work(books)
 
-    try:
-        return asyncio.run(run())
-    except TollgateError as error:
-        fail(error.message)
+    return asyncio.run(run())
 
 
 def _warn_of_owner(directory: Path) -> None:

@@ -17,7 +17,7 @@ import click
 import orjson
 
 from tollgate.cli.books import compiled, config_option, fail, print_json
-from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
@@ -93,9 +93,8 @@ def command(
     if provider is not None and model is None:
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    given = _read(
-        raw, file, job.what, texts=job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text"
-    )
+    texts = job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text"
+    given = _edited(job, _read(raw, file, job.what, texts=texts))
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -103,10 +102,7 @@ def command(
         else:
             click.echo(explained.text())
         sys.exit(1 if explained.error else 0)
-    try:
-        result = _converted(job, given)
-    except TollgateError as error:
-        fail(str(error))
+    result = _converted(job, given)
     if as_json:
         print_json({"result": result, "lost": job.context.lost})
         return
@@ -127,12 +123,9 @@ def _job(
 ) -> Job:
     from tollgate.mapping.tracing import TraceContext
 
-    try:
-        gateway, mappings, offer = _parts(
-            path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can)
-        )
-    except ConfigErrors as errors:
-        fail(str(errors))
+    gateway, mappings, offer = _parts(
+        path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can)
+    )
     if target is None:
         if offer is None or offer.mapping is None or what != "request":
             raise click.UsageError("--to says what to convert to")
@@ -279,24 +272,26 @@ def _converted(job: Job, given: Any) -> Any:
     if job.what == "error":
         return engine.convert_error(job.upstream, job.client, given)
     if job.what == "response":
-        if offer and offer.response_edits:
-            given = offer.response_edits(given, context)
         return engine.convert_response(job.upstream, job.client, given, context, marks).body
     converter = engine.StreamConverter(job.upstream, job.client, context, in_text=marks)
-    said = [out for event in _edited(job, given) for out in converter.feed(*engine.event_and_name(event))]
+    said = [out for event in given for out in converter.feed(*engine.event_and_name(event))]
     said += converter.finish()
     if converter.failure is not None:
         raise converter.failure
     return [{"event": name, "data": data} if name else {"data": data} for name, data in said]
 
 
-def _edited(job: Job, events: list[Any]) -> list[Any]:
-    if job.offer is None or job.offer.stream_edits is None and job.offer.unwrap is None:
-        return events
-    return [_as_received(job.offer, job.context, event) for event in events]
+def _edited(job: Job, given: Any) -> Any:
+    """What the upstream said, as the edits of its provider leave it."""
+    offer = job.offer
+    if job.what == "stream" and offer and (offer.stream_edits or offer.unwrap):
+        return [_edited_event(offer, job.context, event) for event in given]
+    if job.what == "response" and offer and offer.response_edits:
+        return offer.response_edits(given, job.context)
+    return given
 
 
-def _as_received(offer: Offer, context: Context, written: Any) -> Any:
+def _edited_event(offer: Offer, context: Context, written: Any) -> Any:
     from tollgate.mapping import as_written, event_and_name
 
     event, name = event_and_name(written)
@@ -325,10 +320,8 @@ def _explained(job: Job, given: Any) -> Explained:
     if job.what == "error":
         return explain.explain_error(job.upstream, job.client, given, context)
     if job.what == "response":
-        if offer and offer.response_edits:
-            given = offer.response_edits(given, context)
         return explain.explain_response(job.upstream, job.client, given, context, marks)
-    return explain.explain_stream(job.upstream, job.client, _edited(job, given), context, marks)
+    return explain.explain_stream(job.upstream, job.client, given, context, marks)
 
 
 def _print(job: Job, result: Any) -> None:

@@ -14,7 +14,6 @@ import orjson
 
 from tollgate.cli.books import compiled, fail, print_json
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def convert_image(
     raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None
 ) -> None:
-    """Print the result as JSON; ends with status 1 and the reason when the input is refused or does not fit."""
+    """Print the result as JSON. Raises `TollgateError` when the input is refused or does not fit."""
     if model is None:
         raise click.UsageError("--from images needs --model")
     if step is not None and step not in IMAGE_STEPS:
@@ -33,10 +32,7 @@ def convert_image(
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
-    try:
-        print_json(_answer(offer, step, given) if answered else _request(offer, given))
-    except TollgateError as error:
-        fail(str(error))
+    print_json(_answer(offer, step, given) if answered else _request(offer, given))
 
 
 def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:

@@ -35,17 +35,13 @@ def command() -> None:
 @json_option
 @config_option
 def move(path: Path | None, folder: Path | None, instance: str | None, dry_run: bool, as_json: bool) -> None:
-    from tollgate.errors import TollgateError
     from tollgate.ledger.shared.moving import move as moved_to
 
     store = settings(path).store
     if not store.url:
         fail("store.url is not set, wanted the address of the shared store to move into (docs/shared-store.md)")
     source = replace(store, directory=folder or store.directory, instance=instance or store.instance)
-    try:
-        moved = asyncio.run(moved_to(source, store.url, dry_run=dry_run))
-    except TollgateError as error:
-        fail(error.message)
+    moved = asyncio.run(moved_to(source, store.url, dry_run=dry_run))
     counts = {
         "accounts": moved.accounts,
         "keys": moved.keys,
