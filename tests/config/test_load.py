@@ -41,7 +41,7 @@ def said(text):
             {"a": {"b": [1, "no"]}, "c": {"b": [1, "no"]}, "d": [{"b": [1, "no"]}] * 2},
         ),
         ("&k key: 1\nother: {*k : 2}\n", {"key": 1, "other": {"key": 2}}),
-        ("a: '1'\nb: !!str 1\nc: ! 1\nd: ~\n", {"a": "1", "b": 1, "c": 1, "d": None}),
+        ("a: '1'\nb: !!str 1\nc: ! 1\nd: ~\ne: !!str\n", {"a": "1", "b": "1", "c": "1", "d": None, "e": ""}),
     ],
     ids=["empty", "aliases", "alias of a key", "tags of text"],
 )
@@ -59,8 +59,12 @@ def test_a_text_is_read(text, tree):
         ("? [a, {b: c}]\n: [d]\ne: 1\n", ["1:3: a key must be a word"]),
         ("a: &x [1]\n*x : 2\n", ["2:1: a key must be a word"]),
         (
-            "a: 1\na: {b: 2}\nc: !!set {d}\ne: !!int 3\n",
-            ["2:1: key `a` is written twice (first at line 1)", "4:4: tag `!!int` is not read"],
+            "a: 1\na: {b: 2}\nc: !!set {d}\ne: !!int 3\nf: !!bool '4'\n",
+            [
+                "2:1: key `a` is written twice (first at line 1)",
+                "4:4: tag `!!int` is not read",
+                "5:4: tag `!!bool` is not read",
+            ],
         ),
         ("a: " + "[" * 101 + "]" * 101, ["1:104: nested more than 100 levels deep"]),
         ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: but found another document"]),

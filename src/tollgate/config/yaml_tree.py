@@ -15,7 +15,8 @@ from yaml.composer import ComposerError
 from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
 from tollgate.config.yaml_parser import Parser
 
-_TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
+_TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
+"""Text, whatever it looks like."""
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
@@ -132,13 +133,13 @@ class Tree:
 
     def _scalar(self, event: Any, mark: Mark) -> Scalar:
         text: str = event.value
-        if event.tag not in _TEXT_TAGS:
+        if event.tag and event.tag not in _TEXT_TAGS:
             self._say(
                 mark,
                 f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read",
                 "write the value without a tag",
             )
-        if event.style:
+        if event.style or event.tag in _TEXT_TAGS:
             return Scalar(text, text, True, mark)
         if text in _WORDS:
             return Scalar(_WORDS[text], text, False, mark)  # type: ignore[arg-type]
