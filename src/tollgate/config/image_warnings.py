@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from tollgate.config.image_schema import IMAGE_STEPS
+from tollgate.config.json_schema import CHOICES, KEYWORDS, SCHEMAS, TABLES
 from tollgate.config.load import (
     Document,
     List,
@@ -23,6 +24,7 @@ from tollgate.config.load import (
     items_of,
     lookup,
     plain,
+    text_in,
     walk,
 )
 from tollgate.wire import PICTURE_FIELDS
@@ -30,57 +32,10 @@ from tollgate.wording import did_you_mean, nearest_word
 
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
-_OBJECTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords that hold schemas by names of the file's own."""
-_SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_OBJECTS = TABLES | {"patternProperties", "definitions"}
 _VALUES = {"integer": (int,), "number": (int, Decimal), "string": (str,), "boolean": (bool,)}
 _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 """Keywords by which a schema may know more names than its `properties`."""
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_KEYWORDS = (
-    *_OBJECTS,
-    *_SCHEMAS,
-    *_LISTS,
-    "type",
-    "enum",
-    "const",
-    "default",
-    "required",
-    "title",
-    "description",
-    "examples",
-    "format",
-    "pattern",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minContains",
-    "maxContains",
-    "minProperties",
-    "maxProperties",
-    "dependentRequired",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "contentEncoding",
-    "contentMediaType",
-    "contentSchema",
-    "$ref",
-    "$id",
-    "$schema",
-    "$anchor",
-    "$comment",
-    "nullable",
-)
 
 
 def image_warnings(document: Document) -> Iterator[Problem]:
@@ -150,8 +105,7 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
         (path, node, name)
         for holder, path in ((lookup(root, "images"), "images"), *prices)
         for node in (walk(holder) if holder is not None and known else ())
-        if isinstance(node, Scalar) and isinstance(node.value, str)
-        for name in _INPUT.findall(node.value)
+        for name in _INPUT.findall(text_in(node) or "")
     ]
     for path, node, name in read:
         if name not in known and (meant := nearest_word(name, known)):
@@ -164,13 +118,13 @@ def _schema(document: Document, node: Node | None, path: str) -> Iterator[Proble
         return
     yield from _unfit(document, node, path)
     for word, inner in node.entries.items():
-        yield from _slip(document, node, word, _KEYWORDS, path, "which says nothing in a JSON Schema")
+        yield from _slip(document, node, word, KEYWORDS, path, "which says nothing in a JSON Schema")
         if word in _OBJECTS:
             for name, each in entries_of(inner).items():
                 yield from _schema(document, each, f"{path}.{word}.{name}")
-        elif word in _SCHEMAS:
+        elif word in SCHEMAS:
             yield from _schema(document, inner, f"{path}.{word}")
-        elif word in _LISTS:
+        elif word in CHOICES:
             for index, each in enumerate(items_of(inner)):
                 yield from _schema(document, each, f"{path}.{word}[{index}]")
 

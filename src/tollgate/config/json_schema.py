@@ -11,15 +11,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_TEXTS = frozenset({"title", "description", "format", "$comment"})
+_TEXTS = frozenset({"title", "description", "format", "$comment", "contentEncoding", "contentMediaType"})
 _FLAGS = frozenset({"deprecated", "readOnly", "writeOnly", "uniqueItems"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
-_SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
-_CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_COUNTS = frozenset(
+    {f"{bound}{what}" for bound in ("min", "max") for what in ("Length", "Items", "Contains", "Properties")}
+)
+SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
+"""Keywords that hold a schema."""
+CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+"""Keywords that hold a list of schemas."""
+TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
+"""Keywords that hold schemas by names of the file's own."""
+_VALUES = frozenset({"default", "const"})
+_LISTS = frozenset({"enum", "examples"})
+_REFERENCES = frozenset({"$ref", "$id", "$schema", "$anchor"})
+_LEFT = frozenset({"patternProperties", "definitions", "unevaluatedItems", "unevaluatedProperties", "contentSchema"})
+"""Keywords that are left to `jsonschema` to judge, as are references."""
+KEYWORDS = frozenset({"type", "required", "dependentRequired", "multipleOf", "pattern", "nullable"}).union(
+    _TEXTS, _FLAGS, _BOUNDS, _COUNTS, SCHEMAS, CHOICES, TABLES, _VALUES, _LISTS, _REFERENCES, _LEFT
+)
+"""Every word that says something in a JSON Schema."""
 _LONGEST = 120
 """Characters of a message that says something; longer ones print the whole value."""
-_TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
 
 
 def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
@@ -52,11 +66,11 @@ def _sound(schema: Any) -> bool:
 
 
 def _keyword(word: str, value: Any) -> bool:
-    if word in _SCHEMAS:
+    if word in SCHEMAS:
         return _sound(value)
-    if word in _TABLES:
+    if word in TABLES:
         return isinstance(value, Mapping) and all(_sound(child) for child in value.values())
-    if word in _CHOICES:
+    if word in CHOICES:
         return isinstance(value, list) and bool(value) and all(_sound(child) for child in value)
     if word == "type":
         names = value if isinstance(value, list) else [value]
@@ -81,9 +95,9 @@ def _keyword(word: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if word == "pattern":
         return isinstance(value, str) and _compiles(value)
-    if word in ("enum", "examples"):
+    if word in _LISTS:
         return isinstance(value, list)
-    return word in ("default", "const")
+    return word in _VALUES
 
 
 def _compiles(pattern: str) -> bool:
