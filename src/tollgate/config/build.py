@@ -18,7 +18,7 @@ from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
 from tollgate.config.gateway import read_settings, store_reference
 from tollgate.config.included import include, names_models, share
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_text
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.price_warnings import price_warnings
 from tollgate.config.provider import SECRET_PLACES, read_provider
@@ -223,7 +223,7 @@ class _Loading:
         """The gateway file (an empty one where there is none), its checked tree,
         and the folder relative paths start from."""
         file, folder = gateway_file(path)
-        document = self.files.read(file) if file else Document(GATEWAY_FILE, "", Map({}, {}, Mark(GATEWAY_FILE, 1, 1)))
+        document = self.files.read(file) if file else read_text("", GATEWAY_FILE)
         self.gateway_file = document.file
         return document, self.files.shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
 

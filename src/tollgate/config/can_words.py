@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of, lookup
+from tollgate.config.load import Document, Map, Node, Problem, entries_of, items_of, lookup, text_in
 from tollgate.config.model import Gateway
 from tollgate.wording import did_you_mean
 
@@ -76,9 +76,9 @@ def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator
                 path=f"{path}.{word}",
                 hint=did_you_mean(word, known) or "docs/conversion.md has those of the shipped mappings",
             )
-        elif isinstance(node, Scalar) and isinstance(node.value, str) and node.value.lower() in _TRUTH:
+        elif (text := text_in(node)) is not None and text.lower() in _TRUTH:
             yield document.warning(
                 node,
-                f'found the text "{node.value}", which counts as true, wanted true or false',
+                f'found the text "{text}", which counts as true, wanted true or false',
                 path=f"{path}.{word}",
             )

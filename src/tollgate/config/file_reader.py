@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tollgate.config.fields import Fields
 from tollgate.config.files import built_in_mappings, shown
-from tollgate.config.load import Document, Map, Mark, Problem, read_file
+from tollgate.config.load import Document, Map, Problem, read_file, read_text
 from tollgate.config.model import Provider
-from tollgate.config.shape import check_shape
+from tollgate.config.shape import Kind, check_shape
 from tollgate.config.yaml_tree import MAX_NODES
 from tollgate.wire import CLIENT_FORMATS
 
@@ -45,7 +45,7 @@ class FileReader:
         try:
             document = read_file(path, name, without=without, known=None if anew else self._earlier.get(name))
         except OSError as error:
-            document = _empty(name)
+            document = read_text("", name)
             document.problems.append(document.problem(document.root, f"cannot be read: {error.strerror or error}"))
         if document.problems:
             self.sound = False
@@ -71,7 +71,7 @@ class FileReader:
         for path in paths:
             if needed is not None and path.stem not in needed and path.parent == built_in:
                 self.named.append(path)
-                name, document = path.stem, _empty(shown(path))
+                name, document = path.stem, read_text("", shown(path))
             else:
                 document = self.read(path, without="" if needed is None else EXAMPLES)
                 name = self._mapping_name(document, path)
@@ -98,14 +98,14 @@ class FileReader:
             )
         return name
 
-    def shaped(self, document: Document, kind: str) -> Map | None:
+    def shaped(self, document: Document, kind: Kind) -> Map | None:
         """The document's tree without what its shape forbids; None when there is none. `kind` names a schema of
         `shape.py`."""
         if document.problems and (
             document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries
         ):
             return None  # not read to its end: what it lacks is not worth saying
-        problems, root = check_shape(document, kind)  # type: ignore[arg-type]
+        problems, root = check_shape(document, kind)
         if problems:
             self.sound = False
             self.problems += problems
@@ -123,7 +123,3 @@ def needed_mappings(providers: Iterable[Provider]) -> frozenset[str]:
         endpoint.mapping for provider in providers if not provider.off for endpoint in provider.endpoints.values()
     )
     return frozenset((*CLIENT_FORMATS, *spoken))
-
-
-def _empty(name: str) -> Document:
-    return Document(name, "", Map({}, {}, Mark(name, 1, 1)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, items_of, lookup, walk
+from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, items_of, lookup, text_in, walk
 from tollgate.config.model import Provider
 from tollgate.wire import GENERATION_STATUSES
 
@@ -23,13 +23,13 @@ _SENT = ("headers", "query", "auth", "vars")
 """Keys of a provider and of an endpoint whose texts are single; larger templates are looked into as they compile."""
 
 
-def meant(text: object, names: Collection[str], *, answer: bool) -> str:
+def meant(text: str, names: Collection[str], *, answer: bool) -> str:
     """The path that a text without `$` was probably meant to be, or nothing. It begins with one of these names, or with
     a field of `$` where that is an `answer`.
 
     't.role', ['t'] -> '$t.role'; 'error.message', [], answer -> '$.error.message'
     """
-    found = _PATH.fullmatch(text) if isinstance(text, str) else None
+    found = _PATH.fullmatch(text)
     if found is None or not found[2] and not found[0].startswith(".") or _FILE.fullmatch(found[0]):
         return ""
     if found[0].startswith("."):
@@ -48,9 +48,9 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
         yield from _answers(provider, holder, path)
     for key in ("id", "upstream"):
         node = lookup(root, "discover", "model", key)
-        if isinstance(node, Scalar) and isinstance(node.value, str) and "$" not in node.value:
-            message = f"found the text `{node.value}`, which every entry of the list would have"
-            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{node.value.lstrip('.')}")
+        if node is not None and (said := text_in(node)) is not None and "$" not in said:
+            message = f"found the text `{said}`, which every entry of the list would have"
+            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{said.lstrip('.')}")
     images = lookup(root, "images")
     if isinstance(images, Map):
         yield from _steps(provider, images, images, "images.")
@@ -76,15 +76,15 @@ def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator
     known = {*GENERATION_STATUSES, *entries_of(images.get("statuses"))}
     for name, step in entries_of(holder).items():
         node = lookup(step, "result", "status")
-        said = node.value if isinstance(node, Scalar) else None
-        if node is not None and isinstance(said, str) and "$" not in said and said not in known:
+        said = text_in(node)
+        if node is not None and said is not None and "$" not in said and said not in known:
             message = f"found the text `{said}`, which is the same for every job and no word of `statuses`"
             yield provider.document.warning(node, message, f"{path}{name}.result.status", f"write $.{said.lstrip('.')}")
 
 
 def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
     for inner in walk(node):
-        text = inner.value if isinstance(inner, Scalar) else None
+        text = text_in(inner) or ""
         if path_meant := meant(text, _NAMES, answer=answer):
             message = f"found the text `{text}`, which stays as it stands"
             yield provider.document.warning(inner, message, path, f"write {path_meant}")

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many
+from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.config.model import (
     Credits,
     Dashboard,
@@ -87,17 +87,13 @@ def store_reference(root: Map) -> tuple[str, Node, str] | None:
     """`(name, node, path)` when the store's address is a `$secret.NAME`."""
     store = root.get("store")
     node, path = (store.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
-    match = REFERENCE.fullmatch(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    match = REFERENCE.fullmatch(text_in(node) or "")
     return (match[1], node, path) if match and node else None
 
 
 def _plugins(node: Node | None) -> tuple[Plugin, ...]:
     """The modules a list names, or one text."""
-    return tuple(
-        Plugin(name.value, name.mark)
-        for name in one_or_many(node)
-        if isinstance(name, Scalar) and isinstance(name.value, str)
-    )
+    return tuple(Plugin(name, each.mark) for each in one_or_many(node) if (name := text_in(each)) is not None)
 
 
 def _settings(at: Fields, kind: type[T]) -> T:
@@ -154,7 +150,7 @@ def _server(reading: Reading, at: Fields) -> Server:
 
 def _check_ports(reading: Reading, bind: Node | None) -> None:
     for index, node in enumerate(one_or_many(bind)):
-        place = str(node.value) if isinstance(node, Scalar) and node.value is not None else ""
+        place = text_in(node) or ""
         port = place.rpartition(":")[2] or "0"
         if not place.startswith("unix:") and int(port) > 65535:
             reading.say(
@@ -167,7 +163,7 @@ def _check_ports(reading: Reading, bind: Node | None) -> None:
 def _check_legacy(reading: Reading, legacy: List | None) -> None:
     for index, node in enumerate(items_of(legacy)):
         path = f"server.legacy_base_urls[{index}]"
-        address = str(node.value).rstrip("/") if isinstance(node, Scalar) and node.value is not None else ""
+        address = (text_in(node) or "").rstrip("/")
         if not address:
             continue
         if not re.match(HTTP_BASE, address):
@@ -179,10 +175,10 @@ def _check_legacy(reading: Reading, legacy: List | None) -> None:
 def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
     found: list[IPv4Network | IPv6Network | Literal["unix"]] = []
     for index, node in enumerate(items_of(listed)):
-        entry = node.value if isinstance(node, Scalar) else None
+        entry = text_in(node)
         if entry == "unix":
             found.append("unix")
-        elif isinstance(entry, str):
+        elif entry is not None:
             try:
                 found.append(ip_network(entry))
             except ValueError as error:

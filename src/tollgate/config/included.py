@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, one_or_many, read_file
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, one_or_many, read_file, text_in
 from tollgate.config.provider_schema import OWN
 from tollgate.config.shape import Kind, found
 
@@ -130,12 +130,12 @@ def read_whole(path: Path) -> Document:
 def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> tuple[list[Document], list[Problem]]:
     """The documents of the files named under a key, and problems with names that are none."""
     others, problems = [], []
-    names = [item for item in one_or_many(tree.get(key)) if isinstance(item, Scalar) and isinstance(item.value, str)]
-    for index, node in enumerate(names):
-        path = folder / str(node.value)
+    names = [(item, name) for item in one_or_many(tree.get(key)) if (name := text_in(item)) is not None]
+    for index, (node, name) in enumerate(names):
+        path = folder / name
         if path.is_file():
             others.append(read(Path(os.path.normpath(path))))
         else:
-            message, where = f'found no file "{node.value}"', f"{key}[{index}]"
+            message, where = f'found no file "{name}"', f"{key}[{index}]"
             problems.append(document.problem(node, message, path=where, hint="relative to this file"))
     return others, problems

@@ -192,13 +192,10 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "", kno
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         mark = Mark(name, line, error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1)
-        root = Map({}, {}, Mark(name, 1, 1))
-        return Document(
-            name,
-            "",
-            root,
-            [Problem(mark, f"byte 0x{raw[error.start]:02x} is not UTF-8", hint="save the file as UTF-8")],
-        )
+        document = read_text("", name)
+        message = f"byte 0x{raw[error.start]:02x} is not UTF-8"
+        document.problems.append(Problem(mark, message, hint="save the file as UTF-8"))
+        return document
     if known is not None and known.text == text and not known.problems:
         return known
     head = _before(text, without)

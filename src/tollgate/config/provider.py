@@ -16,7 +16,7 @@ from tollgate.config.authorisation import Auth
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, default_of
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of, text_in
 from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
 from tollgate.config.provider_model import read_model, serves
 from tollgate.config.reading import Reading, budgets
@@ -167,11 +167,11 @@ def _inner(reading: Reading, at: Fields, path: str) -> InnerFraming | None:
 def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str) -> Node | None:
     """A path appended to the base, or an address of its own."""
     node = at.get(key)
-    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.startswith("/"):
-        return _joined(reading, base, node, f"{path}.{key}")
-    if node is not None and not _check_address(reading, node, f"{path}.{key}"):
+    if node is None:
         return None
-    return node
+    if (text_in(node) or "").startswith("/"):
+        return _joined(reading, base, node, f"{path}.{key}")
+    return node if _check_address(reading, node, f"{path}.{key}") else None
 
 
 def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, protocol: str) -> Map | None:
@@ -186,17 +186,18 @@ def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, prot
     entries = dict(node.entries)
     for key in POLL_CALLS:
         call = node.get(key)
-        match = _CALL_OF_PATH.match(call.value) if isinstance(call, Scalar) and isinstance(call.value, str) else None
-        if match is not None and isinstance(call, Scalar):
+        match = _CALL_OF_PATH.match(text_in(call) or "")
+        if call is not None and match is not None:
             joined = _joined(reading, base, Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
-            text = f"{match[1]} {joined.value}" if isinstance(joined, Scalar) else ""
+            text = f"{match[1]} {joined.value}" if joined is not None else ""
             entries[key] = Scalar(text, text, True, call.mark)
     return Map(entries, node.keys, node.mark)
 
 
-def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node | None:
+def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Scalar | None:
     """`https://host/v1` + `/chat` as one template; it stands where the part with holes stands."""
-    if not isinstance(tail, Scalar) or not isinstance(tail.value, str) or not tail.value.startswith("/"):
+    begin, end = text_in(base), text_in(tail) or ""
+    if not end.startswith("/"):
         reading.say(
             tail, f"found {found(tail)}, wanted a path starting with /", path, hint="an address of its own is `url:`"
         )
@@ -209,11 +210,10 @@ def _joined(reading: Reading, base: Node | None, tail: Node, path: str) -> Node 
             hint="url: https://api.example/v1",
         )
         return None
-    if not isinstance(base, Scalar) or not isinstance(base.value, str):
+    if begin is None:
         return None
-    text = _as_text(base.value.rstrip("/")) + _as_text(tail.value)
-    mark = base.mark if "{{" in base.value and "{{" not in tail.value else tail.mark
-    return Scalar(text, text, True, mark)
+    text = _as_text(begin.rstrip("/")) + _as_text(end)
+    return Scalar(text, text, True, base.mark if "{{" in begin and "{{" not in end else tail.mark)
 
 
 def _is_written(base: Node | None) -> bool:
@@ -229,10 +229,11 @@ def _as_text(value: str) -> str:
 def _check_address(reading: Reading, node: Node, path: str) -> bool:
     if isinstance(node, Map):
         return True  # a template with $match or $first: the compiler's business
-    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not _ADDRESS.match(node.value):
+    text = text_in(node) or ""
+    if not _ADDRESS.match(text):
         reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
         return False
-    outside = re.sub(r"\{\{.*?\}\}", "", node.value)
+    outside = re.sub(r"\{\{.*?\}\}", "", text)
     if "{{" in outside:
         reading.say(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
         return False
@@ -296,12 +297,7 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
     """A key typed into a header is read by everyone who reads the file."""
     for path, headers in _common_headers(root):
         for name, node in headers.entries.items():
-            if (
-                _SECRET_HEADER.match(name)
-                and isinstance(node, Scalar)
-                and isinstance(node.value, str)
-                and "$" not in node.value
-            ):
+            if _SECRET_HEADER.match(name) and (text := text_in(node)) is not None and "$" not in text:
                 reading.say(
                     node,
                     "found a key written in the file, wanted a reference",

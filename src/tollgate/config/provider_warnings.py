@@ -11,7 +11,19 @@ from collections.abc import Iterator
 
 from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
-from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, find, items_of, lookup, one_or_many, walk
+from tollgate.config.load import (
+    Map,
+    Node,
+    Problem,
+    Scalar,
+    entries_of,
+    find,
+    items_of,
+    lookup,
+    one_or_many,
+    text_in,
+    walk,
+)
 from tollgate.config.model import Provider, names_match
 from tollgate.wording import did_you_mean
 
@@ -83,7 +95,7 @@ def _loose_under(provider: Provider, holder: Node, keys: tuple[str, ...], path: 
 
 def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
     for inner in walk(node):
-        if isinstance(inner, Scalar) and isinstance(inner.value, str) and (name := loose_name(inner.value)):
+        if name := loose_name(text_in(inner) or ""):
             word = name.strip("${}")
             meant = f"$secret.{word}" if word.isupper() else name
             yield provider.document.warning(
@@ -96,15 +108,10 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
 
 def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Iterator[Problem]:
     """A base address where `speaks` is one word, so that nothing is put behind it."""
-    if (
-        isinstance(url, Scalar)
-        and isinstance(speaks, Scalar)
-        and isinstance(url.value, str)
-        and _BASE.fullmatch(url.value)
-    ):
+    if url is not None and isinstance(speaks, Scalar) and _BASE.fullmatch(text_in(url) or ""):
         yield provider.document.warning(
             url,
-            f'found "{url.value}", which is called as it stands where `speaks` is one word; '
+            f'found "{text_in(url)}", which is called as it stands where `speaks` is one word; '
             "wanted the complete address",
             "url",
             f"or write speaks: {{{speaks.value}: /the/path}} to have a path put behind it",
@@ -162,7 +169,7 @@ def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Pro
     if node is not None and node.mark.file != provider.document.file:
         return  # a shared file's are for the models of others too
     for item in one_or_many(node):
-        glob = item.value if isinstance(item, Scalar) and isinstance(item.value, str) else "!"
+        glob = text_in(item) or "!"
         if not glob.startswith("!") and not any(
             names_match((glob,), model.id, model.upstream) for model in provider.models
         ):
