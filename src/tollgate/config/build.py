@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tollgate.config.cross_checks import check_across
-from tollgate.config.fields import Fields
+from tollgate.config.fields import Fields, default_of
 from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
 from tollgate.config.gateway import read_settings, store_reference
@@ -25,7 +25,7 @@ from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.reading import Reading
 from tollgate.config.reusable import Reusable, Source
-from tollgate.config.secrets import Reference, Secrets, misplaced, read_secrets, references
+from tollgate.config.secrets import Reference, Secrets, read_secrets, references
 from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_resting
 
@@ -231,42 +231,15 @@ class _Loading:
         self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]
     ) -> tuple[Secrets, Gateway]:
         """The secrets that the files refer to, and the settings of the gateway file."""
-        reading = Reading(document)
-        secrets = self._secrets(
-            root, referred, folder / Fields(root).text("secrets_dir", str(Gateway(root=folder).secrets_dir))
-        )
-        settings = read_settings(reading, root, folder, self._store_url(document, root, secrets))
-        self.problems += reading.problems
-        return secrets, settings
-
-    def _secrets(self, root: Map, referred: Iterable[tuple[Reference, ...]], folder: Path) -> Secrets:
-        names = {reference.name for references_of_one in referred for reference in references_of_one}
-        store = store_reference(root)
-        if store:
+        reading, store = Reading(document), store_reference(root)
+        names = {reference.name for of_one_file in referred for reference in of_one_file}
+        if store is not None:
             names.add(store[0])
-        secrets, problems = read_secrets(sorted(names), self.environ, folder)
-        self.problems += problems
-        return secrets
-
-    def _store_url(self, document: Document, root: Map, secrets: Secrets) -> str | None:
-        """The store's address when it is a reference; every other secret of the gateway file is misplaced."""
-        store = store_reference(root)
-        for problem in misplaced(document, root, frozenset()):
-            if not store or problem.path != store[2]:
-                self.problems.append(problem)
-        if not store:
-            return None
-        value = secrets.get(store[0])
-        if value is None:
-            self.problems.append(
-                document.problem(
-                    store[1],
-                    f"secret {store[0]} is not set",
-                    path=store[2],
-                    hint="an environment variable or a file in secrets_dir",
-                )
-            )
-        return value or ""
+        secrets_dir = folder / Fields(root).text("secrets_dir", default_of(Gateway, "secrets_dir"))
+        secrets, problems = read_secrets(sorted(names), self.environ, secrets_dir)
+        settings = read_settings(reading, root, folder, secrets)
+        self.problems += problems + reading.problems
+        return secrets, settings
 
     def _provider_file(self, document: Document) -> _ProviderFile | None:
         """None where the file's shape or a shared file is wrong."""

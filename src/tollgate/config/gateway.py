@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from tollgate.config.fields import Fields
+from tollgate.config.fields import Fields, default_of
 from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.config.model import (
     Credits,
@@ -33,38 +33,48 @@ from tollgate.config.model import (
 from tollgate.config.prices import read_decimal
 from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
-from tollgate.config.secrets import REFERENCE
+from tollgate.config.secrets import REFERENCE, Secrets, misplaced
 
 T = TypeVar("T")
 
 
-def read_settings(reading: Reading, root: Map, folder: Path, store_url: str | None) -> Gateway:
-    """The settings alone, without providers and mappings. `store_url` replaces a `$secret` reference of the store."""
+def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Gateway:
+    """The settings alone, without providers and mappings."""
     top = Fields(root)
-    gateway = Gateway(root=folder)
-    store_node = top.get("store")
-    store_fields = Fields(store_node)
-    store = _settings(store_fields, Store)
-    _check_days(reading, store_fields, store)
-    store = replace(
-        store, directory=_inside(folder, store.directory), usage_directory=_inside(folder, store.usage_directory)
-    )
-    url = store_url if store_url is not None else str(store_node.value) if isinstance(store_node, Scalar) else store.url
-    return replace(
-        gateway,
+    return Gateway(
+        root=folder,
         server=_server(reading, Fields(top.get("server"))),
         timeouts=_settings(Fields(top.get("timeouts")), Timeouts),
         retry=_settings(Fields(top.get("retry")), Retry),
         credits=_credits(reading, Fields(top.get("credits"))),
-        store=replace(store, url=url),
+        store=_store(reading, root, folder, secrets),
         fetch=_settings(Fields(top.get("fetch")), Fetch),
         dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
-        secrets_dir=_inside(folder, Path(top.text("secrets_dir", str(gateway.secrets_dir)))),
+        secrets_dir=folder / top.text("secrets_dir", default_of(Gateway, "secrets_dir")),
         aliases=MappingProxyType(
             {name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}
         ),
         plugins=_plugins(top.get("plugins")),
     )
+
+
+def _store(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Store:
+    """The block, or the address that stands in its place. That address is the one secret which the file may name."""
+    written, at = root.get("store"), Fields(root.get("store"))
+    store = _settings(at, Store)
+    _check_days(reading, at, store)
+    url = text_in(written) or store.url
+    reference = store_reference(root)
+    allowed = None
+    if reference is not None:
+        name, node, allowed = reference
+        url = secrets.get(name) or ""
+        if name not in secrets.names():
+            hint = "an environment variable or a file in secrets_dir"
+            reading.say(node, f"secret {name} is not set", allowed, hint=hint)
+    reading.problems += [each for each in misplaced(reading.document, root, frozenset()) if each.path != allowed]
+    # an absolute path stays as it is
+    return replace(store, url=url, directory=folder / store.directory, usage_directory=folder / store.usage_directory)
 
 
 def _check_days(reading: Reading, at: Fields, store: Store) -> None:
@@ -211,13 +221,12 @@ def _address_of(bind: tuple[str, ...]) -> str:
 
 
 def _credits(reading: Reading, at: Fields) -> Credits:
-    credits = Credits()
-    amounts: dict[str, Decimal] = {}
-    for name in ("minimum", "hold_cap"):
-        node = at.get(name)
-        value = read_decimal(reading, node, f"credits.{name}") if node is not None else None
-        amounts[name] = getattr(credits, name) if value is None else value
-    rates: dict[str, Decimal] = dict(credits.rates)
+    amounts = {
+        name: value
+        for name in ("minimum", "hold_cap")
+        if (node := at.get(name)) is not None and (value := read_decimal(reading, node, f"credits.{name}")) is not None
+    }
+    rates = dict(Credits().rates)
     for currency, node in at.nodes("rates").items():
         path = f"credits.rates.{currency}"
         value = read_decimal(reading, node, path)
@@ -229,8 +238,4 @@ def _credits(reading: Reading, at: Fields) -> Credits:
             reading.say(node, f"found {value}, wanted 1: credits are USD", path)
         else:
             rates[currency] = value
-    return Credits(minimum=amounts["minimum"], hold_cap=amounts["hold_cap"], rates=MappingProxyType(rates))
-
-
-def _inside(folder: Path, path: Path) -> Path:
-    return path if path.is_absolute() else folder / path
+    return Credits(**amounts, rates=MappingProxyType(rates))
