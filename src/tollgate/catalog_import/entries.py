@@ -8,13 +8,13 @@ What the configuration has no field for is left out and told (`Import.left_out`)
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from typing import Any
 
 from tollgate.catalog_import.models_file import Flow, Quoted
+from tollgate.config.model import names_match
 from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_CONDITIONS
 from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, decimal_text
@@ -68,9 +68,7 @@ class Source:
 
     def takes(self, model: str, upstream: str) -> bool:
         """Whether an offer belongs into the file."""
-        return (
-            not self.only or any(fnmatchcase(name, glob) for glob in self.only for name in (model, upstream))
-        ) and not any(fnmatchcase(name, glob) for glob in self.without for name in (model, upstream))
+        return names_match((*self.only, *(f"!{glob}" for glob in self.without)), model, upstream)
 
 
 @dataclass(slots=True)
@@ -155,37 +153,32 @@ def _canonical(facts: Any) -> Sequence[dict[str, Any]]:
 def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
     """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only
     some provider has for a model counts where it can mean no other."""
-    own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers_of(facts)}
-    wanted: dict[str, list[str]] = {}
+    offers = offers_of(facts)
+    own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers}
+    found: dict[str, list[str]] = {}
+    meant: dict[str, set[str]] = {}  # by name, the models that it could be for
     for model in _canonical(facts):
+        found[model["id"]] = []
         provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
         upstream = rest.rpartition("|")[0]
         first = own.get((provider, upstream), {})
-        names = [model.get("short_alias"), upstream, *first.get("aliases", ())]
-        wanted[model["id"]] = list(
-            dict.fromkeys(name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name))
-        )
-    meant: dict[str, set[str]] = {}
-    for name, others in wanted.items():
-        for other in others:
-            meant.setdefault(other, set()).add(name)
-    offers = offers_of(facts)
-    elsewhere = {
-        other
-        for offer in offers
-        for other in offer.get("aliases") or ()
-        if isinstance(other, str) and _SIMPLE_NAME.match(other) and other not in meant
-    }
+        for name in _simple((model.get("short_alias"), upstream, *first.get("aliases", ()))):
+            meant.setdefault(name, set()).add(model["id"])
+    elsewhere = {name for offer in offers for name in _simple(offer.get("aliases") or ())} - meant.keys()
+    meant |= {name: set() for name in sorted(elsewhere)}
     for offer in offers:
-        for other in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
-            meant.setdefault(other, set()).add(offer["id"])
-    for other in sorted(elsewhere):
-        for name in meant[other] & wanted.keys():
-            wanted[name].append(other)
-    return {
-        name: tuple(other for other in others if len(meant[other]) == 1 and other not in wanted)
-        for name, others in wanted.items()
-    }
+        for name in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
+            meant[name].add(offer["id"])
+    for name, models in meant.items():
+        if len(models) == 1 and name not in found:
+            for only in models & found.keys():
+                found[only].append(name)
+    return {model: tuple(names) for model, names in found.items()}
+
+
+def _simple(names: Iterable[Any]) -> list[str]:
+    """Those of these names that a client would type."""
+    return [name for name in names if isinstance(name, str) and _SIMPLE_NAME.match(name)]
 
 
 def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
