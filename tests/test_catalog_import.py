@@ -356,6 +356,12 @@ def test_a_starter_set_keeps_the_schemas_its_editors_use(facts: Path):
     assert run(facts, "--provider", "groq", "--out", out).stdout.strip().endswith("nothing changes")
 
 
+def test_the_folder_of_models_files_may_have_any_name(facts: Path):
+    out = facts.parent / "providers" / "generated"
+    assert run(facts, "--provider", "acme", "--out", out, "--yes").exit_code == 0
+    assert run(facts, "--out", out).stdout.strip().endswith("nothing changes")
+
+
 def test_a_broken_file_is_not_overwritten(facts: Path):
     out = facts.parent / "providers" / "models"
     (out / "acme.yaml").write_text("models: {a: [}\n")

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -124,7 +124,7 @@ def _facts(file: Path) -> Any:
 def _present(out: Path) -> list[tuple[Path, Source]]:
     found = []
     for path in sorted(out.glob("*.yaml")):
-        source = _tree(path).get("from")
+        source = _tree(path, "models").get("from")
         if isinstance(source, dict) and source.get("provider"):
             found.append(
                 (
@@ -138,8 +138,8 @@ def _present(out: Path) -> list[tuple[Path, Source]]:
 def _one(facts: Any, source: Source, name: str, out: Path) -> _Planned:
     path = out / f"{name}.yaml"
     before = path.read_text("utf-8") if path.is_file() else ""
-    kept = _tree(path).get("models") or {} if before else {}
-    speaks = _tree(out.parent / f"{name}.yaml").get("speaks") or {}
+    kept = _tree(path, "models").get("models") or {} if before else {}
+    speaks = _tree(out.parent / f"{name}.yaml", "provider").get("speaks") or {}
     made: Import = import_models(facts, source, speaks=[speaks] if isinstance(speaks, str) else list(speaks), kept=kept)
     after = write(made, name, _schema(path, before))
     return _Planned(path, before, after, changes(kept, made.models), made.left_out)
@@ -154,14 +154,13 @@ def _schema(path: Path, before: str) -> str:
     return f"{NAMES_SCHEMA}../../schemas/{schemas.name}" if schemas.is_file() else SCHEMA
 
 
-def _tree(path: Path) -> dict[str, Any]:
+def _tree(path: Path, kind: Literal["models", "provider"]) -> dict[str, Any]:
     """A YAML file as plain values; nothing when it is not there. One that does not load ends the command: it would be
     lost."""
     if not path.is_file():
         return {}
-    kind = "models" if path.parent.name == "models" else "provider"
     document = read_file(path) if kind == "models" else read_whole(path)
-    misshapen = check_shape(document, kind)[0] if isinstance(document.root, Map) else []  # type: ignore[arg-type]
+    misshapen = check_shape(document, kind)[0] if isinstance(document.root, Map) else []
     problems = document.problems + misshapen
     if problems:
         fail(f"not imported, because the file at hand does not load:\n{problems[0].render()}")
