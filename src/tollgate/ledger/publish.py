@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -22,7 +23,7 @@ import duckdb
 
 from tollgate.ledger.durable_files import keep_aside
 from tollgate.ledger.reports import too_many_open
-from tollgate.ledger.schema import add_usage_columns
+from tollgate.ledger.schema import add_usage_columns, transaction
 from tollgate.ledger.usage_row import comments, create_table, sql_text
 from tollgate.ledger.usage_source import HOUR, UsageSource
 
@@ -136,6 +137,7 @@ class Publisher:
 
     def _extend(self, path: Path, temporary: Path, hour: datetime) -> bool:
         """Make `temporary` the file with the hour's new rows added; False when there are none."""
+        connection = self._source.connection
         if path.exists():
             newest = self._source.newest(hour)
             try:
@@ -143,8 +145,8 @@ class Publisher:
                 if newest is None or found >= newest:
                     return False
                 shutil.copyfile(path, temporary)
-                with _Attached(self._source.connection, temporary):
-                    add_usage_columns(self._source.connection, "published.usage")
+                with _attached(connection, temporary):
+                    add_usage_columns(connection, "published.usage")
                     self._source.copy(hour, found, "published.usage")
                     return True
             except duckdb.Error as error:
@@ -153,8 +155,10 @@ class Publisher:
                 log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
-        with _Attached(self._source.connection, temporary) as attached:
-            attached.run_as_one(create_table("published.usage"), *comments("published.usage"))
+        with _attached(connection, temporary):
+            with transaction(connection):  # without it each waits for the disk
+                for statement in (create_table("published.usage"), *comments("published.usage")):
+                    connection.execute(statement)
             self._source.copy(hour, 0, "published.usage")
         return True
 
@@ -207,32 +211,14 @@ def _suffix(instance: str) -> str:
     return "" if instance in ("", "main") else f"-{instance}"
 
 
-class _Attached:
+@contextlib.contextmanager
+def _attached(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
     """A file attached as `published` for the length of a `with`; detaching folds its write-ahead log in."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-
-    def __enter__(self) -> Self:
-        name = sql_text(str(self._path))
-        self.run("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
-        self.run(f"ATTACH {name} AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.run("DETACH published")
-
-    def run(self, statement: str) -> None:
-        self._connection.execute(statement)
-
-    def run_as_one(self, *statements: str) -> None:
-        """In one transaction: without it each waits for the disk."""
-        self.run("BEGIN")
-        try:
-            for statement in (*statements, "COMMIT"):
-                self.run(statement)
-        except BaseException:
-            with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
-                self.run("ROLLBACK")
-            raise
+    connection.execute("DETACH DATABASE IF EXISTS published")  # one whose detaching failed on a full disk
+    connection.execute(
+        f"ATTACH {sql_text(str(path))} AS published (STORAGE_VERSION '{_STORAGE_VERSION}', BLOCK_SIZE {_BLOCK_BYTES})"
+    )
+    try:
+        yield
+    finally:
+        connection.execute("DETACH published")

@@ -5,14 +5,14 @@ No primary keys: the one writer knows what it writes, and DuckDB's indexes would
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+
+import duckdb
 
 from tollgate.errors import TollgateError
 from tollgate.ledger.usage_row import COLUMNS, base_type, comments, create_table
-
-if TYPE_CHECKING:
-    import duckdb
 
 VERSIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -67,12 +67,25 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> None:
             f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program"
         )
     for number, statements in enumerate(VERSIONS[found:], start=found + 1):
-        connection.execute("BEGIN")
-        for statement in statements:
-            connection.execute(statement)
-        connection.execute("INSERT INTO schema_version VALUES (?, ?)", [number, datetime.now(UTC).replace(tzinfo=None)])
-        connection.execute("COMMIT")
+        with transaction(connection):
+            for statement in statements:
+                connection.execute(statement)
+            now = datetime.now(UTC).replace(tzinfo=None)
+            connection.execute("INSERT INTO schema_version VALUES (?, ?)", [number, now])
     add_usage_columns(connection, "usage")
+
+
+@contextlib.contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """All that is done within, or none of it."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
+            connection.execute("ROLLBACK")
+        raise
 
 
 def add_usage_columns(connection: duckdb.DuckDBPyConnection, table: str) -> None:

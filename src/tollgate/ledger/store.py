@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -24,7 +24,7 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, columns_of, decode, fitting
-from tollgate.ledger.schema import migrate
+from tollgate.ledger.schema import migrate, transaction
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
 from tollgate.wire import PENDING
@@ -144,7 +144,7 @@ class Store:
         """Store a batch of events, in order, in one transaction."""
         if not entries:
             return
-        with self._transaction():
+        with transaction(self.connection):
             lines: list[bytes] = []
             for seq, kind, line in entries:
                 if kind == "usage":
@@ -157,17 +157,6 @@ class Store:
         self.rows_cached += len(entries)
         if self.rows_cached >= _ROWS_CACHED:
             self.let_go()
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self.connection.execute("BEGIN")
-        try:
-            yield
-            self.connection.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
-                self.connection.execute("ROLLBACK")
-            raise
 
     def oldest_day(self) -> date | None:
         """The day of the oldest row; None without rows."""
@@ -183,7 +172,7 @@ class Store:
             return 0
         first = datetime.combine(day, time.min)
         gone = [first, first + timedelta(days=1), old[1]]
-        with self._transaction():
+        with transaction(self.connection):
             self.connection.execute(
                 "INSERT INTO removed SELECT account_id, key_id, CAST(time AS DATE), count(*), sum(cost), max(time) "
                 f"FROM usage {_PUBLISHED} GROUP BY ALL",
@@ -207,7 +196,7 @@ class Store:
             for id, is_file in old:
                 if is_file:
                     self._documents.remove(id)
-            with self._transaction():
+            with transaction(self.connection):
                 self.connection.execute(
                     "DELETE FROM generations WHERE id IN (SELECT unnest(?::VARCHAR[]))", [[id for id, _ in old]]
                 )
