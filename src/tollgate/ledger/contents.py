@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -62,10 +62,10 @@ class Contents:
         for start in range(0, len(ids), _JOBS):
             yield self._store.generations(ids[start : start + _JOBS])
 
-    def _pages(self, statement: str, values: Sequence[object] = ()) -> Iterator[Page]:
+    def _pages(self, statement: str) -> Iterator[Page]:
         cursor = self._store.connection.cursor()
         try:
-            cursor.execute(statement, list(values))
+            cursor.execute(statement)
             while page := cursor.fetchmany(PAGE):
                 yield [tuple(map(aware, row)) for row in page]
         finally:

@@ -47,7 +47,8 @@ def is_well_formed(secret: str) -> bool:
 
 
 def digest(secret: str) -> bytes:
-    """What is stored and looked up: SHA-256. A slow hash would add nothing to 256 random bits."""
+    """What is stored and looked up, also of the tokens of sign-in links: SHA-256. A slow hash would add nothing to 256
+    random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 

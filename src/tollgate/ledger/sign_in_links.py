@@ -6,10 +6,11 @@ Kept in the memory of the process that will be asked to honour them; a restart f
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
+
+from tollgate.ledger.keys import digest
 
 LINK_SECONDS = 15 * 60
 _MOST = 1000
@@ -49,8 +50,3 @@ class SignInLinks:
     def _forget(self) -> None:
         now = self._clock()
         self._waiting = {digest: entry for digest, entry in self._waiting.items() if entry[1] > now}
-
-
-def digest(token: str) -> bytes:
-    """By what a token is known."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

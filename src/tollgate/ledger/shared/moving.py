@@ -29,7 +29,7 @@ from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
-from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, values_of
+from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, marks, values_of
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.store import FILE_NAME
 from tollgate.ledger.usage_row import COLUMNS
@@ -228,8 +228,8 @@ class _Move:
             page = [tuple(map(storable, record)) for record in records[start : start + PAGE]]
             if merge:
                 await self.connection.executemany(
-                    f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES "
-                    f"({', '.join(f'${n}' for n in range(1, len(columns) + 1))}) ON CONFLICT DO NOTHING",
+                    f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES ({marks(columns)}) ON CONFLICT DO "
+                    "NOTHING",
                     page,
                     timeout=_SECONDS,
                 )

@@ -17,6 +17,7 @@ from tollgate.ledger.records import (
     Generation,
     Grant,
     KeyRecord,
+    Record,
     columns_of,
     decode,
     encode,
@@ -48,14 +49,7 @@ class Records:
 
     async def accounts(self, id: str | None = None) -> list[Account]:
         """All accounts, oldest first, or the one with this id."""
-        return [
-            decode(Account, dict(row))
-            for row in await self._connections.rows(
-                f"SELECT {', '.join(ACCOUNT)} FROM tollgate.accounts WHERE $1::text IS NULL OR id = $1 ORDER BY "
-                "created_at, id",
-                id,
-            )
-        ]
+        return await self._records(Account, "accounts WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id", id)
 
     async def keys(self, id: str | None = None, account_id: str | None = None) -> list[tuple[KeyRecord, bytes]]:
         """All keys with the digests of their secrets, oldest first, or the one with this id, or those of one
@@ -73,14 +67,7 @@ class Records:
 
     async def sums(self, account_id: str | None = None) -> list[AccountSums]:
         """The arithmetic of all accounts, or of one."""
-        return [
-            decode(AccountSums, dict(row))
-            for row in await self._connections.rows(
-                "SELECT account_id, granted, spent, held FROM tollgate.balances WHERE $1::text IS NULL OR account_id = "
-                "$1",
-                account_id,
-            )
-        ]
+        return await self._records(AccountSums, "balances WHERE $1::text IS NULL OR account_id = $1", account_id)
 
     async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
         """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of
@@ -92,7 +79,7 @@ class Records:
         """A new account; raises `BadRequest` when there is one of this id."""
         async with self._connections.connection() as connection, connection.transaction():
             made = await connection.fetchval(
-                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({_marks(ACCOUNT)}) ON CONFLICT DO "
+                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({marks(ACCOUNT)}) ON CONFLICT DO "
                 "NOTHING RETURNING id",
                 *values_of(account, ACCOUNT),
             )
@@ -107,7 +94,7 @@ class Records:
         """A new key."""
         async with self._connections.connection() as connection, connection.transaction():
             await connection.execute(
-                f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({_marks((*KEY, 'digest'))})",
+                f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({marks((*KEY, 'digest'))})",
                 *values_of(key, KEY),
                 digest.hex(),
             )
@@ -117,7 +104,7 @@ class Records:
         """Credits given or taken."""
         async with self._connections.connection() as connection, connection.transaction():
             await connection.execute(
-                f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({_marks(GRANT)})", *values_of(grant, GRANT)
+                f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({marks(GRANT)})", *values_of(grant, GRANT)
             )
             await connection.execute(
                 "UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1",
@@ -146,27 +133,22 @@ class Records:
 
     async def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
-        return [
-            decode(Grant, dict(row))
-            for row in await self._connections.rows(
-                f"SELECT {', '.join(GRANT)} FROM tollgate.grants WHERE account_id = $1 ORDER BY created_at DESC, id",
-                account_id,
-            )
-        ]
+        return await self._records(Grant, "grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)
+
+    async def _records(self, kind: type[Record], rows: str, *values: object) -> list[Record]:
+        """Records of a kind; `rows` says which of which table."""
+        statement = f"SELECT {', '.join(columns_of(kind))} FROM tollgate.{rows}"
+        return [decode(kind, dict(row)) for row in await self._connections.rows(statement, *values)]
 
     # ---- image jobs
 
     async def generation(self, account_id: str, id: str) -> Generation | None:
         """One job of this account, with the provider's answer."""
-        rows = await self._connections.rows(
-            "SELECT document, answer FROM tollgate.generations WHERE id = $1 AND account_id = $2", id, account_id
-        )
-        return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
+        return next(iter(await self._jobs("id = $1 AND account_id = $2", id, account_id)), None)
 
     async def job(self, id: str) -> Generation | None:
         """One job, whosever it is."""
-        rows = await self._connections.rows("SELECT document, answer FROM tollgate.generations WHERE id = $1", id)
-        return _generation(rows[0]["document"], rows[0]["answer"]) if rows else None
+        return next(iter(await self._jobs("id = $1", id)), None)
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
@@ -184,13 +166,13 @@ class Records:
 
     async def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
-        return [
-            _generation(row["document"], row["answer"])
-            for row in await self._connections.rows(
-                "SELECT document, answer FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at",
-                list(PENDING),
-            )
-        ]
+        return await self._jobs("status = ANY($1) ORDER BY created_at", list(PENDING))
+
+    async def _jobs(self, condition: str, *values: object) -> list[Generation]:
+        rows = await self._connections.rows(
+            f"SELECT document, answer FROM tollgate.generations WHERE {condition}", *values
+        )
+        return [_generation(row["document"], row["answer"]) for row in rows]
 
     async def is_gone(self, instance: str) -> bool:
         """Whether no gateway of this name is connected."""
@@ -248,7 +230,8 @@ def _generation(document: str, answer: str = "null") -> Generation:
     return decode(Generation, orjson.loads(document) | {"answer": orjson.loads(answer)})
 
 
-def _marks(names: Sequence[str]) -> str:
+def marks(names: Sequence[str]) -> str:
+    """The places of a statement's values: $1, $2."""
     return ", ".join(f"${number}" for number in range(1, len(names) + 1))
 
 

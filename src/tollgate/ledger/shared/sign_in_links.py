@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 
+from tollgate.ledger.keys import digest
 from tollgate.ledger.shared.connections import Connections
-from tollgate.ledger.sign_in_links import LINK_SECONDS, SignInLinks, digest
+from tollgate.ledger.sign_in_links import LINK_SECONDS, SignInLinks
 
 
 class SharedLinks(SignInLinks):
