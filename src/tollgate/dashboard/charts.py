@@ -50,27 +50,59 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything the template draws. `kind` is bars or lines."""
+    """Everything the template draws; `starts` and `step` are the stretches of time."""
 
     id: str
-    kind: str
     title: str
-    about: str
+    starts: Sequence[datetime]
+    step: timedelta
+    series: Sequence[Series]
+    show: Show
     columns: tuple[Column, ...]
     lines: tuple[tuple[str, str], ...]
     ticks: tuple[tuple[float, str], ...]
     """(height in percent from the top, label), top first."""
-    marks: tuple[str, ...]
-    """Labels below, evenly spread."""
-    legend: tuple[tuple[str, str], ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    empty: bool
 
     @property
     def width(self) -> int:
         """Columns across."""
         return max(1, len(self.columns))
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is drawn."""
+        return not any(column.boxes for column in self.columns) and not any(path for _, path in self.lines)
+
+    @property
+    def about(self) -> str:
+        """What is drawn, in words."""
+        first, last = stamp(self.starts[0], self.step), stamp(self.starts[-1], self.step)
+        return f"{len(self.starts)} columns from {first} to {last}, UTC; " + ", ".join(
+            each.label for each in self.series
+        )
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Labels below, evenly spread."""
+        of_days = self.step >= timedelta(hours=6)
+        named = [stamp(start, timedelta(days=1)) if of_days else f"{start:%H:%M}" for start in self.starts]
+        return tuple(named) if len(named) < 3 else (named[0], named[len(named) // 2], named[-1])
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The titles of the table beside it."""
+        return ("Time (UTC)", *(each.label for each in self.series))
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The rows of that table."""
+        return tuple(
+            (
+                stamp(start, self.step),
+                *("–" if (value := each.values[place]) is None else self.show(value) for each in self.series),
+            )
+            for place, start in enumerate(self.starts)
+        )
 
 
 def bars(
@@ -89,7 +121,7 @@ def bars(
                 level += height
                 boxes.append(Box(each.style, round(HEIGHT - level, 3), round(height, 3)))
         columns.append(Column(place, _tip(start, width, series, place, show), tuple(boxes)))
-    return _chart(id, "bars", title, starts, width, series, show, tuple(columns), (), ticks, empty=not any(sums))
+    return Chart(id, title, starts, width, series, show, tuple(columns), (), ticks)
 
 
 def lines(
@@ -99,54 +131,12 @@ def lines(
     top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
     columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
-    return _chart(
-        id, "lines", title, starts, width, series, show, columns, drawn, ticks, empty=not any(path for _, path in drawn)
-    )
+    return Chart(id, title, starts, width, series, show, columns, drawn, ticks)
 
 
 def spark(values: Sequence[float]) -> str:
     """A small line without axes: the points of a path in a box as wide as there are values and 100 high."""
     return _path(list(values), max(values, default=0) or 1)
-
-
-def _chart(
-    id: str,
-    kind: str,
-    title: str,
-    starts: Sequence[datetime],
-    width: timedelta,
-    series: Sequence[Series],
-    show: Show,
-    columns: tuple[Column, ...],
-    drawn: tuple[tuple[str, str], ...],
-    ticks: tuple[tuple[float, str], ...],
-    *,
-    empty: bool,
-) -> Chart:
-    rows = tuple(
-        (
-            stamp(start, width),
-            *("–" if each.values[place] is None else show(each.values[place] or 0) for each in series),
-        )
-        for place, start in enumerate(starts)
-    )
-    about = f"{len(starts)} columns from {stamp(starts[0], width)} to {stamp(starts[-1], width)}, UTC; " + ", ".join(
-        each.label for each in series
-    )
-    return Chart(
-        id,
-        kind,
-        title,
-        about,
-        columns,
-        drawn,
-        ticks,
-        _marks(starts, width),
-        tuple((each.style, each.label) for each in series),
-        ("Time (UTC)", *(each.label for each in series)),
-        rows,
-        empty,
-    )
 
 
 def _path(values: Sequence[float | None], top: float) -> str:
@@ -187,13 +177,3 @@ def stamp(start: datetime, width: timedelta) -> str:
     """A bucket's name: 21 Nov, 21 Nov 14:00."""
     day = f"{start.day} {start:%b}"
     return day if width >= timedelta(days=1) else f"{day} {start:%H:%M}"
-
-
-def _marks(starts: Sequence[datetime], width: timedelta) -> tuple[str, ...]:
-    if width >= timedelta(hours=6):
-        named = [f"{start.day} {start:%b}" for start in starts]
-    else:
-        named = [f"{start:%H:%M}" for start in starts]
-    if len(starts) < 3:
-        return tuple(named)
-    return named[0], named[len(named) // 2], named[-1]

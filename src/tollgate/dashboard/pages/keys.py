@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import fields
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -105,16 +106,8 @@ async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest 
 
 def _read_form(form: Form) -> KeyForm:
     return KeyForm(
-        name=form["name"],
-        models=form["models"],
-        expires=form["expires"],
-        cap=form["cap"],
+        **{each.name: form[each.name] for each in fields(KeyForm) if each.name not in ("window", "strict")},
         window=form["window"] or "total",
-        rpm=form["rpm"],
-        tpm=form["tpm"],
-        concurrent=form["concurrent"],
-        endpoints=form["endpoints"],
-        addresses=form["addresses"],
         strict=form["strict"] == "yes",
     )
 
