@@ -14,7 +14,7 @@ from tollgate.mapping import Context
 from tollgate.mapping.directives import DIRECTIVES
 from tollgate.mapping.editor_schema import editor_schema
 from tollgate.mapping.filter_table import FILTERS
-from tollgate.mapping.reference import page
+from tollgate.mapping.reference import renewed
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mapping-reference.md"
@@ -23,7 +23,15 @@ AGAIN = "made by `python -m tollgate.mapping.write_reference`"
 
 
 def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text("utf-8") == page(), AGAIN
+    page = PAGE.read_text("utf-8")
+    assert page == renewed(page), AGAIN
+
+
+def test_the_page_has_every_table_once() -> None:
+    page = PAGE.read_text("utf-8")
+    for other in (page.replace("<!-- filters -->", ""), page.replace("<!-- filters -->", "<!-- filtres -->"), page * 2):
+        with pytest.raises(ValueError, match="filters"):
+            renewed(other)
 
 
 def test_the_editor_schema_is_what_the_tables_say() -> None:
