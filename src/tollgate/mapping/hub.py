@@ -52,12 +52,14 @@ RESPONSE_FIELDS = _fields("response")
 USAGE_FIELDS = _fields("usage")
 ERROR_FIELDS = _fields("error")
 KINDS: tuple[str, ...] = tuple(schema()["$defs"]["part"]["properties"]["kind"]["enum"])
-PART_FIELDS: dict[str, str] = {
-    name: found.get("description", "")
-    for branch in schema()["$defs"]["part"]["allOf"]
-    for name, found in schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"].items()
-    if name not in ("kind", "parts")
-}
+PART_FIELDS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        name
+        for branch in schema()["$defs"]["part"]["allOf"]
+        for name in schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
+        if name not in ("kind", "parts")
+    )
+)
 """Every field a part can have, of whatever kind."""
 
 

@@ -60,11 +60,7 @@ PART = Var(
         "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
         "token": Field("P.token", False, "text", "opaque state that must travel back"),
         "origin": Field("P.origin", False, "text", "who minted the token"),
-        **{
-            key: Field(f"P.more.get({key!r})", False, "any", about)
-            for key, about in hub.PART_FIELDS.items()
-            if key not in OWN_PART
-        },
+        **{key: Field(f"P.more.get({key!r})") for key in hub.PART_FIELDS if key not in OWN_PART},
     },
 )
 EVENT = Var("event", "R.event")

@@ -21,6 +21,7 @@ from tollgate.mapping.in_text_scan import TOLD_AS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.reply_headers import FACTS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
+from tollgate.mapping.scope import Var
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
 from tollgate.mapping.streams.to_hub import OPERATIONS
 
@@ -51,8 +52,8 @@ def _made() -> dict[str, str]:
         ),
         "tests": _table(("Test", "True for"), ((f"`is {entry.name}`", entry.about) for entry in TESTS.values())),
         "names": _table(("Name", "Is"), ((f"`${name}`", about) for name, about in ABOUT.items())),
-        "run": _listed(RUN.fields or ()),
-        "part": _listed(PART.fields or ()),
+        "run": _fields(RUN),
+        "part": _fields(PART),
         "hub": _hub(),
         "operations": _table(
             ("Operation", "Fields", "Means"),
@@ -81,6 +82,12 @@ def _directives() -> str:
         for entry in DIRECTIVES.values()
     )
     return "\n\n".join((_table(("Directive", "Takes", "Does"), rows), *each))
+
+
+def _fields(record: Var) -> str:
+    return ", ".join(
+        f"`{name}`{f' ({field.about})' if field.about else ''}" for name, field in (record.fields or {}).items()
+    )
 
 
 _HUB = {

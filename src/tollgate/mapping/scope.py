@@ -42,7 +42,7 @@ NOTHING = Lowered("None", atom=True)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an engine record: how generated code reads it, and its own known fields."""
+    """A field of an engine record: how generated code reads it, what the reference says of it, its own known fields."""
 
     py: str
     present: bool = False
