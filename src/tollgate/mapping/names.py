@@ -31,7 +31,7 @@ RUN = Var(
         "model": Field("R.model", False, "text", "the model as the upstream names it"),
         "created": Field("R.created", True, "number", "Unix seconds: the upstream's, or now"),
         "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
-        "failed": Field("(R.error is not None)", True, "true/false", "whether it broke off; parts are closed then too"),
+        "failed": Field("(R.error is not None)", True, "bool", "whether it broke off; parts are closed then too"),
         "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
         "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
         "estimate": Field(
@@ -56,7 +56,7 @@ PART = Var(
         "id": Field("P.id", False, "text", "the part's id, such as a tool call's"),
         "name": Field("P.name", False, "text", "the tool's name"),
         "text": Field("P.text", False, "text", "all of its text so far"),
-        "told": Field("P.told", True, "true/false", "whether some of its text was told before"),
+        "told": Field("P.told", True, "bool", "whether some of its text was told before"),
         "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
         "token": Field("P.token", False, "text", "opaque state that must travel back"),
         "origin": Field("P.origin", False, "text", "who minted the token"),
