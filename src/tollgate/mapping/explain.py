@@ -6,7 +6,7 @@ The same compiler makes the traced functions, with one call more per value, so w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -35,10 +35,10 @@ class Stage:
 
     title: str
     file: str
-    steps: list[Step] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     said: list[Any] = field(default_factory=list)
     """Stream events that came out."""
+    steps: list[Step] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,24 +69,7 @@ class Explained:
 
     def plain(self) -> dict[str, Any]:
         """For scripts."""
-        return {
-            "stages": [
-                {
-                    "title": stage.title,
-                    "file": stage.file,
-                    "unread": stage.unread,
-                    "said": stage.said,
-                    "steps": [
-                        {"file": step.file, "line": step.line, "path": step.path, "value": step.value}
-                        for step in stage.steps
-                    ],
-                }
-                for stage in self.stages
-            ],
-            "result": self.result,
-            "lost": self.lost,
-            "error": self.error,
-        }
+        return asdict(self)
 
 
 def traced(mapping: Mapping) -> Mapping:
@@ -120,16 +103,14 @@ def explain_stream(
     explained = Explained()
     converter = StreamConverter(one, two, context, in_text=in_text)
     said: list[Any] = []
-    number = 0
     for number, event in enumerate(events, 1):
         out = [data for _, data in converter.feed(*event_and_name(event))]
         said += out
-        explained.stages.append(
-            Stage(f"event {number}: {shown(event, _WIDEST)}", source.file, context.taken(), [], out)
-        )
+        title = f"event {number}: {shown(event, _WIDEST)}"
+        explained.stages.append(Stage(title, source.file, said=out, steps=context.taken()))
     out = [data for _, data in converter.finish()]
     said += out
-    explained.stages.append(Stage("the upstream ended", target.file, context.taken(), [], out))
+    explained.stages.append(Stage("the upstream ended", target.file, said=out, steps=context.taken()))
     explained.result = said
     explained.lost = list(context.lost)
     if converter.failure is not None:

@@ -49,23 +49,16 @@ class TraceContext(Context):
         return steps
 
 
-def _entered(context: Any, path: str) -> None:
-    if isinstance(context, TraceContext):
-        context.enter(path)
-
-
-def _left(context: Any, _entered: None, value: Any) -> Any:
-    if isinstance(context, TraceContext):
-        context.leave()
+def _left(context: TraceContext, _entered: None, value: Any) -> Any:
+    context.leave()
     return value
 
 
 def tracing(file: str) -> dict[str, object]:
-    """What the generated code of a traced mapping calls."""
+    """What the generated code of a traced mapping calls; it runs with a `TraceContext`."""
 
-    def traced(context: Any, line: int, path: str, value: Any) -> Any:
-        if isinstance(context, TraceContext):
-            context.step(file, line, path, value)
+    def traced(context: TraceContext, line: int, path: str, value: Any) -> Any:
+        context.step(file, line, path, value)
         return value
 
-    return {"traced": traced, "entered": _entered, "left": _left}
+    return {"traced": traced, "entered": TraceContext.enter, "left": _left}
