@@ -7,7 +7,7 @@ an object or list that ends up empty is absent unless it is written empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import directives
@@ -26,9 +26,6 @@ from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Site, suggest
 from tollgate.mapping.slips import check_directive
-
-Body = Callable[[Site, Map, Destination], None]
-"""What remains of a node once `$each`, `$let` and `$when` are dealt with."""
 
 
 def emit(site: Site, node: Node, dest: Destination) -> None:
@@ -171,11 +168,15 @@ def _emit_map(site: Site, node: Map, dest: Destination) -> None:
 def emit_node(site: Site, node: Map, dest: Destination) -> None:
     """A map without its `$each`: `$let`, then `$when`, then the body."""
     if check_keys(site, node):
-        inner = directives.let.enter(site, node)
-        directives.when.emit(inner, node, dest, body)
+        directives.when.emit(
+            directives.let.enter(site, node),
+            node,
+            lambda inner: _body(inner, node, dest),
+            lambda inner, other: emit(inner, other, dest),
+        )
 
 
-def body(site: Site, node: Map, dest: Destination) -> None:
+def _body(site: Site, node: Map, dest: Destination) -> None:
     """What a node makes, once its conditions hold: a choice, a fallback, a plain value, a loss, or fields."""
     entries = node.entries
     if "$refuse" in entries:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tollgate.config.load import Map, Node, Scalar
-from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination
 from tollgate.mapping.expressions import lower_test
 from tollgate.mapping.narrowing import Tested
 from tollgate.mapping.scope import Site, Spot
 
-if TYPE_CHECKING:
-    from tollgate.mapping.templates import Body
 
-
-def emit(site: Site, node: Map, dest: Destination, body: Body) -> None:
-    """The body under its condition. `$else` belongs to `$match` when the node has one."""
+def emit(
+    site: Site, node: Map, body: Callable[[Site], None], other: Callable[[Site, Node], None] | None = None
+) -> None:
+    """The body under its condition, and behind it what `other` makes of `$else`. That belongs to `$match` when the node
+    has one."""
     if "$when" not in node.entries:
-        body(site, node, dest)
+        body(site)
         return
-    line = node.keys["$when"].line
     condition = test(site, node.entries["$when"])
-    otherwise = node.entries.get("$else") if "$match" not in node.entries else None
-    with site.code.block(f"if {condition.py}", line):
-        body(site.inside(condition.inside(site.scope)), node, dest)
-    if otherwise is not None:
+    with site.code.block(f"if {condition.py}", node.keys["$when"].line):
+        body(site.inside(condition.inside(site.scope)))
+    if other is not None and "$else" in node.entries and "$match" not in node.entries:
         with site.code.block("else", node.keys["$else"].line):
-            templates.emit(site.inside(condition.outside(site.scope)), otherwise, dest)
+            other(site.inside(condition.outside(site.scope)), node.entries["$else"])
 
 
 def test(site: Site, node: Node) -> Tested:

@@ -180,15 +180,7 @@ def _operation(site: Site, node: Node) -> None:
 
 
 def _conditioned(site: Site, node: Map, name: str) -> None:
-    inner = let.enter(site, node)
-    value = node.entries[name]
-    line = node.keys[name].line
-    if "$when" not in node.entries:
-        _emit(inner, name, value, line)
-        return
-    condition = when.test(inner, node.entries["$when"])
-    with site.code.block(f"if {condition.py}", node.keys["$when"].line):
-        _emit(inner.inside(condition.inside(inner.scope)), name, value, line)
+    when.emit(let.enter(site, node), node, lambda inner: _emit(inner, name, node.entries[name], node.keys[name].line))
 
 
 def _emit(site: Site, name: str, node: Node, line: int) -> None:
