@@ -5,7 +5,7 @@ A template is compiled *into* a destination, so that "absent" is simply not stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Lowered, Site
@@ -38,6 +38,8 @@ class ToList(Destination):
     """`target.append(value)`."""
 
     target: str
+    places: list[Reads] | None = None
+    """See `named_places`."""
     spreads = True
 
     def put(self, value: str) -> str:
@@ -45,27 +47,15 @@ class ToList(Destination):
 
 
 @dataclass(frozen=True, slots=True)
-class ToNamedList(ToList):
-    """A list that a name will stand for: parts of the data in it are read by whoever reads them through the name."""
-
-    places: list[Reads] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class ToLocal(Destination):
     """`name = value`; the local holds None before."""
 
     name: str
+    places: list[Reads] | None = None
+    """See `named_places`."""
 
     def put(self, value: str) -> str:
         return f"{self.name} = {value}"
-
-
-@dataclass(frozen=True, slots=True)
-class ToNamed(ToLocal):
-    """A value that a name will stand for, made by a choice: as `ToNamedList`, whichever of its cases it is."""
-
-    places: list[Reads] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +66,19 @@ class ToReturn(Destination):
         return f"return {value}"
 
 
+def named_places(dest: Destination) -> list[Reads] | None:
+    """Where a name will stand for what is stored, the places in the data that it stands for so far: whoever reads
+    through the name reads them. None elsewhere."""
+    return dest.places if isinstance(dest, ToList | ToLocal) else None
+
+
 def used(value: Lowered, dest: Destination) -> Lowered:
     """The value, counted as read with everything in it; for a name that is left to those who read the name."""
-    if isinstance(dest, ToNamed | ToNamedList):
-        dest.places.extend(value.places)
-        return value
-    return value.take()
+    named = named_places(dest)
+    if named is None:
+        return value.take()
+    named.extend(value.places)
+    return value
 
 
 def store(site: Site, value: Lowered, dest: Destination, line: int) -> None:

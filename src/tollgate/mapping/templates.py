@@ -16,8 +16,7 @@ from tollgate.mapping.destinations import (
     ToField,
     ToList,
     ToLocal,
-    ToNamed,
-    ToNamedList,
+    named_places,
     store,
     store_built,
     used,
@@ -113,23 +112,16 @@ def _emit_list(site: Site, node: List, dest: Destination) -> None:
     if sure(site, node):
         store(site, display(site, node), dest, line)
         return
-    name = site.temp("list")
-    if isinstance(dest, ToNamed):
-        named = ToNamedList(name)
-        store_list(site, node, named, dest)
-        dest.places.extend(gathered(tuple(named.places)))
-    else:
-        store_list(site, node, ToList(name), dest)
-
-
-def store_list(site: Site, node: List, items: ToList, dest: Destination) -> None:
-    """Store a written list if anything is in it; `items` names it."""
+    named = named_places(dest)
+    items = ToList(site.temp("list"), None if named is None else [])
     only = node.items[0] if len(node.items) == 1 else None
     if isinstance(only, Map) and "$each" in only.entries:
-        directives.each.emit_alone(site, only, items, dest, node.mark.line)
-        return
-    _fill_list(site, node, items)
-    store_built(site, items.target, dest, node.mark.line, sure=False)
+        directives.each.emit_alone(site, only, items, dest, line)
+    else:
+        _fill_list(site, node, items)
+        store_built(site, items.target, dest, line, sure=False)
+    if named is not None:
+        named.extend(gathered(tuple(items.places or ())))
 
 
 def build_list(site: Site, node: List) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination, ToLocal, ToNamed, store, used
+from tollgate.mapping.destinations import Destination, ToLocal, store, used
 from tollgate.mapping.emit import Code
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar, path_of
@@ -25,7 +25,7 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         return
     _check(site, candidates)
     name = site.temp("first")
-    held = ToNamed(name, dest.places) if isinstance(dest, ToNamed) else ToLocal(name)
+    held = ToLocal(name, dest.places if isinstance(dest, ToLocal) else None)
     last = len(candidates.items) - 1
     certain = False
     null = False

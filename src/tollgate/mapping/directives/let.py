@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from tollgate.config.load import Map, Node, Scalar, lookup, text_in, walk
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import ToNamed
+from tollgate.mapping.destinations import ToLocal
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
+from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
 
@@ -68,9 +69,9 @@ def _named(site: Site, name: str, value: Node) -> Var:
         site.hold(lowered, local)
         return Var(name, local, lowered.places, lowered.present and lowered.kind != "null", kind=lowered.kind, own=True)
     site.code.add(f"{local} = None", line)
-    named = ToNamed(local)
-    templates.emit(site, value, named)
-    return Var(name, local, tuple(named.places), own=True)
+    places: list[Reads] = []
+    templates.emit(site, value, ToLocal(local, places))
+    return Var(name, local, tuple(places), own=True)
 
 
 def _lowered(site: Site, value: Node) -> Lowered | None:
