@@ -35,18 +35,10 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
         if found is None:
             spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
             return NOTHING
-        if len(steps) == 1:
-            places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
-            return Lowered(found.py, found.present, found.kind, places=places)
-        _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
-        places = tuple(place.at(steps[0]) for place in var.places)  # type: ignore[arg-type]
-        return walk(
-            site,
-            Lowered(found.py, found.present, found.kind, places=places),
-            steps[1:],
-            spot.line,
-            found.kind == "object" and found.present,
-        )
+        if steps[1:]:
+            _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
+        value = Lowered(found.py, found.present, found.kind, places=reads_of(var.places, steps[:1]))
+        return walk(site, value, steps[1:], spot.line, found.kind == "object" and found.present)
     if not steps:
         return Lowered(var.py, var.present, var.kind, atom=True, places=var.places)
     _check_known(var.known, path.base, steps[0], spot, offset)
@@ -109,10 +101,7 @@ def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:
 def _reads_of_condition(places: Places, condition: Condition) -> Places:
     if condition.operator == "==" and isinstance(condition.value, str) and condition.path:
         return tuple(place.case(condition.path, (condition.value,)) for place in places)
-    for place in places:
-        below = place
-        for key in condition.path:
-            below = below.at(key)
+    reads_of(places, condition.path)
     return places
 
 
@@ -147,18 +136,17 @@ def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dic
     """Fields and indexes only: every container on the way becomes a local, the last step is read in place."""
     value = base
     for number, step in enumerate(steps):
+        places = reads_of(value.places, (step,))
         if isinstance(step, str):
             own = is_dict and number == 0
             view = value.py if own else dict_view(site, value, line)
-            text, places = f"{view}.get({step!r})", tuple(place.at(step) for place in value.places)
+            text = f"{view}.get({step!r})"
             held = None if own else site.code.recall(("value", text))  # the engine's own objects change
             value = Lowered(held or text, atom=held is not None, places=places)
         else:
             view = _list_view(site, value, line)
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
-            value = Lowered(
-                f"({view}[{step}] if {guard} else None)", places=tuple(place.each(one=True) for place in value.places)
-            )
+            value = Lowered(f"({view}[{step}] if {guard} else None)", places=places)
     return value
 
 
@@ -255,31 +243,32 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     if name.isdigit():
         hint = "a literal that starts with a dollar is written `$$`"
     else:
-        hint = suggest(name, (known for known in site.scope.names if known), "${}")
-        if not hint and name in ("env", "environ") and "secret" in site.scope.names:
-            hint = "did you mean `$secret`? It is the environment variable of that name, or a file"
-        if not hint and name in ("old", "parent"):
-            hint = "an edit reads it in the values of `set` only"
-        if not hint and name == "secret" and "vars" in site.scope.names:
-            hint = "name it under `vars:` (x: $secret.NAME), and write `$vars.x`"
-        if not hint and name == "vars" and "secret" in site.scope.names:
-            hint = "one of `vars:` cannot read another"
-        if not hint and name in ("vars", "secret"):
-            hint = "it is read in the provider's file, where an edit may set a field to `$vars.x`"
-        if not hint and name == "answer_headers":
-            hint = "it is read in the provider's file, under `errors:` and `usage: {read: ...}`"
-        if not hint and site.scope.function is not None:
-            hint = "a function sees its parameters and the engine's values"
-        if not hint:
-            names = ", ".join(f"${known}" for known in site.scope.names if known)
-            hint = (
-                f"a field of the document is `$.{name}`"
-                if "" in site.scope.names
-                else f"here are {names}"
-                if names
-                else ""
-            )
+        names = [known for known in site.scope.names if known]
+        hint = (
+            suggest(name, names, "${}")
+            or next((hint for of, beside, hint in _ELSEWHERE if name == of and beside in (None, *names)), "")
+            or (site.scope.function is not None and "a function sees its parameters and the engine's values")
+            or ("" in site.scope.names and f"a field of the document is `$.{name}`")
+            or (f"here are {', '.join(f'${known}' for known in names)}" if names else "")
+        )
     spot.mistake(f"unknown name `${name}`", offset, hint)
+
+
+_ENVIRONMENT = "did you mean `$secret`? It is the environment variable of that name, or a file"
+_IN_EDITS = "an edit reads it in the values of `set` only"
+_IN_PROVIDERS = "it is read in the provider's file, where an edit may set a field to `$vars.x`"
+_ELSEWHERE = (
+    ("env", "secret", _ENVIRONMENT),
+    ("environ", "secret", _ENVIRONMENT),
+    ("old", None, _IN_EDITS),
+    ("parent", None, _IN_EDITS),
+    ("secret", "vars", "name it under `vars:` (x: $secret.NAME), and write `$vars.x`"),
+    ("secret", None, _IN_PROVIDERS),
+    ("vars", "secret", "one of `vars:` cannot read another"),
+    ("vars", None, _IN_PROVIDERS),
+    ("answer_headers", None, "it is read in the provider's file, under `errors:` and `usage: {read: ...}`"),
+)
+"""Hints for names of other places, some of them where another name can be seen; the first that fits holds."""
 
 
 def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], use: Callable[[Places], None]) -> Places:
