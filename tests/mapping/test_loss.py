@@ -8,6 +8,7 @@ from mapping.support import document
 from tollgate.mapping import Context, Mapping, Refused, compile_mapping, convert_request, convert_response, loss
 from tollgate.mapping.client_words import in_client_words
 from tollgate.mapping.context import Context as RawContext
+from tollgate.mapping.tracing import TraceContext
 
 SOURCE = """
 mapping: source
@@ -296,7 +297,7 @@ def unread(template: str, given: dict, *, trace: bool = False) -> list[str]:
     lines = "\n".join(f"    {line}" for line in template.strip("\n").splitlines())
     text = f"mapping: one\ndefine:{FUNCTIONS}request:\n  to_hub:\n{lines}\n"
     mapping = compile_mapping(document(text), trace=trace)
-    mapping.sections["request.to_hub"](given, RawContext())
+    mapping.sections["request.to_hub"](given, TraceContext() if trace else RawContext())
     return mapping.walkers["request.to_hub"].lost(given)
 
 
