@@ -130,6 +130,34 @@ from tollgate.sandbox import app as sandbox
             },
             [("tools.environment.file_id", "file_1"), ("input.container_id", "cntr_1")],
         ),
+        ("responses", {"input": [{"id": "msg_1", "content": None}]}, [("input.item_reference", "msg_1")]),
+        ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}] * 2}, [("input.item_reference", "msg_1")]),
+        (
+            "messages",
+            {
+                "messages": [
+                    {
+                        "content": [
+                            {
+                                "type": "tool_result",
+                                "content": [
+                                    {
+                                        "type": "document",
+                                        "source": {
+                                            "type": "content",
+                                            "content": [
+                                                {"type": "image", "source": {"type": "file", "file_id": "f_1"}}
+                                            ],
+                                        },
+                                    }
+                                ],
+                            }
+                        ]
+                    }
+                ]
+            },
+            [("messages.file_id", "f_1")],
+        ),
         *(
             (
                 "responses",

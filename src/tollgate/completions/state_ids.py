@@ -39,7 +39,8 @@ ITEM = "input.item_reference"
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, str]]:
-    """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there."""
+    """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there, each
+    once."""
     for hint in _HINTS[dialect]:
         if hint in outline:
             break
@@ -50,7 +51,8 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
             or not any(is_reference(item) for item in _objects(body.get("input")))
         ):
             return []
-    return [(field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value]
+    found = ((field, value) for field, value in _references(dialect, body) if isinstance(value, str) and value)
+    return list(dict.fromkeys(found))
 
 
 def looked_up_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, list[str]]]:
@@ -172,16 +174,18 @@ def _requests_along(items: list[dict[str, Any]]) -> list[str]:
 
 def is_reference(item: dict[str, Any]) -> bool:
     """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of
-    a message may be."""
+    a message may be, which says something."""
     kind = item.get("type")
-    return kind == "item_reference" or (not kind and "content" not in item and "id" in item)
+    return kind == "item_reference" or (not kind and item.get("content") is None and "id" in item)
 
 
 def _parts(content: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a message, those that tools gave and those that documents are put together of too."""
     for part in _objects(content):
         yield part
-        if part.get("type") == "tool_result":
-            yield from _objects(part.get("content"))
+        source = part if part.get("type") == "tool_result" else part.get("source")
+        if isinstance(source, dict):
+            yield from _parts(source.get("content"))
 
 
 def _items(value: Any) -> list[Any]:
