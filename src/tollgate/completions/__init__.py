@@ -25,7 +25,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import cancel_job, cancelling, led_stream, stream_calls
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.state_ids import referenced_ids
+from tollgate.completions.state_ids import looked_up_ids, referenced_ids
 from tollgate.completions.stateful import StateNotFound, ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
@@ -53,17 +53,15 @@ async def complete(
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """
     runtime = services.runtime.current
-    body, outline, needs = await _read(inbound, runtime.gateway.server)
-    references = referenced_ids(inbound.dialect, body, outline)
+    body, outline, needs, references, looked_up = await _read(inbound, runtime.gateway.server)
     if references and await put_in_items(services, inbound, body):
-        body, outline, needs = await _read(inbound, runtime.gateway.server)
-        references = referenced_ids(inbound.dialect, body, outline)
+        body, outline, needs, references, looked_up = await _read(inbound, runtime.gateway.server)
     if references:
         needs = replace(needs, native=True)
     model = chat_model(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
-    await check_looked_up(services, inbound, body, outline)
+    await check_looked_up(services, inbound, looked_up)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream, runtime.gateway.credits.rates, begun)
     exchange.sealed = holds_sealed(outline)
@@ -90,17 +88,22 @@ async def complete(
     return reply
 
 
-async def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, Needs]:
-    """The body, checked, its outline, and what it asks of a route."""
+Understood = tuple[dict[str, Any], str, Needs, list[tuple[str, str]], list[tuple[str, list[str]]]]
+"""A body, checked, its outline, what it asks of a route, and the state it names (`referenced_ids`, `looked_up_ids`)."""
+
+
+async def _read(inbound: Inbound, server: Server) -> Understood:
     if is_large(inbound.body):
         return await run_off_loop(_understood, inbound, server)
     return _understood(inbound, server)
 
 
-def _understood(inbound: Inbound, server: Server) -> tuple[dict[str, Any], str, Needs]:
+def _understood(inbound: Inbound, server: Server) -> Understood:
     body, outline = read_json(inbound.body, server)
-    check_fields(inbound.dialect, body)
-    return body, outline, needs_of(inbound.dialect, body, outline, len(inbound.body))
+    dialect = inbound.dialect
+    check_fields(dialect, body)
+    needs = needs_of(dialect, body, outline, len(inbound.body))
+    return body, outline, needs, referenced_ids(dialect, body, outline), looked_up_ids(dialect, body, outline)
 
 
 async def _routes(exchange: Exchange, needs: Needs, references: list[tuple[str, str]], last: str | None) -> list[Offer]:

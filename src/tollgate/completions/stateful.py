@@ -7,10 +7,10 @@ other id is "not found" in the words of that API. Nobody reads another account's
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tollgate.completions.minters import remember_minter
-from tollgate.completions.state_ids import ITEM, THREAD, looked_up_ids
+from tollgate.completions.state_ids import ITEM, THREAD
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
@@ -29,10 +29,10 @@ _NOT_KEPT = " Files and vector stores cannot be made here: send what they hold i
 _NEVER_MINTED = ("file_id", "vector_store_id")
 
 
-async def check_looked_up(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> None:
+async def check_looked_up(services: Services, inbound: Inbound, looked_up: list[tuple[str, list[str]]]) -> None:
     """Refuse what was handed to another account and is looked up by its id (`looked_up_ids`). Raises `StateNotFound`.
     Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
-    for field, ids in looked_up_ids(inbound.dialect, body, outline):
+    for field, ids in looked_up:
         if ids and (foreign := await services.minted.foreign(inbound.key.account_id, ids)) is not None:
             raise StateNotFound(field, foreign)
 
