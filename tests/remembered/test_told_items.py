@@ -1,5 +1,7 @@
 """Items that a client may refer to: found by account and id, the longest unused gone first."""
 
+import tracemalloc
+
 import orjson
 import pytest
 
@@ -46,3 +48,15 @@ def test_an_item_too_large_for_all_of_it_is_not_remembered_and_leaves_room():
     assert told.find("alice", "msg_1") is None
     told.keep("alice", [{"id": "msg_2"}])
     assert told.find("alice", "msg_2") is not None
+
+
+def test_the_memory_takes_little_more_than_it_counts():
+    told = ToldItems(most=1_000_000)
+    tracemalloc.start()
+    try:
+        told.keep("alice", [{**TEXT, "id": f"msg_{number}"} for number in range(5_000)])
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told.find("alice", "msg_4999") is not None
+    assert 500_000 < taken < 1_500_000

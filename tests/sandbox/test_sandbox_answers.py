@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+import tracemalloc
 
 import jsonschema
 import pytest
@@ -13,6 +14,7 @@ from sandbox_talk import body_of, hear
 
 from tollgate.sandbox import MARKERS, Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
+from tollgate.sandbox.stored import Stored
 
 PROTOCOLS = ("chat", "responses", "messages")
 GET = {
@@ -906,3 +908,16 @@ async def test_leaving_while_waiting_is_an_abort(sandbox, ask):
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
+
+
+def test_stored_responses_take_little_more_memory_than_they_hold():
+    stored = Stored()
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            stored.keep(f"resp_{number}", [{"role": "user", "content": f"hello {number}"}])
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert stored.items("resp_199") == [{"role": "user", "content": "hello 199"}]
+    assert taken < 200 * 1_000

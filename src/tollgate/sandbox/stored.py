@@ -29,7 +29,8 @@ class Stored:
 
     def keep(self, response_id: str, items: Sequence[Mapping[str, object]]) -> None:
         """Store a conversation that ends in this response."""
-        self._kept[response_id] = data = orjson.dumps(items)
+        # a copy: what orjson gives takes up to 32 KB, however short it is
+        self._kept[response_id] = data = bytes(memoryview(orjson.dumps(items)))
         self._size += len(data)
         while len(self._kept) > _MOST or self._size > _MOST_BYTES:
             self._size -= len(self._kept.popitem(last=False)[1])
