@@ -15,6 +15,7 @@ from tollgate.mapping.names import ABOUT
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, Var
 
 _NO_BODY = frozenset({"$each", "$let", "$when", "$refuse"})
+_NAME = re.compile(r"\$(\w+)")
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
 
 
@@ -80,6 +81,12 @@ def enter(site: Site, node: Map) -> Loop | None:
     item, count = found[1], found[2]
     if any(not may_take(site.unit, name, site.scope.names, entry) for name in (item, count) if name):
         return None
+    later = node.get("$let")
+    for name in _NAME.findall(text, found.end()):
+        if isinstance(later, Map) and name in later.entries and name not in site.scope.names:
+            hint = "put it around the list, or write its value here"
+            site.unit.mistake(entry, f"`$each` acts before the `$let` beside it: `${name}` is not named yet", hint)
+            return None
     source = lower(site, text[found.end() :], Spot(site.unit, entry, found.end()))
     if source is NOTHING:
         return None
