@@ -184,7 +184,7 @@ class _Writes:
         elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
-                if isinstance(function.node, List) and of.fields:
+                if of.fields and isinstance(lookup(function.node, "$value") or function.node, List):
                     self._unit.warn(
                         node,
                         f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
