@@ -490,3 +490,19 @@ def test_a_part_that_is_lost_is_not_told_and_takes_no_place() -> None:
     assert shape(said)[1:] == ["open0", "think0", "close0", "open1", "text1", "close1", "open2", "args2"]
     assert converter.lost == ["an afterthought"]
     assert [part["kind"] for part in converter.parts()] == ["reasoning", "text", "reasoning", "tool_call"]
+
+
+def test_names_beside_the_rules_hold_for_all_of_them() -> None:
+    source = mapping("""
+mapping: named
+stream:
+  to_hub:
+    $let: {c: "$.choices[0]"}
+    always: [{delta: {kind: text, text: $c.text}}]
+    $match: $c.end
+    $absent: []
+    $else: [{stop: {reason: $c.end}}]
+""")
+    said = say([{"choices": [{"text": "Hi"}]}, {"choices": [{"text": "!", "end": "length"}]}], source)
+    assert [data["t"] for data in said if isinstance(data, dict) and data["type"] == "text"] == ["Hi", "!"]
+    assert said[-2]["stop"] == "length"

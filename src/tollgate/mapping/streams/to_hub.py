@@ -104,7 +104,7 @@ def _has_close(node: Node) -> bool:
 
 
 def _rules(site: Site, node: Node, *, top: bool = False) -> None:
-    """A list of operations, a choice, or (at the top) `always` beside a choice."""
+    """A list of operations, a choice, or (at the top) `always` beside a choice; `$let` names for both."""
     if isinstance(node, List):
         for item in node.items:
             _operation(site, item)
@@ -116,6 +116,9 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
         return
     entries = dict(node.entries)
     always = entries.pop("always", None) if top else None
+    if "$let" in entries and (always is not None or "$match" in entries):
+        site = let.enter(site, node)
+        del entries["$let"]
     if always is not None:
         _rules(site, always)
     if not entries:
@@ -134,8 +137,7 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
                 f"`{key}` stands beside an operation, not beside a choice between lists of them",
                 "put it beside each operation of the cases",
             )
-    inner = let.enter(site, node) if "$let" in entries else site
-    choice = match.enter(inner, replace(node, entries={key: value for key, value in entries.items() if key != "$let"}))
+    choice = match.enter(site, replace(node, entries=entries))
     if choice is None:
         return
     unmatched = match.Case((), False, True, List((), node.mark), node.mark)
@@ -148,7 +150,7 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
         else:
             _rules(place, case.value)
 
-    match.chain(inner, choice, body)
+    match.chain(site, choice, body)
 
 
 def _operation(site: Site, node: Node) -> None:
