@@ -506,3 +506,18 @@ stream:
     said = say([{"choices": [{"text": "Hi"}]}, {"choices": [{"text": "!", "end": "length"}]}], source)
     assert [data["t"] for data in said if isinstance(data, dict) and data["type"] == "text"] == ["Hi", "!"]
     assert said[-2]["stop"] == "length"
+
+
+def test_a_call_that_is_opened_again_with_every_piece_is_one_call() -> None:
+    pieces = [("a", "{"), ("b", '{"y":'), ("a", "}"), ("b", "2}")]
+    events = [
+        event
+        for id, text in pieces
+        for event in (
+            {"type": "open", "kind": "tool_call", "key": "one for all", "id": id, "name": f"f_{id}"},
+            {"type": "more", "kind": "tool_call", "key": "one for all", "text": text},
+        )
+    ]
+    said = say([*events, {"type": "done"}], EXPLICIT)
+    assert [data["id"] for data in said if isinstance(data, dict) and data["type"] == "open"] == ["a", "b"]
+    assert [data["all"] for data in said if isinstance(data, dict) and data["type"] == "close"] == ["{}", '{"y":2}']

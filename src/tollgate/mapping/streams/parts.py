@@ -118,6 +118,14 @@ class Parts:
             part = self._held[-1] if self._held else self._current
         return part if part is not None and part.kind == kind and not (part.closed or part.ended) else None
 
+    def _begun(self, key: object, said: Said) -> bool:
+        """Whether a call with this place and id has begun; what comes next is more of it."""
+        known = self._by_id.get(said.id) if said.id else None
+        if known is None or known.key != hashable(key):
+            return False
+        self._by_key[known.key] = self._last_call = known
+        return True
+
     def _begins_a_name(self, text: str, *, whole: bool = False) -> bool:
         """Whether the name of a declared tool begins so (and goes on, unless `whole`): names may come in pieces. Until
         arguments come, a call whose name can still grow is not told."""

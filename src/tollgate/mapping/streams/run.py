@@ -86,8 +86,9 @@ class Run(Parts):
             self.created = created
 
     def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
-        """The upstream begins a part."""
-        if self.state == "open":
+        """The upstream begins a part. A call that has begun under this place and id is that call: some tell both with
+        every piece."""
+        if self.state == "open" and not (kind == "tool_call" and self._begun(key, said)):
             self._admit(self._new(kind, key, said))
 
     def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
