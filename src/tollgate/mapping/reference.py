@@ -110,9 +110,8 @@ def _hub() -> str:
         branch["then"]["$ref"].rpartition("/")[2]: f"A part of kind `{branch['if']['properties']['kind']['const']}`"
         for branch in defined["part"]["allOf"]
     }
-    return _table(
-        ("Where", "Fields"), ((about, _members(defined[name])) for name, about in (*_HUB.items(), *parts.items()))
-    )
+    named = {**_HUB, **parts, "note": "One of `annotations`"}
+    return _table(("Where", "Fields"), ((about, _members(defined[name])) for name, about in named.items()))
 
 
 def _members(definition: dict[str, Any]) -> str:
