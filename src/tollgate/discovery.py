@@ -181,7 +181,6 @@ class Discoverer:
             {"accept": "application/json", **discovery.headers()},
             b"",
             _BUDGETS,
-            name,
             auth=discovery.auth,
             proxy=provider.proxy,
             verify=provider.verify_tls,

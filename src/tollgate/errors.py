@@ -186,18 +186,14 @@ class RateLimited(RequestError):
 
 
 class UpstreamError(TollgateError):
-    """A provider failed. `provider` is its name in the configuration; `retry_after` in seconds when it said one;
-    `alarm` is "balance" or "key" when it is our account there that is at fault, "proxy" when it is ours at the proxy on
-    the way to it."""
+    """A provider failed. `retry_after` is in seconds, when it said one; `alarm` is "balance" or "key" when our account
+    there is at fault, "proxy" when it is ours at the proxy on the way to it."""
 
     status = 500
     code = "upstream_error"
 
-    def __init__(
-        self, message: str, *, provider: str = "", retry_after: float | None = None, alarm: AlarmKind | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, alarm: AlarmKind | None = None) -> None:
         super().__init__(message)
-        self.provider = provider
         self.retry_after = retry_after
         self.alarm = alarm
 
@@ -218,9 +214,8 @@ class UpstreamRejected(UpstreamError):
         kind: str | None = None,
         param: str | None = None,
         upstream_code: str | None = None,
-        provider: str = "",
     ) -> None:
-        super().__init__(message, provider=provider)
+        super().__init__(message)
         self.status = status
         self.body = body
         self.kind = kind
@@ -239,11 +234,10 @@ class UpstreamFailed(UpstreamError):
         *,
         upstream_status: int = 500,
         overloaded: bool = False,
-        provider: str = "",
         retry_after: float | None = None,
         alarm: AlarmKind | None = None,
     ) -> None:
-        super().__init__(message, provider=provider, retry_after=retry_after, alarm=alarm)
+        super().__init__(message, retry_after=retry_after, alarm=alarm)
         self.upstream_status = upstream_status
         self.overloaded = overloaded
 
@@ -251,8 +245,8 @@ class UpstreamFailed(UpstreamError):
 class AnswerLost(UpstreamFailed):
     """The provider's answer had begun and did not come whole: it was reached (DESIGN section 4: no 502)."""
 
-    def __init__(self, message: str, *, upstream_status: int = 200, provider: str = "") -> None:
-        super().__init__(message, upstream_status=upstream_status, provider=provider)
+    def __init__(self, message: str, *, upstream_status: int = 200) -> None:
+        super().__init__(message, upstream_status=upstream_status)
 
 
 class UpstreamUnreachable(UpstreamError):
@@ -269,8 +263,8 @@ class OutOfSockets(UpstreamUnreachable):
     status = 503
     code = "out_of_sockets"
 
-    def __init__(self, message: str, *, provider: str = "") -> None:
-        super().__init__(message, provider=provider, retry_after=5.0)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after=5.0)
 
 
 class UpstreamTimeout(UpstreamError):
@@ -279,8 +273,8 @@ class UpstreamTimeout(UpstreamError):
     status = 504
     code = "upstream_timeout"
 
-    def __init__(self, budget: Budget, seconds: float, *, provider: str = "") -> None:
-        super().__init__(f"upstream exceeded its {budget.replace('_', '-')} budget of {seconds:g} s", provider=provider)
+    def __init__(self, budget: Budget, seconds: float) -> None:
+        super().__init__(f"upstream exceeded its {budget.replace('_', '-')} budget of {seconds:g} s")
         self.budget = budget
         self.seconds = seconds
 

@@ -46,7 +46,6 @@ def call(**more) -> Call:
             "url": "app://box/v1/x?y=1",
             "headers": {"X-A": "b"},
             "body": b"{}",
-            "provider": "box",
             **more,
         }
     )

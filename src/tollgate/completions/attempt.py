@@ -199,16 +199,16 @@ async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
 def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
     """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
     if holds_too_much(raw):
-        raise _unusable(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
+        raise unusable(f"the answer holds more than {_MOST_VALUES} values", answer.status)
     try:
         body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:
-        raise _unusable("the answer is not JSON", answer, offer) from None
+        raise unusable("the answer is not JSON", answer.status) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
-        raise AttemptFailed(verdict.error(offer.provider))
+        raise AttemptFailed(verdict.error())
     if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
-        raise _unusable("the answer is not a JSON object", answer, offer)
+        raise unusable("the answer is not a JSON object", answer.status)
     return raw, body
 
 
@@ -220,7 +220,7 @@ def holds_too_much(raw: bytes) -> bool:
 def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     """The error a stream event reports, or None."""
     verdict = offer.errors.judge(200, {}, chunk, chunk=True)
-    return verdict.error(offer.provider) if verdict is not None else None
+    return verdict.error() if verdict is not None else None
 
 
 def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamFailed:
@@ -229,14 +229,14 @@ def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> Upstream
     told = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
     message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
     overloaded = "overloaded_error" in (told.get("type"), told.get("code"))
-    return UpstreamFailed(message, overloaded=overloaded, provider=offer.provider)
+    return UpstreamFailed(message, overloaded=overloaded)
 
 
 def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:
     """The error for an answer of a form that the route's mapping or edits cannot work with: no answer of this route, so
     another may be tried while nothing was sent (DESIGN section 4). The log has the line that could not."""
     message = offer.errors.redact(f"the answer does not fit its mapping: {failure}")
-    return UpstreamFailed(message, upstream_status=200, provider=offer.provider)
+    return UpstreamFailed(message, upstream_status=200)
 
 
 def without_frames(error: Failure) -> Failure:
@@ -254,9 +254,9 @@ def without_secrets(raw: bytes, offer: Offer) -> bytes:
     return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _unusable(why: str, answer: Answer, offer: Offer) -> AttemptFailed:
-    """An answer of which nothing can be made."""
-    return AttemptFailed(UpstreamFailed(why, upstream_status=answer.status, provider=offer.provider))
+def unusable(why: str, status: int) -> AttemptFailed:
+    """The failure of an attempt whose answer, of this status, is of no use."""
+    return AttemptFailed(UpstreamFailed(why, upstream_status=status))
 
 
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
@@ -271,7 +271,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
         body = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return AttemptFailed(verdict.error(offer.provider, body))
+    return AttemptFailed(verdict.error(body))
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
@@ -284,13 +284,12 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
     if isinstance(body, (dict, list)):
         verdict = offer.errors.judge(answer.status, answer.headers, body)
         if verdict is not None:
-            return AttemptFailed(verdict.error(offer.provider))
+            return AttemptFailed(verdict.error())
     kind = answer.headers.get("content-type", "")[:100]
-    return _unusable(
+    return unusable(
         f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none "
         "(`can: {streams: false}` is for an upstream that does not stream)",
-        answer,
-        offer,
+        answer.status,
     )
 
 

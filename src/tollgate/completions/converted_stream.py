@@ -60,7 +60,7 @@ class ConvertedStream:
         began = converter.started
         self._received += len(block)
         if self._received > _MOST_RECEIVED:
-            self.error = UpstreamFailed(f"the stream exceeds {_MOST_RECEIVED} bytes", provider=self._offer.provider)
+            self.error = UpstreamFailed(f"the stream exceeds {_MOST_RECEIVED} bytes")
         out = (
             self._take_alike(block)
             if self._plain and converter.follows and events.is_quiet(block)
@@ -78,7 +78,7 @@ class ConvertedStream:
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop is None:
-            self.error = UpstreamFailed(self._ended_early(), provider=self._offer.provider)
+            self.error = UpstreamFailed(self._ended_early())
         elif self.error is None and converter.stop == "error":
             self.error = reported_failure(self._offer, None)
         return out if began else self._if_answered(out)

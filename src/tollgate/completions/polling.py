@@ -54,7 +54,7 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
         if polling.cancel is not None:
             exchange.services.settlements.spawn(_cancel(exchange, offer, polling.cancel, first))
         if isinstance(error, TimeoutError):
-            raise AttemptFailed(UpstreamTimeout("total", offer.timeouts.total, provider=offer.provider)) from None
+            raise AttemptFailed(UpstreamTimeout("total", offer.timeouts.total)) from None
         raise
     finally:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
@@ -68,7 +68,7 @@ async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tupl
     first = await _told(answer, await read_answer(exchange, answer))
     verdict = offer.errors.judge(answer.status, answer.headers, first.body)
     if verdict is not None:
-        raise AttemptFailed(verdict.error(offer.provider))
+        raise AttemptFailed(verdict.error())
     call = _call(exchange, offer, polling.stream, first, stream=True)
     return call, _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
 
@@ -85,7 +85,7 @@ async def led_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
     try:
         await check_head(led, offer, stream=True)
     except AttemptFailed as failed:
-        raise AttemptFailed(_taken_before(failed.error, led, offer)) from None
+        raise AttemptFailed(_taken_before(failed.error, led)) from None
     return led
 
 
@@ -157,14 +157,14 @@ async def _asked(
     content = raw.decode("utf-8", "replace") if body is None else body
     verdict = offer.errors.judge(answer.status, answer.headers, content)
     assert verdict is not None
-    failure = _taken_before(verdict.error(offer.provider, body), answer, offer)
+    failure = _taken_before(verdict.error(body), answer)
     raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
-def _taken_before(failure: UpstreamError, answer: Answer, offer: Offer) -> UpstreamError:
+def _taken_before(failure: UpstreamError, answer: Answer) -> UpstreamError:
     """A failure of a later call: the request was taken before, and its caller has no part in this."""
     if isinstance(failure, UpstreamRejected):
-        return UpstreamFailed(failure.message, upstream_status=answer.status, provider=offer.provider)
+        return UpstreamFailed(failure.message, upstream_status=answer.status)
     return failure
 
 
@@ -177,7 +177,7 @@ def _call(
     except (NoAddress, MappingFailure) as error:
         log.error("provider %s: %s", offer.provider, error)
         message = "the provider's answer does not say where the rest is"
-        raise AttemptFailed(UpstreamFailed(message, provider=offer.provider)) from None
+        raise AttemptFailed(UpstreamFailed(message)) from None
     sent = offer.headers(exchange.inbound.headers, stream=stream)
     headers = {name: value for name, value in sent.items() if name != "content-type"}
     return call_to(offer, place.method, url, headers, stream=stream)

@@ -88,7 +88,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     stage: Stage = native_stage(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
     blocks = answer.chunks()
     try:
-        first = await _first(blocks, stage, offer)
+        first = await _first(blocks, stage)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     if not stage.begun:
@@ -100,12 +100,12 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
     return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
 
 
-async def _first(blocks: AsyncIterator[bytes], stage: Stage, offer: Offer) -> bytes:
+async def _first(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
     """The client's bytes of a stream up to the block in which its answer begins, or ends."""
     first, starts = b"", True
     while not stage.begun and not stage.ended and stage.error is None:
         if len(first) > _MOST_BEFORE and b"data" not in first:  # comments
-            raise UpstreamFailed("the stream holds comments and no answer", provider=offer.provider)
+            raise UpstreamFailed("the stream holds comments and no answer")
         if len(first) > _MOST_OPENING:
             break
         try:

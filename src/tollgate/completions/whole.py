@@ -102,7 +102,7 @@ def _understood(
         hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
         if failure := _failure_in(offer, hub):
             raise AttemptFailed(failure)
-        _check_content(offer, hub, listed=isinstance(body, list))
+        _check_content(hub, listed=isinstance(body, list))
     return raw, body, edited, hub
 
 
@@ -115,7 +115,7 @@ def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, la
         return {}
     read = tap_response(offer.mapping, answer)
     if lacking:
-        _check_content(offer, read)
+        _check_content(read)
     if unusual or read.get("error"):
         failure = _failure_in(offer, read)
         if failure is not None and unusual and exchange.routes_left:
@@ -141,10 +141,10 @@ def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
     return [text for answer in answers for text in texts_of_parts(answer.get("parts", []))]
 
 
-def _check_content(offer: Offer, hub: dict[str, Any], *, listed: bool = False) -> None:
+def _check_content(hub: dict[str, Any], *, listed: bool = False) -> None:
     """Raises `AttemptFailed` for an answer that holds nothing: another route may have one."""
     if not hub.get("parts") and (not hub.get("stop") or listed):
-        raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason", provider=offer.provider))
+        raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason"))
 
 
 def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edited: Any) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, unfit_answer
+from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, unfit_answer, unusable
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import native_body
 from tollgate.embeddings.request import EmbeddingRequest, Item
@@ -178,9 +178,7 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
         blocks.append(block)
         size += len(block)
         if size > MAX_ANSWER_BYTES:
-            raise UpstreamFailed(
-                f"the answer exceeds {MAX_ANSWER_BYTES} bytes", upstream_status=answer.status, provider=offer.provider
-            )
+            raise UpstreamFailed(f"the answer exceeds {MAX_ANSWER_BYTES} bytes", upstream_status=answer.status)
     return blocks
 
 
@@ -238,10 +236,10 @@ async def _parsed(
     hub = _read(offer, body)
     vectors = hub.get("vectors")
     if not isinstance(vectors, list) or len(vectors) != len(part.items):
-        raise _broken(
-            offer, f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs"
+        raise unusable(
+            f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs", 200
         )
-    await _write(offer, part, vectors, data, written)
+    await _write(part, vectors, data, written)
     part.tokens = _input_tokens(reported if isinstance(reported, Mapping) else hub.get("usage"))
     part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
     if offer.protocol == "embeddings":
@@ -258,22 +256,20 @@ def _judged(offer: Offer, raw: bytes, status: int, headers: Mapping[str, str]) -
         body = raw[:4096].decode("utf-8", "replace")
     verdict = offer.errors.judge(status, headers, body)
     if verdict is not None:
-        raise AttemptFailed(verdict.error(offer.provider))
+        raise AttemptFailed(verdict.error())
     if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
-        raise _broken(offer, "the answer is not a JSON object")
+        raise unusable("the answer is not a JSON object", 200)
     return body
 
 
-async def _write(
-    offer: Offer, part: _Part, vectors: list[Any], data: object, written: Callable[[object], bytes]
-) -> None:
+async def _write(part: _Part, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
     """Add the vectors to the part as text, one by one, so that others run in between and no number is held for long."""
     vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
     while vectors:
         try:
             part.vectors.append(written(vectors.pop()))
         except ValueError as error:
-            raise _broken(offer, str(error)) from None
+            raise unusable(str(error), 200) from None
         if len(part.vectors) % _YIELD_EVERY == 0:
             if isinstance(data, list):
                 data[: len(part.vectors)] = [None] * len(part.vectors)
@@ -288,10 +284,6 @@ def _read(offer: Offer, body: object) -> dict[str, Any]:
             )
     except MappingFailure as failure:
         raise AttemptFailed(unfit_answer(offer, failure)) from None
-
-
-def _broken(offer: Offer, message: str) -> AttemptFailed:
-    return AttemptFailed(UpstreamFailed(message, upstream_status=200, provider=offer.provider))
 
 
 def _input_tokens(usage: object) -> int | None:

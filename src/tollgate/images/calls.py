@@ -71,7 +71,7 @@ class Calls:
             # may do better.
             verdict = offer.errors.judge(http["status"], http["headers"], content)
             if verdict is not None:
-                raise verdict.error(offer.provider, content)
+                raise verdict.error(content)
             found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
             words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
             log.warning(words, offer.provider, step.name, found[:200])
@@ -126,7 +126,7 @@ class Calls:
             return step.result(offer.values(answer=content, input=self.input, job=job, http=http)), content, http
         except MappingFailure as failure:
             log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
-            raise _failed("the answer does not fit its file", answer, offer) from None
+            raise _failed("the answer does not fit its file", answer) from None
 
     async def _ask(self, step: Step, job: dict[str, Any]) -> tuple[Any, Answer]:
         """Make the call of a step; its JSON, and the answer it stood in. Raises what `run` does."""
@@ -135,24 +135,24 @@ class Calls:
             call = _call(offer, step, self._asked(job))
         except MappingFailure as failure:
             log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
-            raise UpstreamFailed("the request does not fit its file", provider=offer.provider) from None
+            raise UpstreamFailed("the request does not fit its file") from None
         answer = await self.client.open(call)
         async with answer:
             raw = await answer.read(MOST_BYTES)
-        content = await _content(raw, offer, step, answer)
+        content = await _content(raw, step, answer)
         if answer.status in step.answers:
             return content if isinstance(content, (dict, list)) else {}, answer
         if step.name in ("poll", "fetch") and answer.status in _GONE:
             raise JobGone
         if step.name == "upload" and not step.auth and answer.status >= 400:  # where it went to nobody knows our key
-            raise _failed(f"the upload was answered with {answer.status}", answer, offer)
+            raise _failed(f"the upload was answered with {answer.status}", answer)
         verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
         if verdict is not None:
-            raise verdict.error(offer.provider, content)
+            raise verdict.error(content)
         if not isinstance(content, (dict, list)):
             if step.name == "upload":  # storage answers with nothing, or in XML
                 return {}, answer
-            raise _failed("the answer is not JSON", answer, offer)
+            raise _failed("the answer is not JSON", answer)
         return content, answer
 
     def _asked(self, job: dict[str, Any]) -> Any:
@@ -161,21 +161,21 @@ class Calls:
         return self.offer.values(answer={"input": self.input, "model": model}, input=self.input, job=job)
 
 
-async def _content(raw: bytes, offer: ImageOffer, step: Step, answer: Answer) -> Any:
+async def _content(raw: bytes, step: Step, answer: Answer) -> Any:
     """The body as its file reads it; of an error it is no stream, whatever the step is."""
     kind = answer.headers.get("content-type", "")
     if len(raw) > _MOST_VALUES and is_text(raw, kind) and too_many(raw, _MOST_VALUES):
-        raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer, offer)
+        raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer)
     try:
         content = await read_body(raw, kind, step.framing if answer.status < 400 else None)
     except ValueError as error:
-        raise _failed(str(error), answer, offer) from None
+        raise _failed(str(error), answer) from None
     # An empty 200 promised a body: another route may have one. Of an empty 202 the headers are the answer.
     return content if content or answer.status != 200 or raw.strip() else ""
 
 
-def _failed(message: str, answer: Answer, offer: ImageOffer) -> UpstreamFailed:
-    return UpstreamFailed(message, upstream_status=answer.status, provider=offer.provider)
+def _failed(message: str, answer: Answer) -> UpstreamFailed:
+    return UpstreamFailed(message, upstream_status=answer.status)
 
 
 def _call(offer: ImageOffer, step: Step, values: Any) -> Call:
@@ -202,9 +202,7 @@ def _call(offer: ImageOffer, step: Step, values: Any) -> Call:
 def _address(offer: ImageOffer, step: Step, values: Any) -> str:
     url = step.url(values)
     if not isinstance(url, str) or not url:
-        raise UpstreamFailed(
-            f"the provider's answer holds no address for the {step.name} step", provider=offer.provider
-        )
+        raise UpstreamFailed(f"the provider's answer holds no address for the {step.name} step")
     if step.hosts is not None and not is_admitted(url, step.hosts):
         log.error(
             "provider %s: the %s address leads to %s, which is under no host of its file, so it is not called; "
@@ -214,7 +212,7 @@ def _address(offer: ImageOffer, step: Step, values: Any) -> str:
             origin(url),
             ", ".join(str(host) for host in step.hosts),
         )
-        raise UpstreamFailed(f"the {step.name} address is under no declared host", provider=offer.provider)
+        raise UpstreamFailed(f"the {step.name} address is under no declared host")
     return url
 
 

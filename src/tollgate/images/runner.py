@@ -208,11 +208,9 @@ class Jobs:
             answer = replace(answer, outcome=outcome)
         if answer.outcome.status in PENDING:
             if offer.synchronous:
-                raise UpstreamFailed(
-                    "the provider says it is not done, and its file has no poll step", provider=offer.provider
-                )
+                raise UpstreamFailed("the provider says it is not done, and its file has no poll step")
             if offer.needs_id and not answer.outcome.facts.get("id"):
-                raise UpstreamFailed("the answer to the submit step holds no job id", provider=offer.provider)
+                raise UpstreamFailed("the answer to the submit step holds no job id")
         self.services.health.succeeded(route_of(offer), offer.provider, self.clock() - began)
         return answer
 
@@ -248,7 +246,7 @@ class Jobs:
                     return begun
                 return await self._settle(begun, calls, answer)
             except JobGone:
-                last = UpstreamFailed("the provider lost the job", provider=offer.provider)
+                last = UpstreamFailed("the provider lost the job")
                 failed = self._failed(offer, last, began)
             except UpstreamError as error:
                 if self.services.draining:

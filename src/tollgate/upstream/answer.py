@@ -269,12 +269,10 @@ class Answer:
             self._source.abort()
 
     def _abandoned(self) -> UpstreamUnreachable:
-        return UpstreamUnreachable("the answer was abandoned", provider=self._call.provider)
+        return UpstreamUnreachable("the answer was abandoned")
 
     def _too_large(self, limit: int) -> UpstreamFailed:
-        return UpstreamFailed(
-            f"the upstream's answer exceeds {limit} bytes", upstream_status=self.status, provider=self._call.provider
-        )
+        return UpstreamFailed(f"the upstream's answer exceeds {limit} bytes", upstream_status=self.status)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -293,16 +291,16 @@ class Answer:
         timeouts = self._call.timeouts
         now = self._loop.time() + _EARLY
         if now >= self._total_at:
-            return self._stop(UpstreamTimeout("total", timeouts.total, provider=self._call.provider))
+            return self._stop(UpstreamTimeout("total", timeouts.total))
         if self._first_at is not None:
             due = self._first_at
             if now >= due:
-                return self._stop(UpstreamTimeout("first_byte", timeouts.first_byte, provider=self._call.provider))
+                return self._stop(UpstreamTimeout("first_byte", timeouts.first_byte))
         else:
             # A consumer that is not waiting stops the idle clock; look again when it might have run out.
             waiting = self._waiter is not None and not self._paused
             due = (self._last if waiting else now) + timeouts.idle
             if now >= due:
-                return self._stop(UpstreamTimeout("idle", timeouts.idle, provider=self._call.provider))
+                return self._stop(UpstreamTimeout("idle", timeouts.idle))
         self._timer_at = min(due, self._total_at)
         self._timer = self._loop.call_at(self._timer_at, self._expire)

@@ -35,7 +35,7 @@ class AppTransport:
         name, slash, path = call.url.removeprefix("app://").partition("/")
         app = self._apps.get(name)
         if app is None:
-            raise UpstreamUnreachable(f"no in-process app is named {name!r}", provider=call.provider)
+            raise UpstreamUnreachable(f"no in-process app is named {name!r}")
         loop = asyncio.get_running_loop()
         run = _Run()
         answer = Answer(run, call, loop, loop.time())
@@ -93,11 +93,9 @@ class _Run:
                         await self._going.wait()
             answer.complete()
         except asyncio.CancelledError:
-            answer.fail(UpstreamUnreachable("the in-process app was stopped", provider=call.provider))
+            answer.fail(UpstreamUnreachable("the in-process app was stopped"))
             raise
         except TollgateError as error:
             answer.fail(error)
         except Exception as error:  # the app is another program to us: whatever it raises is its failure
-            answer.fail(
-                UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}", provider=call.provider)
-            )
+            answer.fail(UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}"))

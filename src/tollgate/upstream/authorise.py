@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tollgate.addresses import with_query
 from tollgate.errors import UpstreamFailed
 from tollgate.upstream.http import authority, split_url
-from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant
+from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant, unusable
 from tollgate.upstream.sigv4 import Credentials, sign
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Authoriser:
             return await asyncio.to_thread(_signed, auth.adds, call)
         grant = _GRANTS.get(auth.kind)
         if grant is None:
-            raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}", provider=call.provider)
+            raise UpstreamFailed(f"no authorisation of kind {auth.kind!r}")
         token = await self.tokens.get(auth.key, lambda: grant(auth.anew() if auth.anew is not None else auth, call))
         if auth.options.get("query"):
             return replace(call, url=with_query(call.url, {auth.options["query"]: token}))
@@ -70,7 +70,7 @@ class Authoriser:
 
 
 def _sigv4(auth: Authorisation, call: Call) -> Call:
-    credentials = _credentials(auth.options, call)
+    credentials = _credentials(auth.options)
     return _headed(call, sign(credentials, call.method, call.url, call.headers, call.body, datetime.now(UTC)))
 
 
@@ -99,12 +99,7 @@ def _added(call: Call, added: Mapping[str, Mapping[str, str]]) -> Call:
     """`call` with what its signature consists of. Raises `UpstreamFailed` (alarm `key`) where nothing came of it."""
     headers, query = added.get("headers") or {}, added.get("query") or {}
     if not headers and not query:
-        raise UpstreamFailed(
-            "auth.adds came to nothing: one of its values is absent, or its key is none",
-            upstream_status=401,
-            provider=call.provider,
-            alarm="key",
-        )
+        raise unusable("auth.adds came to nothing: one of its values is absent, or its key is none")
     signed = _headed(call, {name.lower(): value for name, value in headers.items()}) if headers else call
     return replace(signed, url=with_query(call.url, query)) if query else signed
 
@@ -114,11 +109,9 @@ def _headed(call: Call, added: Mapping[str, str]) -> Call:
     return replace(call, headers={**mine, **added})
 
 
-def _credentials(options: Mapping[str, str], call: Call) -> Credentials:
+def _credentials(options: Mapping[str, str]) -> Credentials:
     missing = [name for name in _CREDENTIALS if not options.get(name)]
     if missing:
-        raise UpstreamFailed(
-            f"sigv4 needs {', '.join(missing)}", upstream_status=401, provider=call.provider, alarm="key"
-        )
+        raise unusable(f"sigv4 needs {', '.join(missing)}")
     access, secret, region, service = (options[name] for name in _CREDENTIALS)
     return Credentials(access, secret, region, service, options.get("session_token") or "")

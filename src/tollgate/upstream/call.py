@@ -26,7 +26,6 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    provider: str = ""
     stream: bool = False
     auth: Authorisation | None = None
     proxy: str | None = None
@@ -39,8 +38,6 @@ class Call:
 class Reached(Protocol):
     """How a provider is reached, as an `Offer` or `ImageOffer` says it; the fields are those of `Call`."""
 
-    @property
-    def provider(self) -> str: ...
     @property
     def timeouts(self) -> Timeouts: ...
     @property
@@ -63,7 +60,6 @@ def call_to(
         headers,
         body,
         offer.timeouts,
-        offer.provider,
         stream,
         offer.auth,
         offer.proxy,

@@ -98,7 +98,7 @@ class Lookups:
         try:
             return await outlived(running)
         except UpstreamUnreachable as error:
-            raise type(error)(error.message) from None  # each caller writes its provider into its own
+            raise type(error)(error.message) from None  # what each caller is told goes into its own
 
     def _ended(self, host: str, port: int, done: asyncio.Future[list[Address]]) -> None:
         del self._running[host, port]

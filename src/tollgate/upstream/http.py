@@ -100,12 +100,11 @@ class HttpTransport:
                     raise UpstreamUnreachable(
                         f"proxy {route.proxy} refused a request to {connection.label}: 407", alarm="proxy"
                     )
-            except UpstreamUnreachable as error:
+            except UpstreamUnreachable:
                 answer.abort()
                 if reused and not connection.answered and not fresh and loop.time() - written < _RACE_SECONDS:
                     fresh = True
                     continue
-                error.provider = call.provider
                 raise
             except BaseException:
                 answer.abort()
@@ -115,7 +114,7 @@ class HttpTransport:
     async def _acquire(self, call: Call, pool: Pool, started: float, *, fresh: bool) -> Connection:
         """A connection within the connect budget (or what the total one leaves), waiting in line included."""
         if self._closed:
-            raise UpstreamUnreachable("the upstream client is closed", provider=call.provider)
+            raise UpstreamUnreachable("the upstream client is closed")
         budgets = call.timeouts
         at = min(started + budgets.connect, started + budgets.total)
         try:
@@ -123,11 +122,8 @@ class HttpTransport:
                 return await pool.acquire(started, fresh=fresh)
         except TimeoutError:
             if budgets.total < budgets.connect:
-                raise UpstreamTimeout("total", budgets.total, provider=call.provider) from None
-            raise UpstreamTimeout("connect", budgets.connect, provider=call.provider) from None
-        except UpstreamUnreachable as error:
-            error.provider = call.provider
-            raise
+                raise UpstreamTimeout("total", budgets.total) from None
+            raise UpstreamTimeout("connect", budgets.connect) from None
 
     def _route(self, call: Call) -> _Route:
         scheme, host, port, target = split_url(call.url)
@@ -247,9 +243,7 @@ def _head_start(call: Call, route: _Route) -> bytes:
     try:
         head = "".join(lines).encode("latin-1")
     except UnicodeEncodeError:
-        raise UpstreamUnreachable(
-            "a header for the upstream has characters outside Latin-1", provider=call.provider
-        ) from None
+        raise UpstreamUnreachable("a header for the upstream has characters outside Latin-1") from None
     if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
-        raise UpstreamUnreachable("a header for the upstream holds a line break", provider=call.provider)
+        raise UpstreamUnreachable("a header for the upstream holds a line break")
     return head

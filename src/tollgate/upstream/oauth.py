@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import note_bought
-from tollgate.errors import TollgateError, UpstreamFailed
+from tollgate.errors import UpstreamFailed
 from tollgate.process.outlived import outlived
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -115,7 +115,6 @@ class Tokens:
     async def _mint(self, wanted: Callable[[], Grant]) -> Token:
         # beside the event loop: reading a private key takes 100 ms and more, and its file may be on a slow disk
         grant, form = await asyncio.to_thread(_filled, wanted)
-        provider = grant.call.provider
         kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
         headers = {"content-type": kind, "accept": "application/json"}
         headers |= {name.lower(): value for name, value in grant.headers.items()}
@@ -125,7 +124,6 @@ class Tokens:
             headers,
             (urlencode(form) if grant.body is None else grant.body).encode(),
             _BUDGETS,
-            provider,
             proxy=grant.call.proxy,
             verify=grant.call.verify,
             ca_file=grant.call.ca_file,
@@ -151,7 +149,6 @@ class Tokens:
             raise UpstreamFailed(
                 f"the token address answered {answer.status}{word} and gave no token",
                 upstream_status=answer.status,
-                provider=provider,
                 alarm="key" if answer.status in (400, 401, 403) else None,
             )
         note_bought(value)
@@ -188,11 +185,11 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
     `credentials` is its JSON or the path of a file holding it; `scope` (or `audience`) says what for.
     """
     options = auth.options
-    account = _account(options, call)
+    account = _account(options)
     url = options.get("token_url") or str(account.get("token_uri") or "")
     issuer, key = account.get("client_email"), account.get("private_key")
     if not url or not isinstance(issuer, str) or not isinstance(key, str):
-        raise _unusable("oauth_jwt credentials must have client_email, private_key and token_uri", call)
+        raise unusable("oauth_jwt credentials must have client_email, private_key and token_uri")
 
     def form() -> dict[str, str]:
         import jwt  # 60 ms to import, wanted by two providers in thirty
@@ -208,7 +205,7 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
         try:
             assertion = jwt.encode(claims, key, algorithm="RS256", headers=headers)
         except (ValueError, TypeError, jwt.PyJWTError):
-            raise _unusable("the private_key of oauth_jwt credentials is not a usable RSA key", call) from None
+            raise unusable("the private_key of oauth_jwt credentials is not a usable RSA key") from None
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
 
     return Grant(url, form, call, auth.headers)
@@ -224,7 +221,7 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
         if not options.get(name)
     ]
     if missing:
-        raise _unusable(f"oauth_client needs {', '.join(missing)}", call)
+        raise unusable(f"oauth_client needs {', '.join(missing)}")
     if form is not None or auth.body is not None:
         return Grant(options["token_url"], lambda: form or {}, call, auth.headers, auth.body, auth.reads)
     fixed = {
@@ -236,7 +233,7 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     return Grant(options["token_url"], lambda: fixed, call, auth.headers, reads=auth.reads)
 
 
-def _account(options: Mapping[str, str], call: Call) -> dict[str, object]:
+def _account(options: Mapping[str, str]) -> dict[str, object]:
     text = options.get("credentials") or options.get("credentials_file") or ""
     where = "the credentials secret"
     if not text.lstrip().startswith("{"):
@@ -244,15 +241,16 @@ def _account(options: Mapping[str, str], call: Call) -> dict[str, object]:
         try:
             text = Path(text).read_text("utf-8")
         except (OSError, ValueError):
-            raise _unusable("the credentials file of oauth_jwt cannot be read", call) from None
+            raise unusable("the credentials file of oauth_jwt cannot be read") from None
     try:
         account = json.loads(text)
     except ValueError:
-        raise _unusable(f"{where} of oauth_jwt is not JSON", call) from None
+        raise unusable(f"{where} of oauth_jwt is not JSON") from None
     if not isinstance(account, dict):
-        raise _unusable(f"{where} of oauth_jwt is not a JSON object", call)
+        raise unusable(f"{where} of oauth_jwt is not a JSON object")
     return account
 
 
-def _unusable(message: str, call: Call) -> TollgateError:
-    return UpstreamFailed(message, upstream_status=401, provider=call.provider, alarm="key")
+def unusable(message: str) -> UpstreamFailed:
+    """The error where the operator's credentials are not such that a call could be authorised with them."""
+    return UpstreamFailed(message, upstream_status=401, alarm="key")

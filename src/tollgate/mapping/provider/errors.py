@@ -67,7 +67,7 @@ class Verdict:
     retry_after: float | None
     overloaded: bool
 
-    def error(self, provider: str, body: object = None) -> UpstreamError:
+    def error(self, body: object = None) -> UpstreamError:
         """The error to raise: the caller's fault as a rejection (of this `body`),
         everything else as a failure of the provider."""
         if self.kind == "stop":
@@ -78,13 +78,11 @@ class Verdict:
                 kind=self.type,
                 param=self.param,
                 upstream_code=self.code,
-                provider=provider,
             )
         return UpstreamFailed(
             self.message,
             upstream_status=self.status,
             overloaded=self.overloaded,
-            provider=provider,
             retry_after=self.retry_after,
             alarm=self.alarm,
         )

@@ -22,7 +22,6 @@ class Signing:
     """The compiled template with what it reads beside the call."""
 
     _template: Template
-    _provider: str
     _variables: Mapping[str, Any]
     _secrets: Mapping[str, str | None]
 
@@ -36,7 +35,7 @@ class Signing:
         try:
             made = self._template(call=call, now=now, vars=self._variables, secret=secrets or self._secrets)
         except MappingFailure as failure:
-            raise UpstreamFailed(f"auth.adds: {failure}", provider=self._provider) from None
+            raise UpstreamFailed(f"auth.adds: {failure}") from None
         return {
             part: {name: text_of(value) for name, value in added.items() if value is not None}
             for part, added in (made.items() if isinstance(made, dict) else ())
@@ -58,4 +57,4 @@ def compile_signing(pieces: Pieces, provider: Provider) -> Signing | None:
             hint = did_you_mean(key, CALL_ADDITIONS) or f"one of {', '.join(CALL_ADDITIONS)}"
             pieces.mistake(mark, f"`{key}` cannot be added to a call", "auth.adds", hint)
     template = pieces.template(node, {"call": frozenset(CALL_FIELDS), **pieces.names("now", "vars", "secret")})
-    return Signing(template, provider.name, pieces.variables, pieces.secrets) if template is not None else None
+    return Signing(template, pieces.variables, pieces.secrets) if template is not None else None

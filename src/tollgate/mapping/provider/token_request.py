@@ -21,7 +21,6 @@ class TokenRequest:
     """The compiled parts with what they read beside the moment."""
 
     _parts: Mapping[str, Template]
-    _provider: str
     _variables: Mapping[str, Any]
     _secrets: Mapping[str, str | None]
     fresh: bool
@@ -40,7 +39,7 @@ class TokenRequest:
             try:
                 made[name] = template(None, context, **said)
             except MappingFailure as failure:
-                raise UpstreamFailed(f"auth.{name}: {failure}", provider=self._provider) from None
+                raise UpstreamFailed(f"auth.{name}: {failure}") from None
         return made
 
 
@@ -53,4 +52,4 @@ def compile_token_request(pieces: Pieces) -> TokenRequest | None:
     fresh = any(mentions(node, said, pieces.functions) for node in nodes.values() for said in ("now", "nonce"))
     if not parts:
         return None
-    return TokenRequest(parts, pieces.provider.name, pieces.variables, pieces.secrets, fresh)
+    return TokenRequest(parts, pieces.variables, pieces.secrets, fresh)
