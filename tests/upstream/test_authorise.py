@@ -175,7 +175,7 @@ async def test_what_takes_long_is_computed_beside_the_event_loop(
 
     def grant() -> Grant:
         threads.append(threading.get_ident())
-        return Grant(server.url(), dict, Call("POST", server.url()))
+        return Grant(server.url(), {}, Call("POST", server.url()))
 
     monkeypatch.setattr("tollgate.upstream.authorise.sign", signed)
     keys = {"access_key": "a", "secret_key": "s", "region": "r", "service": "b"}
@@ -359,7 +359,7 @@ async def test_a_token_lives_until_the_time_its_issuer_tells(
         tokens = Tokens(client._send, lambda: now[0])
 
         async def mints() -> int:
-            await tokens.get("k", lambda: Grant(address.url(), dict, Call("POST", "http://x")))
+            await tokens.get("k", lambda: Grant(address.url(), {}, Call("POST", "http://x")))
             await asyncio.sleep(0)
             return len(address.seen)
 
@@ -374,7 +374,7 @@ async def test_a_token_of_an_unreadable_life_is_one(client: Client, told: str) -
     issuer.body = f'{{"access_token": "t", "expires_in": {told}}}'.encode()
     async with upstream(issuer) as address:
         call = Call("POST", "http://x")
-        assert await Tokens(client._send).get("k", lambda: Grant(address.url(), dict, call)) == "t"
+        assert await Tokens(client._send).get("k", lambda: Grant(address.url(), {}, call)) == "t"
 
 
 async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client: Client) -> None:
@@ -400,7 +400,7 @@ async def test_a_token_is_renewed_before_it_ends_and_used_meanwhile(client: Clie
         tokens = Tokens(client._send, lambda: now[0])
 
         async def get() -> str:
-            return await tokens.get("k", lambda: Grant(address.url(), lambda: {"a": "b"}, Call("POST", "http://x")))
+            return await tokens.get("k", lambda: Grant(address.url(), {"a": "b"}, Call("POST", "http://x")))
 
         assert await get() == "token-1"
         now[0] += 3600 - 301

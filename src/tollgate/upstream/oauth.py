@@ -48,10 +48,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One form to post to a token address. `form` is made anew for each mint: an assertion carries its own time."""
+    """One form to post to a token address; made anew for each mint, since an assertion carries its own time."""
 
     url: str
-    form: Callable[[], Mapping[str, str]]
+    form: Mapping[str, str]
     call: Call
     """The upstream call that needs the token: its proxy and TLS settings hold here too."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Tokens:
 
     async def _mint(self, wanted: Callable[[], Grant]) -> Token:
         # beside the event loop: reading a private key takes 100 ms and more, and its file may be on a slow disk
-        grant, form = await asyncio.to_thread(_filled, wanted)
+        grant = await asyncio.to_thread(wanted)
         kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
         headers = {"content-type": kind, "accept": "application/json"}
         headers |= {name.lower(): value for name, value in grant.headers.items()}
@@ -122,7 +122,7 @@ class Tokens:
             "POST",
             grant.url,
             headers,
-            (urlencode(form) if grant.body is None else grant.body).encode(),
+            (urlencode(grant.form) if grant.body is None else grant.body).encode(),
             _BUDGETS,
             proxy=grant.call.proxy,
             verify=grant.call.verify,
@@ -158,11 +158,6 @@ class Tokens:
         return Token(value, now + life - min(EARLY, life / 5), now + life)
 
 
-def _filled(wanted: Callable[[], Grant]) -> tuple[Grant, Mapping[str, str]]:
-    grant = wanted()
-    return grant, grant.form()
-
-
 def _life(body: Mapping[str, object]) -> float:
     """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in
     milliseconds."""
@@ -184,30 +179,27 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
 
     `credentials` is its JSON or the path of a file holding it; `scope` (or `audience`) says what for.
     """
+    import jwt  # 60 ms to import, wanted by two providers in thirty
+
     options = auth.options
     account = _account(options)
     url = options.get("token_url") or str(account.get("token_uri") or "")
     issuer, key = account.get("client_email"), account.get("private_key")
     if not url or not isinstance(issuer, str) or not isinstance(key, str):
         raise unusable("oauth_jwt credentials must have client_email, private_key and token_uri")
-
-    def form() -> dict[str, str]:
-        import jwt  # 60 ms to import, wanted by two providers in thirty
-
-        now = int(time.time())
-        claims: dict[str, object] = {"iss": issuer, "aud": url, "iat": now, "exp": now + _LIFE}
-        claims["sub"] = options.get("subject") or issuer
-        if options.get("scope"):
-            claims["scope"] = options["scope"]
-        if options.get("audience"):
-            claims["target_audience"] = options["audience"]
-        headers = {"kid": str(account["private_key_id"])} if account.get("private_key_id") else None
-        try:
-            assertion = jwt.encode(claims, key, algorithm="RS256", headers=headers)
-        except (ValueError, TypeError, jwt.PyJWTError):
-            raise unusable("the private_key of oauth_jwt credentials is not a usable RSA key") from None
-        return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
-
+    now = int(time.time())
+    claims: dict[str, object] = {"iss": issuer, "aud": url, "iat": now, "exp": now + _LIFE}
+    claims["sub"] = options.get("subject") or issuer
+    if options.get("scope"):
+        claims["scope"] = options["scope"]
+    if options.get("audience"):
+        claims["target_audience"] = options["audience"]
+    headers = {"kid": str(account["private_key_id"])} if account.get("private_key_id") else None
+    try:
+        assertion = jwt.encode(claims, key, algorithm="RS256", headers=headers)
+    except (ValueError, TypeError, jwt.PyJWTError):
+        raise unusable("the private_key of oauth_jwt credentials is not a usable RSA key") from None
+    form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     return Grant(url, form, call, auth.headers)
 
 
@@ -223,14 +215,14 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     if missing:
         raise unusable(f"oauth_client needs {', '.join(missing)}")
     if form is not None or auth.body is not None:
-        return Grant(options["token_url"], lambda: form or {}, call, auth.headers, auth.body, auth.reads)
+        return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
     fixed = {
         "grant_type": "client_credentials",
         "client_id": options["client_id"],
         "client_secret": options["client_secret"],
     }
     fixed |= {name: options[name] for name in ("scope", "audience", "resource") if options.get(name)}
-    return Grant(options["token_url"], lambda: fixed, call, auth.headers, reads=auth.reads)
+    return Grant(options["token_url"], fixed, call, auth.headers, reads=auth.reads)
 
 
 def _account(options: Mapping[str, str]) -> dict[str, object]:
