@@ -5,10 +5,8 @@ Both sums are checked before anything is believed; the announced lengths are bou
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
-from dataclasses import dataclass
 
 from tollgate.errors import AnswerLost, UpstreamFailed
 
@@ -18,17 +16,8 @@ _FIXED = {2: "b", 3: "h", 4: "i", 5: "q", 8: "q"}
 """Header types with a number of fixed size: byte, short, integer, long, timestamp (milliseconds)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message with its headers decoded."""
-
-    headers: dict[str, object]
-    payload: bytes
-    raw: bytes
-
-    def error_text(self) -> bytes:
-        """The body an error message has in its headers instead of its payload."""
-        return json.dumps({"message": str(self.headers.get(":error-message", ""))}).encode()
+Message = tuple[dict[str, object], bytes]
+"""The headers and the payload of one message."""
 
 
 class EventStreamDecoder:
@@ -70,7 +59,7 @@ def _message(raw: bytes, heading: int) -> Message:
         headers = _headers(raw[12:end])
     except (struct.error, IndexError, UnicodeDecodeError):
         raise UpstreamFailed("an event stream message has malformed headers") from None
-    return Message(headers, raw[end:-4], raw)
+    return headers, raw[end:-4]
 
 
 def _headers(data: bytes) -> dict[str, object]:

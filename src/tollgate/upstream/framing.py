@@ -1,12 +1,13 @@
 """Streams come in five framings, and some in one inside another; here they become frames. What an event means is left
 to the mappings.
 
-Whatever the framing: any cut gives the same frames, the `raw` bytes of all frames are the input, and what is held
-for an unfinished frame is bounded. A broken framing is an upstream's failure and raised as one.
+Whatever the framing: any cut gives the same frames, and what is held for an unfinished frame is bounded. A broken
+framing is an upstream's failure and raised as one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -20,19 +21,18 @@ MAX_FRAME_BYTES = sse.MAX_EVENT_BYTES
 
 
 class Frame(NamedTuple):
-    """One event of a stream. `data` is empty for what carries none (comments, blank lines, brackets); `error` is set
-    when the framing itself says that this is a failure, and then `name` is the exception's type."""
+    """One event of a stream. `error` is set when the framing itself says that this is a failure, and then `name` is the
+    exception's type."""
 
     name: str | None
     data: bytes
-    raw: bytes
     error: bool = False
 
 
 class FrameDecoder(Protocol):
     """`feed` gives the frames that the bytes complete, `finish` what is left at the end of the body.
 
-    Both raise `UpstreamFailed` on broken framing. The frames of `sse` are `sse.Event`s: the same four attributes.
+    Both raise `UpstreamFailed` on broken framing. The frames of `sse` are `sse.Event`s, those of comments without data.
     """
 
     def feed(self, data: bytes) -> Sequence[Frame | sse.Event]: ...
@@ -40,7 +40,7 @@ class FrameDecoder(Protocol):
 
 
 def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES, *, inner: Framing | None = None) -> FrameDecoder:
-    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}', b'{}\\n')]`.
+    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}')]`.
 
     `inner`: what the frames carry, put together, is a stream of its own in that framing.
     """
@@ -58,7 +58,7 @@ def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES, *, inner: 
 
 
 class NestedFrames:
-    """A stream inside the frames of another, cut there without regard to its own events. `raw` is of the inner one."""
+    """A stream inside the frames of another, cut there without regard to its own events."""
 
     def __init__(self, outer: FrameDecoder, inner: FrameDecoder) -> None:
         self._outer = outer
@@ -91,12 +91,12 @@ class LineDecoder:
         *lines, rest = (bytes(held) + data).split(b"\n")
         held[:] = rest
         self._check()
-        return [Frame(None, line.strip(), line + b"\n") for line in lines]
+        return [Frame(None, line) for each in lines if (line := each.strip())]
 
     def finish(self) -> list[Frame]:
-        rest = bytes(self._held)
+        rest = bytes(self._held).strip()
         self._held.clear()
-        return [Frame(None, rest.strip(), rest)] if rest else []
+        return [Frame(None, rest)] if rest else []
 
     def _check(self) -> None:
         if len(self._held) > self._limit:
@@ -176,17 +176,16 @@ class ArrayDecoder:
         data = bytes(held[self._from : end]).strip(_BETWEEN)
         if not data:
             return
-        frames.append(Frame(None, data, bytes(held[:end])))
+        frames.append(Frame(None, data))
         del held[:end]
         self._at -= end
         self._from = 0
 
     def finish(self) -> list[Frame]:
-        rest = bytes(self._held)
-        data = rest[self._from :].strip(_BETWEEN + (b"]" if self._depth == 0 else b""))
+        rest = bytes(self._held[self._from :]).strip(_BETWEEN + (b"]" if self._depth == 0 else b""))
         self._held.clear()
         self._at = self._from = 0
-        return [Frame(None, data, rest)] if rest else []
+        return [Frame(None, rest)] if rest else []
 
 
 class EventStreamFrames:
@@ -197,24 +196,16 @@ class EventStreamFrames:
 
     def feed(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
-        for message in self._decoder.feed(data):
-            kind = message.headers.get(":message-type", "event")
+        for headers, payload in self._decoder.feed(data):
+            kind = headers.get(":message-type", "event")
             if kind == "exception":
-                frames.append(
-                    Frame(str(message.headers.get(":exception-type", "exception")), message.payload, message.raw, True)
-                )
-            elif kind == "error":
-                frames.append(
-                    Frame(
-                        str(message.headers.get(":error-code", "error")),
-                        message.payload or message.error_text(),
-                        message.raw,
-                        True,
-                    )
-                )
+                frames.append(Frame(str(headers.get(":exception-type", "exception")), payload, True))
+            elif kind == "error":  # what its body would say stands in a header
+                said = payload or json.dumps({"message": str(headers.get(":error-message", ""))}).encode()
+                frames.append(Frame(str(headers.get(":error-code", "error")), said, True))
             else:
-                name = message.headers.get(":event-type")
-                frames.append(Frame(None if name is None else str(name), message.payload, message.raw))
+                name = headers.get(":event-type")
+                frames.append(Frame(None if name is None else str(name), payload))
         return frames
 
     def finish(self) -> list[Frame]:
