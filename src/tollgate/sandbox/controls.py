@@ -48,32 +48,9 @@ MARKERS: dict[str, str] = {
 """Every marker and what it does. Any of them takes the option `model=NAME`: it then holds for that model only."""
 
 _NAMES = {name.partition("=")[0] for name in MARKERS}
-_INT_FIELDS = {
-    "tokens",
-    "tools",
-    "prompt-tokens",
-    "completion-tokens",
-    "cached-tokens",
-    "cache-write-tokens",
-    "reasoning-tokens",
-    "cut",
-    "cut-mid",
-    "stall",
-    "stream-error",
-}
+_INT_FIELDS = {name.removesuffix("=N") for name in MARKERS if name.endswith("=N")}
 _TIME_FIELDS = {"pace", "delay", "duration"}
-_FLAGS = {
-    "preface",
-    "think",
-    "redacted",
-    "error-in-200",
-    "reset",
-    "bad-utf8",
-    "empty",
-    "refuse",
-    "no-usage",
-    "late-usage",
-}
+_FLAGS = {name for name in MARKERS if "=" not in name} - {"tool", "html"}
 _OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\]]*))?")
 _HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\]]*))?")
 _LARGEST = 200_000

@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import orjson
+
 from tollgate import sse
 from tollgate.sandbox.answer import BAD, BAD_BYTES
 from tollgate.sandbox.controls import Controls
-from tollgate.sandbox.writing import Event, to_json
+from tollgate.sandbox.writing import Event
 
 _BLOCK = 16 * 1024
 """Events without a pace are joined into blocks of about this size, as a socket would."""
@@ -73,7 +75,7 @@ class Body:
 def encode(event: Event) -> bytes:
     """One event as bytes of a stream."""
     name, data = event
-    raw = data.encode() if isinstance(data, str) else to_json(data)
+    raw = data.encode() if isinstance(data, str) else orjson.dumps(data)
     return sse.encode(raw.replace(_BAD, BAD_BYTES), name)
 
 

@@ -23,7 +23,7 @@ from tollgate.sandbox.playing import Body, Stats, play_stream, play_whole
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.responses_answer import ResponsesWriter
 from tollgate.sandbox.stored import Stored
-from tollgate.sandbox.writing import Writer, to_json
+from tollgate.sandbox.writing import Writer
 
 Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
 """Status, headers with lower-case names, body."""
@@ -63,7 +63,7 @@ class Sandbox:
         route = path.partition("?")[0]
         route = route.removeprefix("/v1") or "/"
         if route == "/_sandbox/stats":
-            return 200, {"content-type": "application/json"}, _bytes(to_json(asdict(self.stats)))
+            return 200, {"content-type": "application/json"}, _bytes(orjson.dumps(asdict(self.stats)))
         self.stats.requests += 1
         request_id = f"req_{token_hex(12)}"
         base = {"content-type": "application/json", "x-request-id": request_id, "request-id": request_id}
@@ -115,7 +115,7 @@ class Sandbox:
             found = images.generate(body, headers)
         else:
             raise Fault(404, f"Unknown request URL: POST {route}.", code="unknown_url")
-        return self._whole(to_json(found), wishes, "chat")
+        return self._whole(orjson.dumps(found), wishes, "chat")
 
     async def _text(self, route: str, body: dict[str, object], headers: Mapping[str, str]) -> Played:
         dialect = route[1:]
@@ -123,7 +123,7 @@ class Sandbox:
         wishes = prompt.controls
         await self._before(wishes, prompt.text)
         if not prompt.stream:
-            return self._whole(to_json(writer.whole()), wishes, dialect)
+            return self._whole(orjson.dumps(writer.whole()), wishes, dialect)
         if wishes.html:
             return self._whole(b"", wishes, dialect)
         failing = iter(writer.failure())
@@ -169,10 +169,10 @@ class Sandbox:
         parts = route.strip("/").split("/")
         if route == "/models":
             listed = [{"id": m, "object": "model", "created": 1767225600, "owned_by": "sandbox"} for m in MODELS]
-            return self._whole(to_json({"object": "list", "data": listed}), Controls(), "chat")
+            return self._whole(orjson.dumps({"object": "list", "data": listed}), Controls(), "chat")
         if parts[0] == "images" and len(parts) == 2:
             return self._whole(
-                to_json(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat"
+                orjson.dumps(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat"
             )
         if parts[0] == "images" and len(parts) == 3 and parts[2].removesuffix(".png").isdecimal():
             pictures = self._jobs.get(parts[1]).pictures

@@ -1,11 +1,9 @@
-"""What the three writers have in common: the event they yield, and JSON."""
+"""What the three writers have in common: the event they yield."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Protocol
-
-import orjson
 
 Event = tuple[str | None, object]
 """An event's name and its body: an object, or text that is sent as it is (`[DONE]`)."""
@@ -22,8 +20,3 @@ class Writer(Protocol):
 
     def failure(self) -> Iterator[Event]:
         """The events that end a stream when it fails now."""
-
-
-def to_json(value: object) -> bytes:
-    """Compact JSON."""
-    return orjson.dumps(value)
