@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tollgate.sandbox import counting
 from tollgate.sandbox.faults import Fault, chosen, missing, wrong
-from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons, strings
+from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, asked_format, field, integer, reasons, strings
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -28,7 +28,9 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
     for index, message in enumerate(messages):
         _message(gather, message, f"messages.[{index}]")
     gather.closed("messages")
-    schema, json_mode = _format(body.get("response_format"))
+    wanted = body.get("response_format")
+    named = wanted.get("json_schema") if isinstance(wanted, Mapping) else None
+    schema, json_mode = asked_format(wanted, named, "response_format.json_schema.name", "chat")
     reasoning = body.get("reasoning")
     effort = body.get("reasoning_effort") or (reasoning.get("effort") if isinstance(reasoning, Mapping) else None)
     return gather.prompt(
@@ -122,14 +124,3 @@ def _choice(choice: object) -> str:
         allowed = choice.get("allowed_tools")
         return str(allowed.get("mode", "auto")) if isinstance(allowed, Mapping) else "auto"
     return str(choice or "auto")
-
-
-def _format(wanted: object) -> tuple[object, bool]:
-    if not isinstance(wanted, Mapping):
-        return None, False
-    if wanted.get("type") == "json_schema":
-        inner = wanted.get("json_schema")
-        if not isinstance(inner, Mapping) or not inner.get("name"):
-            raise missing("response_format.json_schema.name", "chat")
-        return inner.get("schema") or {}, False
-    return None, wanted.get("type") == "json_object"

@@ -177,6 +177,17 @@ def as_list(value: object, name: str, dialect: str) -> list[Mapping[str, object]
     return value
 
 
+def asked_format(wanted: object, named: object, param: str, dialect: str) -> tuple[object, bool]:
+    """The schema of the answer, and whether it must be JSON without one, as a request's format has it; `named` is what
+    has the schema and its name (`param`)."""
+    kind = wanted.get("type") if isinstance(wanted, Mapping) else None
+    if kind != "json_schema":
+        return None, kind == "json_object"
+    if not isinstance(named, Mapping) or not named.get("name"):
+        raise missing(param, dialect)
+    return named.get("schema") or {}, False
+
+
 def strings(value: object) -> tuple[str, ...]:
     """`stop` as a tuple, from a string, a list or nothing."""
     if isinstance(value, str):

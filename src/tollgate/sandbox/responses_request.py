@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tollgate.sandbox import counting, signing
 from tollgate.sandbox.faults import Fault, chosen, missing, wrong
-from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons
+from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, asked_format, field, integer, reasons
 
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text")
 _PICTURES = ("input_image", "input_file", "input_audio")
@@ -40,7 +40,9 @@ def read(
         raise Fault(400, f"No tool output found for function call {gather.open_calls[0]}.", param="input")
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
-    schema, json_mode = _format(body.get("text"))
+    text = body.get("text")
+    wanted = text.get("format") if isinstance(text, Mapping) else None
+    schema, json_mode = asked_format(wanted, wanted, "text.format.name", "responses")
     return gather.prompt(
         body,
         headers,
@@ -152,14 +154,3 @@ def _choice(choice: object) -> str:
             return f"={choice.get('name')}"
         return str(choice.get("mode", "auto"))
     return str(choice or "auto")
-
-
-def _format(text: object) -> tuple[object, bool]:
-    wanted = text.get("format") if isinstance(text, Mapping) else None
-    if not isinstance(wanted, Mapping):
-        return None, False
-    if wanted.get("type") == "json_schema":
-        if not wanted.get("name"):
-            raise missing("text.format.name", "responses")
-        return wanted.get("schema") or {}, False
-    return None, wanted.get("type") == "json_object"
