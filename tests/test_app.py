@@ -65,7 +65,9 @@ async def test_every_reply_has_both_request_ids(here):
 
 async def test_head_and_health(here):
     assert (await here.http.head("/")).status_code == 200
-    assert (await here.get("/healthz", key=None)).status_code == 200
+    for path in ("/healthz", "/health"):
+        alive = await here.get(path, key=None)
+        assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
     assert (await here.get("/readyz", key=None)).json() == {"status": "ready"}
     text = (await here.get("/metrics", key=None)).text
     assert "tollgate_requests_total" in text and "\nprocess_open_fds " in text and "\nprocess_max_fds " in text

@@ -278,6 +278,7 @@ _LISTING_HEADERS: Headers = [
 _GET = ("GET",)
 _POST = ("POST",)
 _CATALOG = Route("models", _GET, "catalog", _models)
+_ALIVE = Route("healthz", _GET, "catalog", _alive, works=False)
 
 ROUTES: dict[str, Route] = {
     "/v1/chat/completions": Route("chat", _POST, "chat", _completion("chat")),
@@ -289,7 +290,8 @@ ROUTES: dict[str, Route] = {
     "/models": _CATALOG,
     "/v1/images/models": Route("image_models", _GET, "images", _image_models),
     "/v1/images/generations": Route("images", ("GET", "POST"), "images", _images),
-    "/healthz": Route("healthz", _GET, "catalog", _alive, works=False),
+    "/healthz": _ALIVE,
+    "/health": _ALIVE,
     "/readyz": Route("readyz", _GET, "catalog", _ready, works=False),
     "/metrics": Route("metrics", _GET, "catalog", _metrics, works=False),
     "/": Route("root", _GET, "catalog", _root, works=False),
