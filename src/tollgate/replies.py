@@ -6,6 +6,7 @@ responses and messages in their API's JSON, the others in the `{success, code, m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -40,7 +41,9 @@ from tollgate.public_errors import (
 )
 from tollgate.services import Headers, Reply
 
-JSON = b"application/json"
+Said = tuple[int, dict[str, Any] | str]
+"""A status and its body: an object, or plain text."""
+
 TEXT = b"text/plain; charset=utf-8"
 _MOST_WAIT_SECONDS = 120
 """Client libraries that are told to wait longer do not ask again at all (CLIENTS 3c)."""
@@ -58,7 +61,7 @@ _PLACES = {
 """Where models of a type are asked."""
 
 
-def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Reply:
+def error_reply(dialect: str, error: TollgateError, request_id: str) -> Reply:
     """The reply that tells `error` in the words of `dialect`; never shows an upstream's 5xx text or a secret."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
     after = getattr(error, "retry_after", None)
@@ -73,11 +76,13 @@ def error_reply(dialect: str, error: TollgateError, request_id: str = "") -> Rep
     if error.billed or isinstance(error, Unauthorized):
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
-        return Reply(error.status, headers, _UNREACHABLE, media_type=JSON)
-    status, body = _BODIES.get(dialect, _catalog)(error, request_id)
+        return Reply(error.status, headers, _UNREACHABLE)
+    status, body = _BODIES[dialect](error)
     if isinstance(body, str):
         return Reply(status, headers, body.encode(), media_type=TEXT)
-    return Reply(status, headers, orjson.dumps(body), media_type=JSON)
+    if dialect == "messages":
+        body["request_id"] = request_id
+    return Reply(status, headers, orjson.dumps(body))
 
 
 def _why(error: TollgateError) -> str:
@@ -99,7 +104,7 @@ def _error_object(message: str, kind: str, code: str | None = None, param: str |
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
+def _account_error(error: TollgateError) -> Said | None:
     """401, 403 and 429 read the same on chat and responses."""
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
@@ -117,10 +122,7 @@ def _account_error(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     return None
 
 
-def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    known = _account_error(error)
-    if known:
-        return known
+def _chat(error: TollgateError) -> Said:
     if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
         return error.status, error.message
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
@@ -128,10 +130,7 @@ def _chat(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | 
     return 500, _why(error)
 
 
-def _responses(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    known = _account_error(error)
-    if known:
-        return known
+def _responses(error: TollgateError) -> Said:
     if isinstance(error, BodyTooLarge):
         return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
@@ -154,14 +153,10 @@ _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
 """Codes of our own refusals that messages clients act on: they begin anew, or send the whole conversation."""
 
 
-def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    def say(status: int, kind: str, message: str, code: str | None = None) -> tuple[int, dict[str, Any]]:
+def _messages(error: TollgateError) -> Said:
+    def say(status: int, kind: str, message: str, code: str | None = None) -> Said:
         details = {"details": {"error_code": code}} if code else {}
-        return status, {
-            "type": "error",
-            "error": {"type": kind, "message": message, **details},
-            "request_id": request_id,
-        }
+        return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
     if isinstance(error, Unauthorized):
         return say(
@@ -193,11 +188,11 @@ def _messages(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any
     return say(500, "api_error", _why(error))
 
 
-def _envelope(status: int, message: str) -> tuple[int, dict[str, Any]]:
+def _envelope(status: int, message: str) -> Said:
     return status, {"success": False, "code": status, "message": message}
 
 
-def _envelope_common(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
+def _envelope_common(error: TollgateError) -> Said | None:
     if isinstance(error, Unauthorized):
         return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
     if isinstance(error, RateLimited):
@@ -207,10 +202,7 @@ def _envelope_common(error: TollgateError) -> tuple[int, dict[str, Any]] | None:
     return None
 
 
-def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    known = _envelope_common(error)
-    if known:
-        return known
+def _embeddings(error: TollgateError) -> Said:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, "user quota exceeded")
     if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
@@ -218,10 +210,7 @@ def _embeddings(error: TollgateError, request_id: str) -> tuple[int, dict[str, A
     return _envelope(500, "internal error, please try again later")
 
 
-def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    known = _envelope_common(error)
-    if known:
-        return known
+def _images(error: TollgateError) -> Said:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, NO_QUOTA)
     if isinstance(error, NotFound):
@@ -234,10 +223,7 @@ def _images(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] 
     return _envelope(500, InternalError.public_message)
 
 
-def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any] | str]:
-    known = _account_error(error)
-    if known:
-        return known
+def _catalog(error: TollgateError) -> Said:
     if isinstance(error, ModelNotFound):
         return 404, _error_object(
             f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
@@ -248,12 +234,12 @@ def _catalog(error: TollgateError, request_id: str) -> tuple[int, dict[str, Any]
     )
 
 
-_BODIES = {
-    "chat": _chat,
-    "responses": _responses,
+_BODIES: dict[str, Callable[[TollgateError], Said]] = {
+    "chat": lambda error: _account_error(error) or _chat(error),
+    "responses": lambda error: _account_error(error) or _responses(error),
     "messages": _messages,
-    "embeddings": _embeddings,
-    "images": _images,
-    "tools": _images,
-    "catalog": _catalog,
+    "embeddings": lambda error: _envelope_common(error) or _embeddings(error),
+    "images": lambda error: _envelope_common(error) or _images(error),
+    "tools": lambda error: _envelope_common(error) or _images(error),
+    "catalog": lambda error: _account_error(error) or _catalog(error),
 }
