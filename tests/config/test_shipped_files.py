@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.cli.check import Options, check
+from tollgate.cli.check import check
 from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Map, plain, read_text
@@ -100,6 +100,6 @@ def test_editors_are_told_the_schema(path: Path) -> None:
 
 def test_every_example_of_every_shipped_file_holds() -> None:
     """Those of providers that are off, too: `tests/mappings` runs the mappings' alone."""
-    report = check(REPOSITORY / "gateway.yaml", Options())
+    report = check(REPOSITORY / "gateway.yaml")
     assert [problem.render() for problem in report.problems] == []
     assert report.compiled is not None and len(report.compiled.providers) > 60

@@ -1,7 +1,7 @@
 """`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
 
-The configuration is loaded and compiled; then each stage, `run(report, options)` of a module beside this one, adds what
-it finds to the report. What is wrong with one file, or in one place, keeps nobody from hearing of the others: an
+The configuration is loaded and compiled; then each stage, `run(report)` of a module beside this one, adds what it finds
+to the report. What is wrong with one file, or in one place, keeps nobody from hearing of the others: an
 operator mends them all in one go. Exit code 0: it loads and runs; 1: it does not.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     from tollgate.config.load import Problem
     from tollgate.config.model import Model, Provider
     from tollgate.runtime import CompiledFiles
-
-
-@dataclass(slots=True)
-class Options:
-    """What was asked beyond the usual; stages read it."""
-
-    coverage: bool = False
 
 
 @dataclass(slots=True)
@@ -73,7 +67,7 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
         for written in write_schemas(write_schema):
             click.echo(written)
         return
-    report = check(path, Options(coverage=coverage))
+    report = check(path, coverage=coverage)
     if as_json:
         click.echo(json.dumps(_as_json(report), indent=2))
     else:
@@ -81,15 +75,16 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
     sys.exit(1 if report.errors else 0)
 
 
-def check(path: Path | None, options: Options) -> Report:
-    """Load, compile and run every stage; each stage works on what the earlier ones found nothing wrong with."""
+def check(path: Path | None, *, coverage: bool = False) -> Report:
+    """Load, compile and run every stage; each stage works on what the earlier ones found nothing wrong with. With
+    `coverage` the report says which lines of the mappings no example reaches."""
     from tollgate.process.garbage_collector import collector_resting
 
     with collector_resting():
-        return _checked(path, options)
+        return _checked(path, coverage)
 
 
-def _checked(path: Path | None, options: Options) -> Report:
+def _checked(path: Path | None, coverage: bool) -> Report:
     from tollgate.cli import check_content, check_examples, check_running
     from tollgate.config.build import examine_gateway, in_order
     from tollgate.runtime import compile_files
@@ -102,18 +97,18 @@ def _checked(path: Path | None, options: Options) -> Report:
         if report.loaded is not None:
             report.compiled = compile_files(report.loaded, everything=True)
             report.problems += report.compiled.problems
-            for stage in (check_running, check_content, check_examples):
-                _run(stage, report, options)
+            for stage in (check_running.run, check_content.run, partial(check_examples.run, coverage=coverage)):
+                _run(stage, report)
     except ConfigErrors as errors:
         report.problems += errors.problems
     report.problems = in_order(report.problems)
     return report
 
 
-def _run(stage: ModuleType, report: Report, options: Options) -> None:
+def _run(stage: Callable[[Report], None], report: Report) -> None:
     """A stage's findings; what a file lacks because something is wrong in it is not worth a warning."""
     wrong, before = report.wrong_files, len(report.problems)
-    stage.run(report, options)
+    stage(report)
     found = report.problems[before:]
     report.problems[before:] = [each for each in found if each.level == "error" or each.mark.file not in wrong]
 

@@ -12,7 +12,7 @@ from tollgate.config.load import find
 from tollgate.mapping import Context, MappingFailure, Refused, request_from_hub
 
 if TYPE_CHECKING:
-    from tollgate.cli.check import Options, Report
+    from tollgate.cli.check import Report
     from tollgate.mapping import Mapping
 
 _SHOWN: dict[str, dict[str, object]] = {
@@ -30,7 +30,7 @@ _CURES = {
 }
 
 
-def run(report: Report, options: Options) -> None:
+def run(report: Report) -> None:
     """Warn of every mapping that leaves out pictures, files, sounds or films because no line of it reads them."""
     assert report.compiled is not None, "stages run on what compiles"
     for mapping in report.compiled.mappings.values():

@@ -16,21 +16,21 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 
 if TYPE_CHECKING:
-    from tollgate.cli.check import Options, Report
+    from tollgate.cli.check import Report
     from tollgate.config.load import Problem
     from tollgate.mapping import Mapping
     from tollgate.runtime import CompiledFiles
 
 
-def run(report: Report, options: Options) -> None:
-    """Add what is wrong with the examples; with `--coverage`, say which lines of the mappings none of them reaches."""
+def run(report: Report, *, coverage: bool) -> None:
+    """Add what is wrong with the examples; with `coverage`, say which lines of the mappings none of them reaches."""
     files = report.compiled
     assert files is not None, "stages run on what compiles"
     for mapping in files.mappings.values():
         report.problems += mapping.warnings
     # what several files share is compiled, and warned of, with each of them
     report.problems += dict.fromkeys(warning for each in files.providers.values() for warning in each.warnings)
-    if not options.coverage:
+    if not coverage:
         report.problems += _all(report, files)
         return
     watch = Watch(mapping.file for mapping in files.mappings.values())

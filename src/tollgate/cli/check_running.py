@@ -16,12 +16,12 @@ from tollgate.mapping.hub import USAGE_FIELDS
 from tollgate.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from tollgate.cli.check import Options, Report
+    from tollgate.cli.check import Report
     from tollgate.config.load import Problem
     from tollgate.config.model import Gateway
 
 
-def run(report: Report, options: Options) -> None:
+def run(report: Report) -> None:
     """Add warnings of providers without models, of models without a price or soon withdrawn, and of words of `can:` and
     `usage: read:` that nothing reads; as errors a store that cannot be opened here, and certificates that are none."""
     assert report.loaded is not None, "stages run on what loads"
