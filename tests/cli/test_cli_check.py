@@ -93,6 +93,20 @@ def test_check_sums_up_what_is_fine(here: Path) -> None:
     assert "1 provider on, 0 off, 1 model, 1 route: 0 errors, 0 warnings\n" in result.stdout
 
 
+def test_check_shows_the_routes_that_a_request_can_take(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(
+        "provider: acme\nurl: https://acme.example/v1\n"
+        "speaks:\n  chat: /chat\n  messages: {path: /messages, models: [b*]}\n  embeddings: /embeddings\n"
+        "models:\n  acme/a: {}\n  acme/b: {}\n  acme/c: {type: embedding}\n  acme/d: {protocols: [messages, chat]}\n"
+    )
+    assert [line for line in run("check", "--routes").stdout.splitlines() if " <- " in line] == [
+        "acme/a <- acme:a (chat)",
+        "acme/b <- acme:b (chat, messages)",
+        "acme/c <- acme:c (embeddings)",
+        "acme/d <- acme:d (chat)",
+    ]
+
+
 def test_check_names_the_provider_that_is_off(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD + "headers: {a: $secret.TOLLGATE_TEST_UNSET}\n")
     result = run("check")

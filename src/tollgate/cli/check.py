@@ -24,7 +24,7 @@ from tollgate.errors import ConfigErrors
 if TYPE_CHECKING:
     from tollgate.config.build import Loaded
     from tollgate.config.load import Problem
-    from tollgate.config.model import Model, Provider
+    from tollgate.config.model import Rank
     from tollgate.runtime import CompiledFiles
 
 
@@ -143,25 +143,21 @@ def _print(report: Report, routes: bool) -> None:
 
 
 def _print_routes(loaded: Loaded) -> None:
-    by_model: dict[str, list[tuple[int, int, str]]] = {}
-    for provider in loaded.gateway.providers.values():
-        for model in provider.models if not provider.off else ():
-            spoken = model.protocols or tuple(_fitting(provider, model)) or ("images",)
-            by_model.setdefault(model.id, []).append(
-                (
-                    model.priority,
-                    -model.weight,
-                    f"{provider.name}:{model.upstream} ({', '.join(spoken)})",
-                )
-            )
-    for name in sorted(by_model):
-        click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
-
-
-def _fitting(provider: Provider, model: Model) -> list[str]:
+    from tollgate.config.model import rank_of
     from tollgate.config.provider_model import serves
 
-    return [protocol for protocol in provider.endpoints if serves(protocol) == model.type]
+    by_model: dict[str, list[Rank]] = {}
+    for provider in loaded.gateway.providers.values():
+        for model in provider.models if not provider.off else ():
+            spoken = [
+                name
+                for name in model.protocols or provider.endpoints
+                if serves(name) == model.type and provider.endpoints[name].serves(model)
+            ]
+            said = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
+            by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, said))
+    for name in sorted(by_model):
+        click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
 
 
 def _counts(report: Report) -> dict[str, int]:
