@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tollgate.config.files import shown
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, text_in, walk
 
 REFERENCE = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]*)(\?)?")
 _LOOSE = re.compile(r"\$secret\b")
@@ -49,7 +49,6 @@ class Reference:
 
     name: str
     optional: bool
-    node: Scalar
 
 
 class Secrets:
@@ -112,83 +111,51 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path)
 
 def references(node: Node) -> Iterator[Reference]:
     """Every secret reference below `node`, in file order."""
-    if isinstance(node, Scalar):
-        if isinstance(node.value, str) and "$secret" in node.value:
-            for match in REFERENCE.finditer(node.value):
-                yield Reference(match[1], bool(match[2]), node)
-        return
-    for child in node.entries.values() if isinstance(node, Map) else node.items:
-        yield from references(child)
+    for inner in walk(node):
+        if "$secret" in (text := text_in(inner) or ""):
+            for match in REFERENCE.finditer(text):
+                yield Reference(match[1], bool(match[2]))
 
 
 def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Problem]:
-    """Problems for every `$secret` outside maps called one of `allowed` (headers, query, auth, vars)."""
+    """Problems for every `$secret` outside maps called one of `allowed` (headers, query, auth, vars), and for those in
+    them without a proper name."""
     # Generated model files are most of a full configuration, and hold none.
     without = {other.file for other in document.included if "$secret" not in other.text and "\\" not in other.text}
-    return list(_misplaced(document, root, "", allowed, without))
 
+    def below(node: Node, path: str, *, inside: bool) -> Iterator[Problem]:
+        if node.mark.file in without:
+            return
+        if isinstance(node, Map):
+            for key, child in node.entries.items():
+                if inside or key in allowed or key not in ("examples", "about", "description"):
+                    yield from below(child, f"{path}.{key}" if path else key, inside=inside or key in allowed)
+        elif isinstance(node, List):
+            for index, child in enumerate(node.items):
+                yield from below(child, f"{path}[{index}]", inside=inside)
+        elif "$secret" in (text := text_in(node) or ""):
+            if not inside and _LOOSE.search(text):
+                hint = "only headers, query, auth and vars may name one"
+                yield document.problem(node, "found a secret, wanted none here", path=path, hint=hint)
+            elif inside and _LOOSE.search(REFERENCE.sub("", text)):
+                says = "found `$secret` without a proper name, wanted `$secret.NAME`"
+                yield document.problem(node, says, path=path, hint="a name has letters, digits and underscores")
 
-def _misplaced(
-    document: Document, node: Node, path: str, allowed: frozenset[str], without: set[str]
-) -> Iterator[Problem]:
-    if node.mark.file in without:
-        return
-    if isinstance(node, Scalar):
-        if isinstance(node.value, str) and _LOOSE.search(node.value):
-            yield document.problem(
-                node,
-                "found a secret, wanted none here",
-                path=path,
-                hint="only headers, query, auth and vars may name one",
-            )
-    elif isinstance(node, Map):
-        for key, child in node.entries.items():
-            place = f"{path}.{key}" if path else key
-            if key in allowed:
-                yield from _malformed(document, child, place)
-            elif key not in ("examples", "about", "description"):
-                yield from _misplaced(document, child, place, allowed, without)
-    else:
-        for index, child in enumerate(node.items):
-            yield from _misplaced(document, child, f"{path}[{index}]", allowed, without)
+    return list(below(root, "", inside=False))
 
 
 def plain_references(node: Node) -> Node:
     """The same tree with the `?` of optional references taken off: what is absent leaves its field out anyway."""
     if isinstance(node, Scalar):
-        if not isinstance(node.value, str) or "$secret" not in node.value:
+        if "$secret" not in (written := text_in(node) or ""):
             return node
         # Inside {{ }} a blank keeps the columns of what follows.
-        whole = REFERENCE.fullmatch(node.value.strip())
-        text = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), node.value)
+        whole = REFERENCE.fullmatch(written.strip())
+        text = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), written)
         return replace(node, value=text, text=text)
     if isinstance(node, Map):
         return replace(node, entries={key: plain_references(child) for key, child in node.entries.items()})
     return replace(node, items=tuple(plain_references(child) for child in node.items))
-
-
-def _malformed(document: Document, node: Node, path: str) -> list[Problem]:
-    if isinstance(node, Scalar):
-        if not isinstance(node.value, str) or "$secret" not in node.value:
-            return []
-        if _LOOSE.search(REFERENCE.sub("", node.value)):
-            return [
-                document.problem(
-                    node,
-                    "found `$secret` without a proper name, wanted `$secret.NAME`",
-                    path=path,
-                    hint="a name has letters, digits and underscores",
-                )
-            ]
-        return []
-    children: Iterable[tuple[str, Node]] = (
-        ((f"{path}.{k}", c) for k, c in node.entries.items())
-        if isinstance(node, Map)
-        else ((f"{path}[{i}]", c) for i, c in enumerate(node.items))
-        if isinstance(node, List)
-        else ()
-    )
-    return [problem for where, child in children for problem in _malformed(document, child, where)]
 
 
 class _Unusable(Exception):
