@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +23,6 @@ from tollgate.money import decimal_text, round_cost
 _MOST_CREDITS = Decimal(10) ** 12
 """Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
 _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
-_LISTS = frozenset({"allowed_models", "endpoints", "allowed_addresses"})
 
 
 class Administration:
@@ -77,53 +75,22 @@ class Administration:
         """The same of all accounts, oldest first."""
         return [self._memory.sums(id) for id in self._memory.accounts]
 
-    async def create_key(
-        self,
-        account_id: str,
-        name: str = "",
-        *,
-        allowed_models: Collection[str] | None = None,
-        expires_at: datetime | None = None,
-        spend_cap: Decimal | None = None,
-        cap_window: str = "total",
-        rpm: int | None = None,
-        tpm: int | None = None,
-        strict: bool = False,
-        max_concurrent: int | None = None,
-        endpoints: Collection[str] | None = None,
-        allowed_addresses: Collection[str] | None = None,
-    ) -> tuple[KeyRecord, str]:
-        """A new key and its secret, which nobody can see again."""
+    async def create_key(self, account_id: str, name: str = "", **changes: Any) -> tuple[KeyRecord, str]:
+        """A new key and its secret, which nobody can see again. `changes` are those of `update_key`, made to a key
+        without limits."""
+        changes = _key_changes(changes)
         self._refuse_unwritten()
         await self.get_account(account_id)
         secret = keys.mint()
-        key = KeyRecord(
-            id="key_" + secrets.token_hex(6),
-            account_id=account_id,
-            name=name,
-            last_four=keys.last_four(secret),
-            allowed_models=None if allowed_models is None else tuple(allowed_models),
-            expires_at=expires_at,
-            spend_cap=spend_cap,
-            cap_window=cap_window,  # type: ignore[arg-type]
-            rpm=rpm,
-            tpm=tpm,
-            strict=strict,
-            max_concurrent=max_concurrent,
-            endpoints=tuple(endpoints) if endpoints else None,
-            allowed_addresses=tuple(allowed_addresses) if allowed_addresses else None,
-        )
+        id, last_four = "key_" + secrets.token_hex(6), keys.last_four(secret)
+        key = KeyRecord(id=id, account_id=account_id, name=name, last_four=last_four, **changes)
         await self._add_key(key, keys.digest(secret))
         return key, secret
 
     async def update_key(self, key_id: str, **changes: Any) -> KeyRecord:
         """Change name, allowed_models, expires_at, spend_cap, cap_window, rpm, tpm, strict, max_concurrent, endpoints,
         allowed_addresses or revoked."""
-        allowed = {each.name for each in fields(KeyRecord)} - _FIXED
-        for name in _LISTS & changes.keys():
-            if isinstance(changes[name], list):
-                changes[name] = tuple(changes[name])
-        _check_names(changes, allowed)
+        changes = _key_changes(changes)
         return await self._change_key(await self.get_key(key_id), changes)
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
@@ -230,6 +197,12 @@ class Administration:
 def account_exists(id: str) -> BadRequest:
     """The error that a second account of this name is."""
     return BadRequest(f'account "{id}" exists already', "id")
+
+
+def _key_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be changed of a key, its lists as a key has them."""
+    _check_names(changes, {each.name for each in fields(KeyRecord)} - _FIXED)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
 
 
 def _check_names(changes: Collection[str], allowed: Collection[str]) -> None:
