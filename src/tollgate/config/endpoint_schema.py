@@ -11,6 +11,7 @@ from tollgate.config.schema import (
     PROTOCOL_NAME,
     Schema,
     can,
+    condition,
     edits,
     headers,
     in_text,
@@ -108,7 +109,7 @@ def _poll() -> Schema:
         "Asking again for an answer that is not there at once. In the addresses `$` is the first answer, and `$http` "
         "its `status` and `headers`.",
         {
-            "while": {"type": ["string", "boolean"], "description": POLL_WANTED["while"]},
+            "while": condition(POLL_WANTED["while"]),
             "call": template(POLL_WANTED["call"]),
             "fetch": template(
                 "Method and address of the answer, where that which ends the waiting (here `$last`) does not hold it."

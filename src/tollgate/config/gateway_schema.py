@@ -24,6 +24,7 @@ from tollgate.config.schema import (
     boolean,
     decimal,
     integer,
+    listed,
     one_or_many,
     record,
     seconds,
@@ -139,15 +140,14 @@ def _server() -> Schema:
                     "where a key is held to addresses: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects "
                     "at a unix socket."
                 ),
-                "cors_origins": {
-                    "type": "array",
-                    "items": text(
+                "cors_origins": listed(
+                    "Origins whose web pages may call the gateway from a browser.",
+                    text(
                         "An origin, or `*` for every one.",
                         pattern=ORIGIN,
                         wanted="an origin like https://app.example, or *",
                     ),
-                    "description": "Origins whose web pages may call the gateway from a browser.",
-                },
+                ),
             },
         ),
         model.Server(),
@@ -161,11 +161,9 @@ def _retry() -> Schema:
             "Attempts over different routes before the first byte.",
             {
                 "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
-                "statuses": {
-                    "type": "array",
-                    "items": _STATUS,
-                    "description": "Upstream statuses worth another attempt where a provider says nothing else.",
-                },
+                "statuses": listed(
+                    "Upstream statuses worth another attempt where a provider says nothing else.", _STATUS
+                ),
                 "cooldown_failures": integer(
                     "Consecutive failures after which a route rests.", minimum=1, maximum=1000
                 ),

@@ -12,9 +12,11 @@ from tollgate.config.model import StepEncoding, StepFraming
 from tollgate.config.schema import (
     Schema,
     boolean,
+    condition,
     decimal,
     headers,
     integer,
+    listed,
     record,
     seconds,
     table,
@@ -24,6 +26,7 @@ from tollgate.config.schema import (
 )
 from tollgate.wire import GENERATION_STATUSES
 
+_ASKED_WHEN = condition("Only where this expression holds, as `$input.image`.")
 UPLOAD_STEPS = ("prepare", "upload")
 """The calls that bring a picture to a provider before the job that is made of it, in their order."""
 IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
@@ -54,10 +57,10 @@ def images() -> Schema:
         "Image jobs: what submits one, what asks about it, what fetches its pictures.",
         {
             "prepare": step(
-                "Before `upload`: asks where a picture of the input is to go.", {"when": asked_when()}, wanted=("call",)
+                "Before `upload`: asks where a picture of the input is to go.", {"when": _ASKED_WHEN}, wanted=("call",)
             ),
             "upload": step(
-                "Before `submit`: sends a picture of the input there.", {"when": asked_when()}, wanted=("call",)
+                "Before `submit`: sends a picture of the input there.", {"when": _ASKED_WHEN}, wanted=("call",)
             ),
             "submit": step("Begins a job; the only step of a provider that answers with the pictures at once."),
             "poll": step(
@@ -89,17 +92,7 @@ def hosts() -> Schema:
 
 def pauses() -> Schema:
     """How long is waited between polls."""
-    return {
-        "type": "array",
-        "minItems": 1,
-        "items": seconds("One pause."),
-        "description": "Pauses between polls in seconds; the last repeats.",
-    }
-
-
-def asked_when() -> Schema:
-    """The condition of a call that not every job needs."""
-    return {"type": ["string", "boolean"], "description": "Only where this expression holds, as `$input.image`."}
+    return listed("Pauses between polls in seconds; the last repeats.", seconds("One pause."), minItems=1)
 
 
 def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str, ...] = ("call", "result")) -> Schema:
@@ -124,12 +117,11 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
             "The answer is a stream: `$` is the list of its events, of sse as {event, data}.",
             enum=list(get_args(StepFraming)),
         ),
-        "answers": {
-            "type": "array",
-            "minItems": 1,
-            "items": integer("A status.", minimum=300, maximum=499),
-            "description": "Statuses that are answers to this step, as 303 with the address of a finished job.",
-        },
+        "answers": listed(
+            "Statuses that are answers to this step, as 303 with the address of a finished job.",
+            integer("A status.", minimum=300, maximum=499),
+            minItems=1,
+        ),
         "result": template(
             "The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."
         ),
@@ -145,7 +137,7 @@ def model_keys() -> dict[str, Schema]:
         **{
             name: step(
                 f"Image models: what differs from the provider's `images.{name}`.",
-                {"when": asked_when()} if name in UPLOAD_STEPS else None,
+                {"when": _ASKED_WHEN} if name in UPLOAD_STEPS else None,
                 wanted=(),
             )
             for name in IMAGE_STEPS
@@ -158,10 +150,9 @@ def price_keys() -> dict[str, Schema]:
     unit = integer("Price of so many.", minimum=1, maximum=1_000_000_000, default=1)
     return {
         "price": decimal("Image models: one unit, usually a picture."),
-        "cases": {
-            "type": "array",
-            "description": "Image models: other prices under a condition, the first that holds.",
-            "items": record(
+        "cases": listed(
+            "Image models: other prices under a condition, the first that holds.",
+            record(
                 "One case.",
                 {
                     "when": {"type": "string", "description": "An expression over $input, $job and the answer."},
@@ -169,33 +160,28 @@ def price_keys() -> dict[str, Schema]:
                 },
                 required=["when", "price"],
             ),
-        },
+        ),
         "per": text("Image models: what a unit is.", enum=["image", "megapixel"], default="image"),
         "pixels": integer("Image models: pixels of a megapixel.", minimum=1000, maximum=10_000_000, default=1_000_000),
         "whole": boolean("Image models: megapixels of a picture are rounded up.", default=False),
         "further": decimal("Image models: each megapixel of a picture after the first, where that one is dearer."),
-        "by": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 5,
-            "items": template("A key of the table."),
-            "description": "Image models: what the table is keyed by.",
-        },
+        "by": listed(
+            "Image models: what the table is keyed by.", template("A key of the table."), minItems=1, maxItems=5
+        ),
         "table": {
             "type": "object",
             "minProperties": 1,
             "description": "Image models: prices by the values of `by`, nested in that order.",
         },
-        "lines": {
-            "type": "array",
-            "minItems": 1,
-            "description": "Image models: counted lines of the bill, added up.",
-            "items": record(
+        "lines": listed(
+            "Image models: counted lines of the bill, added up.",
+            record(
                 "One line.",
                 {"count": template("How many."), "price": decimal("Per `unit`."), "unit": unit},
                 required=["count", "price"],
             ),
-        },
+            minItems=1,
+        ),
         "told": record(
             "Image models: the cost as the answer tells it.",
             {
@@ -208,24 +194,22 @@ def price_keys() -> dict[str, Schema]:
             },
             required=["amount"],
         ),
-        "times": {
-            "type": "array",
-            "minItems": 1,
-            "description": "Image models: factors out of the request.",
-            "items": record(
+        "times": listed(
+            "Image models: factors out of the request.",
+            record(
                 "One factor.",
                 {"count": template("The figure."), "unit": {**unit, "description": "What counts as one."}},
                 required=["count"],
             ),
-        },
+            minItems=1,
+        ),
         "asked": template("Image models: how many pictures a request asks for."),
-        "size": {
-            "type": "array",
-            "minItems": 2,
-            "maxItems": 2,
-            "items": template("Pixels."),
-            "description": "Image models: width and height asked for, where pictures come without theirs.",
-        },
+        "size": listed(
+            "Image models: width and height asked for, where pictures come without theirs.",
+            template("Pixels."),
+            minItems=2,
+            maxItems=2,
+        ),
         "miss": text(
             "Image models: what happens when cases and table have no price.", enum=["price", "refuse"], default="price"
         ),

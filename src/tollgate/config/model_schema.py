@@ -16,6 +16,7 @@ from tollgate.config.schema import (
     edits,
     in_text,
     integer,
+    listed,
     record,
     table,
     text,
@@ -48,11 +49,10 @@ def model() -> Schema:
         "One model of this provider.",
         {
             "upstream": text("Its name there. Default: the canonical id without its vendor.", minLength=1),
-            "aliases": {
-                "type": "array",
-                "items": {"type": "string", "pattern": r"^\S+$", "wanted": "a name without blanks"},
-                "description": "Other names clients may use.",
-            },
+            "aliases": listed(
+                "Other names clients may use.",
+                {"type": "string", "pattern": r"^\S+$", "wanted": "a name without blanks"},
+            ),
             "name": text("Display name."),
             "description": text("Markdown."),
             "type": text(
@@ -73,11 +73,7 @@ def model() -> Schema:
             "encoding": text("Encoding for counting here when the upstream does not say.", enum=list(ENCODINGS)),
             "instruct_type": text("Prompt format of base models."),
             "parameters": texts("Request parameters the provider acts on."),
-            "dimensions": {
-                "type": "array",
-                "items": {"type": "integer", "minimum": 1},
-                "description": "Embedding sizes a request may ask for.",
-            },
+            "dimensions": listed("Embedding sizes a request may ask for.", {"type": "integer", "minimum": 1}),
             "max_dimension": integer("Largest embedding size. Default: the largest of `dimensions`.", minimum=1),
             "max_inputs": integer("Most inputs of one embeddings request.", minimum=1, maximum=1_000_000, default=2048),
             "protocols": texts("Only through these protocols of the provider."),
@@ -119,11 +115,9 @@ def price() -> Schema:
             "currency": text(
                 "ISO code.", pattern="^[A-Z]{3}$", wanted="a currency code of three capital letters", default="USD"
             ),
-            "volumes": {
-                "type": "array",
-                "description": "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, "
-                "in order.",
-                "items": record(
+            "volumes": listed(
+                "Tiers: rows that replace prices when all their bounds hold; all matching rows apply, in order.",
+                record(
                     "One tier.",
                     {
                         **counts,
@@ -132,12 +126,11 @@ def price() -> Schema:
                         **price_fields(),
                     },
                 ),
-            },
+            ),
             "service_tiers": table("Prices by the request's service_tier.", {"$ref": "#/$defs/prices"}),
-            "windows": {
-                "type": "array",
-                "description": "Prices by time of day.",
-                "items": record(
+            "windows": listed(
+                "Prices by time of day.",
+                record(
                     "One window.",
                     {
                         "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
@@ -146,23 +139,22 @@ def price() -> Schema:
                             pattern=_TIME,
                             wanted='a time like "16:30"',
                         ),
-                        "days": {
-                            "type": "array",
-                            "minItems": 1,
-                            "uniqueItems": True,
-                            "items": {
+                        "days": listed(
+                            "ISO weekdays, 1 is Monday.",
+                            {
                                 "type": "integer",
                                 "minimum": 1,
                                 "maximum": 7,
                                 "wanted": "a day of the week, from 1 (Monday) to 7 (Sunday)",
                             },
-                            "description": "ISO weekdays, 1 is Monday.",
-                        },
+                            minItems=1,
+                            uniqueItems=True,
+                        ),
                         "prices": {"$ref": "#/$defs/prices"},
                     },
                     required=["start", "end", "prices"],
                 ),
-            },
+            ),
             "multipliers": table("Named factors, as residency.", decimal("The factor.")),
             "why": text("What is unusual about these prices: said here, they are no longer warned of."),
         },

@@ -18,10 +18,12 @@ from tollgate.config.schema import (
     Schema,
     boolean,
     can,
+    condition,
     edits,
     headers,
     in_text,
     integer,
+    listed,
     one_or_many,
     record,
     seconds,
@@ -94,11 +96,7 @@ def provider_schema() -> Schema:
                 "images": image_schema.images(),
                 "discover": _discover(),
                 "define": {"type": "object", "description": "Functions of the mapping language."},
-                "examples": {
-                    "type": "array",
-                    "items": {"type": "object"},
-                    "description": "Examples: documents to convert and what must come out.",
-                },
+                "examples": listed("Examples: documents to convert and what must come out.", {"type": "object"}),
             },
             required=["provider"],
         ),
@@ -221,12 +219,11 @@ def _usage() -> Schema:
     return record(
         "How this provider counts.",
         {
-            "excludes": {
-                "type": "array",
-                "uniqueItems": True,
-                "items": {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
-                "description": "Counts that are not inside their parent (input for the caches, output for reasoning).",
-            },
+            "excludes": listed(
+                "Counts that are not inside their parent (input for the caches, output for reasoning).",
+                {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
+                uniqueItems=True,
+            ),
             "read": template(
                 "Hub usage from an answer or event (`$`, and `$answer_headers`), instead of the mapping's."
             ),
@@ -277,10 +274,9 @@ def _in_parts(schema: Any) -> Any:
 
 
 def _policies() -> Schema:
-    return {
-        "type": "array",
-        "description": "Edits and abilities for models by pattern, top to bottom.",
-        "items": record(
+    return listed(
+        "Edits and abilities for models by pattern, top to bottom.",
+        record(
             "One policy.",
             {
                 "match": one_or_many(
@@ -295,15 +291,11 @@ def _policies() -> Schema:
             },
             required=["match"],
         ),
-    }
+    )
 
 
 def _errors() -> Schema:
     status: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status from 100 to 599"}
-
-    def statuses(about: str) -> Schema:
-        return {"type": "array", "items": status, "description": about}
-
     fields = {
         name: template(about)
         for name, about in (
@@ -318,21 +310,17 @@ def _errors() -> Schema:
         "What the provider's errors mean.",
         {
             **fields,
-            "retry": statuses("Another route; this one may be used again later."),
-            "next": statuses("Only another route will do."),
-            "stop": statuses("The caller's fault: passed on."),
-            "credit": statuses("Our balance is empty: another route, and an alarm."),
-            "key": statuses("Our key is bad: another route, and an alarm."),
-            "rules": {
-                "type": "array",
-                "description": "Tried in order, before the lists; also on a 200 body and on stream events.",
-                "items": record(
+            "retry": listed("Another route; this one may be used again later.", status),
+            "next": listed("Only another route will do.", status),
+            "stop": listed("The caller's fault: passed on.", status),
+            "credit": listed("Our balance is empty: another route, and an alarm.", status),
+            "key": listed("Our key is bad: another route, and an alarm.", status),
+            "rules": listed(
+                "Tried in order, before the lists; also on a 200 body and on stream events.",
+                record(
                     "One rule.",
                     {
-                        "when": {
-                            "type": ["string", "boolean"],
-                            "description": "An expression over the body (`$`) and `$answer_headers`.",
-                        },
+                        "when": condition("An expression over the body (`$`) and `$answer_headers`."),
                         "status": one_or_many(status, "Only these statuses."),
                         "verdict": text("What follows.", enum=["later", "next", "stop"]),
                         "alarm": text("What the operator is told.", enum=["balance", "key"]),
@@ -341,6 +329,6 @@ def _errors() -> Schema:
                     },
                     required=["verdict"],
                 ),
-            },
+            ),
         },
     )

@@ -73,7 +73,12 @@ def boolean(about: str, **more: Any) -> Schema:
 
 def texts(about: str, **more: Any) -> Schema:
     """A list of texts."""
-    return {"type": "array", "items": {"type": "string", "minLength": 1}, "description": about, **more}
+    return listed(about, {"type": "string", "minLength": 1}, **more)
+
+
+def listed(about: str, items: Schema, **more: Any) -> Schema:
+    """A list."""
+    return {"type": "array", "items": items, "description": about, **more}
 
 
 def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
@@ -95,6 +100,11 @@ def table(about: str, values: Schema, **more: Any) -> Schema:
 def template(about: str) -> Schema:
     """Any value of the mapping language."""
     return {"description": f"{about} A template: `$` reads data, `{{{{ }}}}` computes, the rest is literal."}
+
+
+def condition(about: str) -> Schema:
+    """An expression that holds or not."""
+    return {"type": ["string", "boolean"], "description": about}
 
 
 def decimal(about: str, **more: Any) -> Schema:
@@ -138,24 +148,18 @@ def edits(scope: str) -> dict[str, Schema]:
     beside = {name: {"type": ["string", "boolean"], "description": "Beside an edit."} for name in EDIT_BESIDE}
     known = {"properties": {**verbs, **beside}, "additionalProperties": False}
 
-    def listed(what: str) -> Schema:
-        return {
-            "type": "array",
-            "items": {"type": "object", "minProperties": 1, "editor": known},
-            "description": f"Edits over {what} of {scope}.",
-        }
-
-    return {"request": listed("requests"), "response": listed("answers"), "stream": listed("stream events")}
+    edit = {"type": "object", "minProperties": 1, "editor": known}
+    kinds = {"request": "requests", "response": "answers", "stream": "stream events"}
+    return {name: listed(f"Edits over {what} of {scope}.", edit) for name, what in kinds.items()}
 
 
 def in_text() -> Schema:
     """The marks of a scope."""
-    return {
-        "type": "array",
-        "items": {"type": "object"},
-        "description": "Marks in the text of answers, such as <think>, and what stands between them; [] for none. "
-        "Instead of those of a wider scope.",
-    }
+    return listed(
+        "Marks in the text of answers, such as <think>, and what stands between them; [] for none. Instead of those of "
+        "a wider scope.",
+        {"type": "object"},
+    )
 
 
 def can() -> Schema:
