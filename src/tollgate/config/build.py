@@ -17,7 +17,7 @@ from tollgate.config.fields import Fields, default_of
 from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
 from tollgate.config.gateway import read_settings, store_reference
-from tollgate.config.included import include, names_models, share
+from tollgate.config.included import include, share
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_text
 from tollgate.config.model import Gateway, Provider
 from tollgate.config.price_warnings import price_warnings
@@ -295,14 +295,15 @@ class _Loading:
             tree = self._with_shared(document)
         assert tree is not None, "what a file came to before is kept only where nothing was wrong"
         before = len(self.problems)
-        if names_models(tree):
+        names_models = "models_from" in tree.entries
+        if names_models:
             tree = self._with_models(document, tree, wanted=wanted)
         provider, problems = read_provider(document, tree)
         self.problems += problems
         if any(problem.level == "error" for problem in problems):
             self.files.sound = False
         if not any(problem.level == "error" for problem in self.problems[before:]):
-            whole = wanted if names_models(tree) else None
+            whole = wanted if names_models else None
             included = tuple(self.files.paths[other.file] for other in document.included)
             self.sources[document.file] = Source(provider, file.referred, whole, included)
         self.fresh.add(provider.name)

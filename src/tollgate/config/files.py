@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Document, List, Map, Mark, Problem, Scalar, items_of
+from tollgate.config.load import Document, List, Map, Mark, Problem, items_of, text_in
 
 GATEWAY_FILE = "gateway.yaml"
 PROVIDER_GLOBS = ("providers/*.yaml",)
@@ -23,12 +23,8 @@ MAPPING_GLOBS = ("mappings/*.yaml",)
 _WILD = frozenset("*?[")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Files matched by one pattern."""
-
-    pattern: str
-    files: tuple[Path, ...]
+Found = Mapping[str, Sequence[Path]]
+"""The files of each pattern."""
 
 
 def defaults_root() -> Path:
@@ -56,30 +52,28 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def matches(root: Path, patterns: Sequence[str]) -> list[Found]:
+def matches(root: Path, patterns: Sequence[str]) -> Found:
     """For each pattern (relative to `root`, or absolute) its files in name order; a folder stands for its `*.yaml`."""
-    found = []
+    found = {}
     for pattern in patterns:
         full = os.path.join(root, pattern)
         if not _WILD & set(pattern) and os.path.isdir(full):
             full = os.path.join(full, "*.yaml")
         elif not _WILD & set(pattern):
-            found.append(Found(pattern, (Path(full),) if os.path.isfile(full) else ()))
+            found[pattern] = [Path(full)] if os.path.isfile(full) else []
             continue
         # The root itself may hold wildcard characters; only the pattern may act as one.
         if not os.path.isabs(pattern):
             full = os.path.join(glob.escape(str(root)), os.path.relpath(full, root))
-        names = (name for name in glob.glob(full, recursive=True) if os.path.isfile(name))
-        found.append(Found(pattern, tuple(Path(name) for name in sorted(names))))
+        found[pattern] = [Path(name) for name in sorted(glob.glob(full, recursive=True)) if os.path.isfile(name)]
     return found
 
 
-def unique(found: Sequence[Found]) -> list[Path]:
+def unique(found: Found) -> list[Path]:
     """All files of several patterns, each once, in pattern order."""
     seen: dict[str, Path] = {}
-    for group in found:
-        for path in group.files:
-            seen.setdefault(os.path.realpath(path), path)
+    for path in chain(*found.values()):
+        seen.setdefault(os.path.realpath(path), path)
     return list(seen.values())
 
 
@@ -117,12 +111,12 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
     return own + of_ours, [*_missing(document, root, found, "mappings"), *_passed_over(folder, found)]
 
 
-def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
+def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
     """What stands where a pattern looks for `*.yaml` and is not read: a link that leads nowhere,
     and files of another ending."""
     problems = []
-    for group in found:
-        place = group.pattern.removesuffix("*.yaml")
+    for pattern in patterns:
+        place = pattern.removesuffix("*.yaml")
         if _WILD & set(place) or not (folder / place).is_dir():
             continue
         for path in sorted((folder / place).glob("[!.]*")):
@@ -141,11 +135,10 @@ def _passed_over(folder: Path, found: Sequence[Found]) -> list[Problem]:
     return problems
 
 
-def _missing(document: Document, root: Map, found: list[Found], key: str) -> list[Problem]:
+def _missing(document: Document, root: Map, found: Found, key: str) -> list[Problem]:
     """One problem for each name of the list under `key` that is no file."""
-    missing = {group.pattern for group in found if not group.files}
     return [
-        document.problem(node, f'found no file "{node.value}"', path=f"{key}[{index}]", hint="relative to this file")
+        document.problem(node, f'found no file "{name}"', path=f"{key}[{index}]", hint="relative to this file")
         for index, node in enumerate(items_of(root.get(key)))
-        if isinstance(node, Scalar) and node.value in missing
+        if (name := text_in(node)) is not None and not found[name]
     ]

@@ -26,11 +26,6 @@ JOINED = frozenset({"policies", "request", "response", "stream", "rules", "examp
 """Lists of which both count; of any other, such as `retry:` or `aliases:`, the file's own is taken."""
 
 
-def names_models(tree: Map) -> bool:
-    """Whether the provider has files of models."""
-    return "models_from" in tree.entries
-
-
 def share(document: Document, folder: Path, read: Read) -> tuple[list[Problem], bool]:
     """Lay the files that a provider's document names under `shared` beneath its tree.
 

@@ -273,14 +273,10 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         with open(path, "rb"):
             return path
     except FileNotFoundError:
-        reading.say(node, f'found no file "{written}"', "ca_file", hint="relative to this file")
+        says = f'found no file "{written}"'
     except OSError as error:
-        reading.say(
-            node,
-            f'found "{written}", which cannot be read: {error.strerror or error}',
-            "ca_file",
-            hint="relative to this file",
-        )
+        says = f'found "{written}", which cannot be read: {error.strerror or error}'
+    reading.say(node, says, "ca_file", hint="relative to this file")
     return None
 
 
