@@ -17,7 +17,6 @@ async def credits(visit: Visit) -> Response:
     """Balance, what makes it up, and every grant."""
     name = visit.me.id
     report, chart = await spent_by_day(visit, Filters(account=name))
-    days = [bucket for bucket in report.buckets if bucket.all.cost]
     sums = await visit.ledger.sums(name)
     pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7
     left = int(sums.balance / pace) if pace > 0 and sums.balance > 0 else None
@@ -26,7 +25,6 @@ async def credits(visit: Visit) -> Response:
         sums=sums,
         grants=await visit.ledger.list_grants(name),
         chart=chart,
-        days=len(days),
         left=left,
         minimum=visit.runtime.gateway.credits.minimum,
     )

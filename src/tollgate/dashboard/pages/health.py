@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
 from starlette.responses import Response
 
@@ -75,8 +74,6 @@ async def show(visit: Visit) -> Response:
         views=views,
         alarms=alarms,
         alarm_words=ALARMS,
-        attempts=services.metrics.attempts,
-        zero=Decimal(0),
         moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
         spark_width=24,
     )

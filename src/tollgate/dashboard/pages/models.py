@@ -14,7 +14,6 @@ from tollgate.config.pricing import FLAT_PRICES, Pricing
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.images.catalog import offers_of
-from tollgate.mapping.images.offer import ImageOffer
 
 _TYPES = get_args(ModelType)
 _LABELS = {
@@ -73,7 +72,6 @@ async def one(visit: Visit) -> Response:
         model=model,
         price=price_list(model.facts.price),
         health=_health(visit, model),
-        offer=_image_offer(visit, model),
     )
 
 
@@ -88,15 +86,11 @@ def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
 def _entry(visit: Visit, model: CatalogModel) -> Entry:
     pricing = model.facts.price
     if model.type == "image":
-        offer = _image_offer(visit, model)
+        offer = next(iter(offers_of(visit.runtime, model)), None)
         return Entry(model, None, None, offer.price.price if offer else None, offer.price.currency if offer else "USD")
     if pricing is None:
         return Entry(model, None, None, None, "USD")
     return Entry(model, pricing.per_million("prompt"), pricing.per_million("completion"), None, pricing.currency)
-
-
-def _image_offer(visit: Visit, model: CatalogModel) -> ImageOffer | None:
-    return next(iter(offers_of(visit.runtime, model)), None)
 
 
 def _fits(model: CatalogModel, words: list[str]) -> bool:

@@ -59,7 +59,6 @@ async def answer(visit: Visit) -> Response:
         },
         usage=said.get("usage") or {},
         headers=headers,
-        request_id=inbound.request_id,
     )
 
 
@@ -161,7 +160,6 @@ async def _form(
     headers: Any = None,
     problem: str = "",
     status: int = 200,
-    request_id: str = "",
 ) -> Response:
     active = await visit.active_keys()
     accesses = {access_of(view.key) for view in active}
@@ -183,5 +181,4 @@ async def _form(
         usage=usage,
         headers=headers or {},
         problem=problem,
-        request_id=request_id,
     )

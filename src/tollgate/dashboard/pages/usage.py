@@ -163,7 +163,6 @@ async def show(visit: Visit, scope: Scope) -> Response:
         choices=choices(whole, names),
         counts=whole.counts,
         outcomes=ENDED,
-        report=report,
         kinds=_kinds(report.all()),
     )
 
