@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
+from tollgate.ledger.records import Grant, encode
 from tollgate.ledger.reports import open_usage
-from tollgate.ledger.segments import read_all, segments
+from tollgate.ledger.segments import read_all, segment_path, segments, write_line
 
 from .conftest import Alice, new_ledger, row
 
@@ -312,3 +314,28 @@ async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(
     async with new_ledger(tmp_path):
         pass
     assert "every user of this machine may look into it" in caplog.text and why in caplog.text
+
+
+async def test_what_a_newer_program_left_in_the_journal_waits_for_it(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.create_account("alice")
+        await ledger.grant("alice", Decimal(10))
+    path = segment_path(tmp_path / "var" / "journal", 1000)
+    grant = encode(Grant(id="grant_1", account_id="alice", amount=Decimal(5)))
+    path.write_bytes(write_line(1000, "grant", grant) + write_line(1001, "voucher", b'{"amount":"1"}'))
+    before = path.read_bytes()
+    with pytest.raises(TollgateError, match='has an event of kind "voucher", .*: use the newer program'):
+        await new_ledger(tmp_path).open()
+    assert path.read_bytes() == before
+    path.write_bytes(write_line(1000, "grant", grant))
+    async with new_ledger(tmp_path) as ledger:
+        assert ledger.balance("alice") == 15
+
+
+async def test_the_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+    async with new_ledger(tmp_path):
+        pass
+    with duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb")) as connection:
+        connection.execute("INSERT INTO schema_version VALUES (1000, now())")
+    with pytest.raises(TollgateError, match="schema version 1000, this program knows up to .*: use the newer program"):
+        await new_ledger(tmp_path).open()
