@@ -1,7 +1,7 @@
 """Fast acceptance: a JSON Schema compiled to a test over nodes, for the many files and models with nothing wrong.
 
 It only ever says yes or "ask jsonschema": what it does not accept is validated the slow way, which words the mistakes
-(`shape.py`). So a keyword it does not know costs time, never a wrong answer. Measured: some 40 times as fast.
+(`shape.py`). It knows the keywords of our own schemas. Measured: some 40 times as fast.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _SAID = frozenset(
         "editor",
         "$schema",
         "$defs",
-        "$id",
-        "examples",
     }
 )
 """Keywords that test nothing."""
@@ -34,13 +32,10 @@ _OF_MAPS = frozenset({"properties", "additionalProperties", "propertyNames", "re
 _OF_LISTS = frozenset({"items", "minItems", "maxItems", "uniqueItems"})
 
 
-def compile_accept(schema: dict[str, Any]) -> Test | None:
-    """A test that is true only for nodes the schema accepts, or None when it uses a keyword that is not known here."""
-    compiling = _Compiling(schema)
-    try:
-        return compiling.test(schema)
-    except NotImplementedError:
-        return None
+def compile_accept(schema: dict[str, Any]) -> Test:
+    """A test that is true only for nodes the schema accepts. Raises `NotImplementedError` for a keyword that is not
+    known here."""
+    return _Compiling(schema).test(schema)
 
 
 class _Compiling:
@@ -53,8 +48,6 @@ class _Compiling:
     def test(self, schema: Any) -> Test:
         if schema is True:
             return _anything
-        if not isinstance(schema, dict):
-            raise NotImplementedError
         words = {word: value for word, value in schema.items() if word not in _SAID}
         tests = []
         if _OF_MAPS & words.keys():
@@ -79,15 +72,11 @@ class _Compiling:
                 return _type(frozenset(value) if isinstance(value, list) else frozenset((value,)))
             case "enum":
                 return _among(value)
-            case "const":
-                return _among([value])
             case "pattern":
                 found = re.compile(value).search
                 return _text(lambda text: found(text) is not None)
             case "minLength":
                 return _text(lambda text: len(text) >= value)
-            case "maxLength":
-                return _text(lambda text: len(text) <= value)
             case "minimum":
                 return _number(lambda number: number >= value)
             case "maximum":
@@ -100,14 +89,12 @@ class _Compiling:
             case "$ref":
                 return self._reference(value)
             case _:
-                raise NotImplementedError
+                raise NotImplementedError(word)
 
     def _reference(self, name: str) -> Test:
         holder = self.references.get(name)
         if holder is None:
             holder = self.references[name] = []
-            if not name.startswith("#/$defs/"):
-                raise NotImplementedError
             holder.append(self.test(self.root["$defs"][name.removeprefix("#/$defs/")]))
         return lambda node: holder[0](node)
 

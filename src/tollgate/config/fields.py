@@ -25,10 +25,8 @@ def read_only(entries: dict[str, T]) -> MappingProxyType[str, T]:
 @cache
 def default_of(kind: type, name: str) -> Any:
     """The default a dataclass of `model.py` gives a field: each is written there and nowhere else."""
-    for item in dataclasses.fields(kind):
-        if item.name == name:
-            return item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
-    raise AttributeError(f"{kind.__name__} has no field {name}")
+    [item] = [each for each in dataclasses.fields(kind) if each.name == name]
+    return item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
 
 
 class Fields:

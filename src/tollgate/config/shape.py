@@ -86,8 +86,7 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
         parts = "parts of a provider file"
         what = {"gateway": "settings", "provider": "a provider", "models": "models", "shared": parts}[kind]
         return [document.problem(root, f"found {found(root)}, wanted a map: {what}")], None
-    accepts = _accepts(kind)
-    if accepts is not None and accepts(root):
+    if _accepts(kind)(root):
         return [], root
     problems: list[Problem] = []
     cut: set[Path] = set()
@@ -115,7 +114,7 @@ def found(node: Node) -> str:
 
 
 @cache
-def _accepts(kind: Kind) -> Test | None:
+def _accepts(kind: Kind) -> Test:
     return compile_accept(_SCHEMAS[kind]())
 
 
@@ -264,8 +263,6 @@ def _meant(key: str, known: list[str]) -> str:
 
 
 def _choice(words: list[str], most: int = _MAX_LISTED) -> str:
-    if not words:
-        return "none"
     if len(words) > most:
         return "a known one"
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]

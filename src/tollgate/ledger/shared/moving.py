@@ -26,7 +26,6 @@ from tollgate.ledger.contents import PAGE, Contents
 from tollgate.ledger.durable_files import write_durably
 from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
-from tollgate.ledger.memory import Memory
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, marks, values_of
@@ -78,7 +77,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
         raise TollgateError(f"{source.directory}: no embedded store is here")
     source = replace(source, url="", keep_rows_days=0, keep_files_days=0, keep_jobs_days=0)
     backend = EmbeddedBackend(source, moved=True)
-    async with Ledger(source, Credits(), memory=Memory(Credits()), backend=backend) as ledger:
+    async with Ledger(source, Credits(), backend=backend) as ledger:
         await ledger.settle()
         contents = Contents(backend.store)
         move = _Move(
