@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from tollgate.config.load import Node, Scalar, text_in, walk
 from tollgate.mapping.directives import when
-from tollgate.mapping.edits.place import Place, loop
+from tollgate.mapping.edits import values
+from tollgate.mapping.edits.place import Place, Slot, loop
 from tollgate.mapping.edits.reading import Edit, Entry
-from tollgate.mapping.edits.values import ValueVerbs
 from tollgate.mapping.emit import Code
 from tollgate.mapping.harmless import NO_LOSS
 from tollgate.mapping.paths import Descend, Every, Slice, Step, has_item
@@ -51,8 +51,7 @@ class EditWriter:
                 self._apply(code, edit, reads)
             else:
                 place = self._place(code, edit.when.mark.line, reads)
-                test = when.test(Site(self.unit, code, place.scope), edit.when).py
-                with place.block(f"if {test}"):
+                with place.block(f"if {when.test(place.site, edit.when).py}"):
                     self._apply(code, edit, reads)
             if edit.verb in ("set", "default"):
                 self._translated |= set(reads.fields)
@@ -63,7 +62,8 @@ class EditWriter:
         """A fresh name for the document as it is now, so that nothing read before an edit is taken for current."""
         name = code.temp("doc")
         code.add(f"{name} = d", line)
-        return Place(code, self.scope.with_names(Var("", name, (reads,), True, True)), name, line)
+        scope = self.scope.with_names(Var("", name, (reads,), True, True))
+        return Place(Site(self.unit, code, scope), name, line)
 
     def _apply(self, code: Code, edit: Edit, reads: Reads) -> None:
         if edit.verb == "keep":
@@ -71,8 +71,7 @@ class EditWriter:
         elif edit.verb == "refuse":
             place = self._place(code, edit.mark.line, reads)
             assert isinstance(edit.value, Scalar)
-            words = lower_words(Site(self.unit, code, place.scope), edit.value)
-            place.add(f"C.refuse({words.py}, {edit.param!r})")
+            place.add(f"C.refuse({lower_words(place.site, edit.value).py}, {edit.param!r})")
         for entry in together(edit.entries) if edit.verb == "drop" else edit.entries:
             place = self._place(code, entry.mark.line, reads)
             if entry.steps:
@@ -84,7 +83,7 @@ class EditWriter:
         """Another object in the place of the document. What of a request it does not take up is told."""
 
         def put(made: str) -> None:
-            new = place.code.temp("n")
+            new = place.temp("n")
             place.add(f"{new} = {made}")
             with place.block(f"if type({new}) is dict"):
                 if self.lossy and not reads.whole and not self._all_translated:
@@ -93,11 +92,17 @@ class EditWriter:
                         place.add(f"if d[gone] not in {NO_LOSS!r}: C.lose(gone)")
                 place.add(f"d, own = {new}, False")  # it may be a part of the one before
 
-        self._verbs().write(place, place.document, place.document, edit, entry, put, None)
+        self._value(Slot(place, place.document, place.document, put), edit, entry)
 
-    def _verbs(self) -> ValueVerbs:
-        """Made for each edit: kept, it and this would refer to one another, and stay in memory."""
-        return ValueVerbs(self.unit, self._lose)
+    def _value(self, slot: Slot, edit: Edit, entry: Entry) -> None:
+        """The verb's work on one value. A `set` that says why tells a loss where it replaces something."""
+
+        def put(made: str) -> None:
+            self._lose(slot.place, entry, f"{slot.value} is not None and {slot.value} != {made}")
+            slot.put(made)
+
+        assert entry.value is not None
+        values.write(replace(slot, put=put) if edit.verb == "set" and edit.why else slot, edit.verb, entry.value)
 
     def _keep(self, code: Code, edit: Edit) -> None:
         wanted = self.unit.module.constant(frozenset(edit.keys))
@@ -122,7 +127,7 @@ class EditWriter:
         if not rest:
             self._leaf(place, "d", first, edit, entry, lambda: self._own_top(place, again=again))
             return
-        value = place.code.temp("v")
+        value = place.temp("v")
         place.add(f"{value} = d.get({first!r})")
         new = self._below(place, value, rest, edit, entry)
         with place.block(f"if {new} is not {value}"):
@@ -138,7 +143,7 @@ class EditWriter:
     def _below(self, place: Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
         """As `_inside`; an object that is not there is made where the edit puts a value into it."""
         if edit.verb in ("set", "default") and isinstance(steps[0], str):
-            start = place.code.temp("v")
+            start = place.temp("v")
             place.add(f"{start} = EMPTY if {value} is None else {value}")
             new = self._inside(place, start, steps, edit, entry)
             with place.block(f"if {new} is EMPTY"):
@@ -149,8 +154,7 @@ class EditWriter:
     def _inside(self, place: Place, value: str, steps: tuple[Step, ...], edit: Edit, entry: Entry) -> str:
         """Code that leads `steps` into local `value`; returns the local that holds it changed, or the very same."""
         first, rest = steps[0], steps[1:]
-        code = place.code
-        new = code.temp("n")
+        new = place.temp("n")
         place.add(f"{new} = {value}")
         if isinstance(first, Descend):
             change = self._function(place, (first.key, *rest), edit, entry)
@@ -160,7 +164,7 @@ class EditWriter:
                 if not rest:
                     self._leaf(place, value, first, edit, entry, lambda: self._own(place, new, value))
                 else:
-                    item = code.temp("v")
+                    item = place.temp("v")
                     place.add(f"{item} = {value}.get({first!r})")
                     changed = self._below(place, item, rest, edit, entry)
                     with place.block(f"if {changed} is not {item}"):
@@ -169,7 +173,7 @@ class EditWriter:
         elif edit.verb == "drop" and not rest:
             self._drop_items(place, value, new, first, entry)
         else:
-            key, item = code.temp("k"), code.temp("x")
+            key, item = place.temp("k"), place.temp("x")
             with self._each(place, value, first, key, item):
                 if rest:
                     changed = self._inside(place, item, rest, edit, entry)
@@ -177,9 +181,8 @@ class EditWriter:
                         self._own(place, new, value)
                         place.add(f"{new}[{key}] = {changed}")
                 else:
-                    self._verbs().write(
-                        place, item, value, edit, entry, lambda made: self._put(place, new, value, key, made), None
-                    )
+                    slot = Slot(place, item, value, lambda made: self._put(place, new, value, key, made))
+                    self._value(slot, edit, entry)
         return new
 
     def _leaf(self, place: Place, owner: str, last: str, edit: Edit, entry: Entry, own: Callable[[], str]) -> None:
@@ -213,9 +216,9 @@ class EditWriter:
         """A function of its own for `..`: what the edit does to one object, wherever that stands."""
         name = self.unit.module.fresh("below")
         code = self.unit.module.function(f"{name}(x, doc, C)", place.line)
-        old = place.scope.names[""]
-        scope = place.scope.with_names(Var("", "doc", old.places, True, True))
-        inner = Place(code, scope, "doc", place.line)
+        old = place.site.scope.names[""]
+        scope = place.site.scope.with_names(Var("", "doc", old.places, True, True))
+        inner = Place(Site(self.unit, code, scope), "doc", place.line)
         key = steps[0]
         inner.add(f"if type(x) is not dict or {key!r} not in x: return x")
         inner.add(f"return {self._inside(inner, 'x', steps, edit, entry)}")
@@ -229,7 +232,7 @@ class EditWriter:
             assert isinstance(entry.value, Scalar)
             to = str(entry.value.value)
             with place.block(f"if {key!r} in {owner}"):
-                held, moved = own(), place.code.temp("v")
+                held, moved = own(), place.temp("v")
                 place.add(f"{moved} = {held}.pop({key!r})")
                 with place.block(f"if {moved} is not None or {to!r} not in {held}"):
                     place.add(f"{held}[{to!r}] = {moved}")
@@ -238,7 +241,7 @@ class EditWriter:
                 self._lose(place, entry, f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 place.add(f"del {own()}[{key!r}]")
         else:
-            value = place.code.temp("v")
+            value = place.temp("v")
             place.add(f"{value} = {owner}.get({key!r})")
 
             def put(made: str) -> None:
@@ -248,11 +251,12 @@ class EditWriter:
                 self._lose(place, entry)
                 place.add(f"{own()}.pop({key!r}, None)")
 
-            self._verbs().write(place, value, place.document if owner == "d" else owner, edit, entry, put, take_out)
+            parent = place.document if owner == "d" else owner
+            self._value(Slot(place, value, parent, put, take_out), edit, entry)
 
     def _drop_items(self, place: Place, value: str, new: str, step: Step, entry: Entry) -> None:
         """Items of a list (or fields of an object) taken out by place or filter."""
-        key, item, gone = place.code.temp("k"), place.code.temp("x"), place.code.temp("g")
+        key, item, gone = place.temp("k"), place.temp("x"), place.temp("g")
         place.add(f"{gone} = set()")
         with self._each(place, value, step, key, item):
             place.add(f"{gone}.add({key})")
@@ -272,12 +276,8 @@ class EditWriter:
             return
         if len(entry.steps) == 1 and first in NEVER_LOST:
             return
-        words = lost_name(entry)
-        if not condition:
-            place.add(f"C.lose({words!r})")
-            return
-        with place.block(f"if {condition}"):
-            place.add(f"C.lose({words!r})")
+        with place.block(f"if {condition}") if condition else nullcontext():
+            place.add(f"C.lose({lost_name(entry)!r})")
 
 
 def _holds_whole(value: Node | None) -> bool:

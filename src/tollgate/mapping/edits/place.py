@@ -1,4 +1,5 @@
-"""Where the code of an edit is being written, the loops it writes, and what generated edits call at run time."""
+"""Where the code of an edit is being written, the value it works on, the loops it writes, and what generated edits
+call at run time."""
 
 from __future__ import annotations
 
@@ -7,10 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.mapping.emit import Code
 from tollgate.mapping.path_code import item_test
 from tollgate.mapping.paths import Step, Where
-from tollgate.mapping.scope import Scope
+from tollgate.mapping.scope import Site
 from tollgate.mapping.values import text_of
 
 
@@ -48,20 +48,37 @@ RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where code is being written: the function, the names it sees, the local that holds `$`."""
+    """Where code is being written for the edit at `line`; `document` is the local that holds `$`."""
 
-    code: Code
-    scope: Scope
+    site: Site
     document: str
     line: int
 
     def block(self, header: str) -> AbstractContextManager[None]:
         """A block of the function, for the edit's line."""
-        return self.code.block(header, self.line)
+        return self.site.code.block(header, self.line)
 
     def add(self, text: str) -> None:
         """A line of the function, for the edit's line."""
-        self.code.add(text, self.line)
+        self.site.code.add(text, self.line)
+
+    def temp(self, prefix: str) -> str:
+        """A fresh local name."""
+        return self.site.temp(prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One value in the document: the locals that hold it and the object or list it stands in, and what writes the
+    statements that change it there."""
+
+    place: Place
+    value: str
+    parent: str
+    put: Callable[[str], None]
+    """Stores a Python expression in its place."""
+    take_out: Callable[[], None] | None = None
+    """None for an item of a list, and for the document."""
 
 
 @contextmanager
@@ -71,6 +88,6 @@ def loop(place: Place, header: str, step: Step, item: str) -> Iterator[None]:
         if not isinstance(step, Where):
             yield
             return
-        tests = [item_test(place.code, item, condition, place.line) for condition in step.conditions]
+        tests = [item_test(place.site.code, item, condition, place.line) for condition in step.conditions]
         with place.block(f"if {' and '.join(tests)}"):
             yield
