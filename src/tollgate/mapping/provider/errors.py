@@ -103,6 +103,20 @@ class Rule:
     """A 200 can only match when its bytes hold one of these; None: it must always be asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer that is an error, and who reads what of it."""
+
+    headers: Mapping[str, str]
+    body: Any
+    reads: Mapping[str, Read]
+
+    def says(self, name: str) -> Any:
+        """What the file reads of it by this name; None where it reads nothing."""
+        read = self.reads.get(name)
+        return read(self.body, answer_headers=self.headers) if read is not None else None
+
+
 class ErrorRules:
     """All rules of one endpoint; immutable."""
 
@@ -127,14 +141,10 @@ class ErrorRules:
         self._on_success = tuple(
             rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses)
         )
-        marks: list[bytes] | None = [b'"error"']
-        for rule in self._on_success:
-            if rule.marks is None:
-                marks = None
-                break
-            assert marks is not None
-            marks.extend(rule.marks)
-        self.event_marks: tuple[bytes, ...] | None = tuple(dict.fromkeys(marks)) if marks is not None else None
+        marks = (mark for rule in self._on_success for mark in rule.marks or ())
+        self.event_marks: tuple[bytes, ...] | None = (
+            None if any(rule.marks is None for rule in self._on_success) else tuple(dict.fromkeys((b'"error"', *marks)))
+        )
         """A stream event (or 200 body) is an error only if its bytes hold one of these; None:
         every one must be asked."""
 
@@ -158,23 +168,23 @@ class ErrorRules:
             if (rule.statuses is None or status in rule.statuses) and (
                 rule.when is None or rule.when(body, answer_headers=headers)
             ):
-                return self._by_rule(rule, status, headers, body)
+                return self._by_rule(rule, status, _Answer(headers, body, {**self._reads, **rule.reads}))
+        answer = _Answer(headers, body, self._reads)
         if not 200 <= status < 300:
-            return self._classified(status, self._details_of(headers, body, {}), headers, body)
-        return self._error_inside(headers, body, chunk) if inside else None
+            return self._classified(status, self._details_of(answer), answer)
+        return self._error_inside(answer, chunk) if inside else None
 
-    def _by_rule(self, rule: Rule, status: int, headers: Mapping[str, str], body: Any) -> Verdict:
-        details = self._details_of(headers, body, rule.reads)
+    def _by_rule(self, rule: Rule, status: int, answer: _Answer) -> Verdict:
+        details = self._details_of(answer)
         if status < 400 and rule.verdict != "stop" and not details.message:  # its status says nothing of what was wrong
             details = replace(details, message=f"HTTP {status} with a body that a rule of its file calls an error")
-        counts_as = rule.counts_as or (
-            status if status >= 400 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
-        )
-        return self._verdict(rule.verdict, rule.alarm, details, counts_as, headers, body, rule.reads)
+        counts_as = rule.counts_as or (status if status >= 400 else _status_of(details))
+        return self._verdict(rule.verdict, rule.alarm, counts_as, details, answer)
 
-    def _error_inside(self, headers: Mapping[str, str], body: Any, chunk: bool) -> Verdict | None:
+    def _error_inside(self, answer: _Answer, chunk: bool) -> Verdict | None:
         """An error in a 200: a top-level `error` that is not null. An object that reports its own failure (a response
         with `status: failed`) is an answer, and its mapping says what it means."""
+        body = answer.body
         if type(body) is not dict:
             return None
         error = body.get("error")
@@ -183,19 +193,13 @@ class ErrorRules:
                 return None
         elif body.get("object") == "response" and not chunk:
             return None
-        details = self._details_of(headers, body, {})
+        details = self._details_of(answer)
         code = error.get("code") if isinstance(error, dict) else body.get("code")
-        number = (
-            code
-            if type(code) is int
-            else int(code)
-            if isinstance(code, str) and code.isdecimal() and len(code) == 3
-            else 0
-        )
-        counts_as = number if 400 <= number <= 599 else _WORDS.get(details.type) or _WORDS.get(details.code) or 500
-        return self._classified(counts_as, details, headers, body)
+        number = int(code) if type(code) is int or isinstance(code, str) and code.isdecimal() and len(code) == 3 else 0
+        counts_as = number if 400 <= number <= 599 else _status_of(details)
+        return self._classified(counts_as, details, answer)
 
-    def _classified(self, status: int, details: ErrorDetails, headers: Mapping[str, str], body: Any) -> Verdict:
+    def _classified(self, status: int, details: ErrorDetails, answer: _Answer) -> Verdict:
         kind: Kind
         alarm: AlarmKind | None = None
         listed = self._by_status.get(status)
@@ -214,35 +218,26 @@ class ErrorRules:
         else:
             # the caller's model is known here; that this upstream does not have it is our business
             kind = "next" if details.code == "model_not_found" else "stop"
-        if alarm is None and kind != "stop" and self._says_spent(details):
+        if (
+            alarm is None
+            and kind != "stop"
+            and not self._spent.isdisjoint((details.code.lower(), details.type.lower()))
+        ):
             kind, alarm = "next", "balance"
-        return self._verdict(kind, alarm, details, status, headers, body, {})
+        return self._verdict(kind, alarm, status, details, answer)
 
     def _verdict(
-        self,
-        kind: Kind,
-        alarm: AlarmKind | None,
-        details: ErrorDetails,
-        status: int,
-        headers: Mapping[str, str],
-        body: Any,
-        reads: Mapping[str, Read],
+        self, kind: Kind, alarm: AlarmKind | None, status: int, details: ErrorDetails, answer: _Answer
     ) -> Verdict:
-        should_retry = headers.get("x-should-retry")
+        """What holds whoever decided: what the answer itself says of being tried again, and of when; codes that clients
+        know."""
+        should_retry = answer.headers.get("x-should-retry")
         if should_retry == "false" and kind == "later":
             kind = "next"  # not this route again, but another one may do
         elif should_retry == "true" and kind == "stop" and status >= 408:
             kind = "later"
-        wait = None
-        if kind != "stop":
-            wait = retry_after(headers)
-            read = reads.get("retry_after") or self._reads.get("retry_after")
-            if wait is None and read is not None:
-                wait = seconds_of(read(body, answer_headers=headers))
-            if wait is None and status == 429:
-                wait = spent_until(headers)
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
-        if kind == "stop" and status in _REFUSALS and self._says_too_long(details.message):
+        if kind == "stop" and status in _REFUSALS and any(words in details.message.lower() for words in self._too_long):
             code = "context_length_exceeded"  # agents shorten a conversation on nothing else
         return Verdict(
             kind,
@@ -252,26 +247,30 @@ class ErrorRules:
             code,
             details.param or None,
             status,
-            wait,
+            _wait(status, answer) if kind != "stop" else None,
             overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
         )
 
-    def _says_spent(self, details: ErrorDetails) -> bool:
-        return details.code.lower() in self._spent or details.type.lower() in self._spent
-
-    def _says_too_long(self, message: str) -> bool:
-        said = message.lower()
-        return any(words in said for words in self._too_long)
-
-    def _details_of(self, headers: Mapping[str, str], body: Any, reads: Mapping[str, Read]) -> ErrorDetails:
-        details = read_error(body, self.redact)
-        if self._reads or reads:
-            for name in ("message", "type", "code", "param"):
-                read = reads.get(name) or self._reads.get(name)
-                found = read(body, answer_headers=headers) if read is not None else None
-                if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
-                    details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
+    def _details_of(self, answer: _Answer) -> ErrorDetails:
+        details = read_error(answer.body, self.redact)
+        for name in ("message", "type", "code", "param"):
+            found = answer.says(name)
+            if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
+                details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
         return details
+
+
+def _status_of(details: ErrorDetails) -> int:
+    """The status that an error's words stand for."""
+    return _WORDS.get(details.type) or _WORDS.get(details.code) or 500
+
+
+def _wait(status: int, answer: _Answer) -> float | None:
+    """Seconds after which a route may serve again, where the answer tells."""
+    wait = retry_after(answer.headers)
+    if wait is None:
+        wait = seconds_of(answer.says("retry_after"))
+    return spent_until(answer.headers) if wait is None and status == 429 else wait
 
 
 _REFUSALS = frozenset({400, 413, 422})
