@@ -29,6 +29,7 @@ has."""
 
 
 _CALL = re.compile(r"\b([a-z_]\w*)\(")
+_RAW = re.compile(r"\|\s*raw\s*\Z")
 
 
 class Functions:
@@ -115,15 +116,13 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
         if node.value.startswith("$"):
             site.code.add(f"return {lower_scalar(site, node).take().py}", line)
             return
-        site.code.add(f"out = [{''!r}]", line)
+        site.code.add("out = ['']", line)
         for plain, text, offset in split(node.value, spot) or []:
             if plain:
                 site.code.add(f"out.append({text!r})", line)
                 continue
-            raw = text.rstrip().endswith("raw") and text.rstrip()[:-3].rstrip().endswith("|")
-            if raw:
-                text = text.rstrip()[:-3].rstrip()[:-1]
-            value = lower(site, text, spot.moved(offset)).take()
+            raw = _RAW.search(text)
+            value = lower(site, text[: raw.start()] if raw else text, spot.moved(offset)).take()
             name = site.temp("hole")
             site.code.add(f"{name} = {value.py}", line)
             site.code.add(f"if {name} is None: return None", line)
@@ -146,7 +145,11 @@ def _compile(
     document = document.holding(node.mark)
     unit = unit_with(document, functions)
     unit.escape_holes, unit.reads_answer = escape, answer
-    variables, order = _variables(names)
+    known = names if isinstance(names, Mapping) else dict.fromkeys(names)
+    order = tuple(name for name in known if name != "$")
+    variables = {name: Var(name, f"x_{name}", known=known[name]) for name in order}
+    if "$" in known:
+        variables[""] = Var("", "D")
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
     piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]
@@ -167,17 +170,6 @@ def built_with(unit: Unit, functions: Functions | None, runtime: dict[str, objec
     built = unit.build(runtime | functions.callables)
     functions.note(unit)
     return built
-
-
-def _variables(names: Names) -> tuple[dict[str, Var], tuple[str, ...]]:
-    """The scope for given names, and the order in which their values are passed."""
-    fields = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names)
-    document = any(name in ("", "$") for name in fields)
-    order = tuple(name for name in fields if name not in ("", "$"))
-    variables = {name: Var(name, f"x_{name}", known=fields[name]) for name in order}
-    if document:
-        variables[""] = Var("", "D")
-    return variables, order
 
 
 def mentions(node: Node, name: str, defines: Functions | None = None) -> bool:

@@ -35,7 +35,9 @@ def compile_auth(
     if auth.kind == "signed":
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
-        name: pieces.template(node, ("$", HEADERS, "now") if name in TOKEN_READS else pieces.names("vars", "secret"))
+        name: pieces.template(
+            node, pieces.names(*(("$", HEADERS, "now") if name in TOKEN_READS else ("vars", "secret")))
+        )
         for name, node in auth.options.items()
         if name not in PARTS
     }

@@ -183,7 +183,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
     listed = node.get("list")
     entries = pieces.reader(listed) if listed is not None else None
     shape = node.get("model")
-    model = pieces.template(shape, {"$": None, **pieces.names("vars")}) if shape is not None else None
+    model = pieces.template(shape, pieces.names("$", "vars")) if shape is not None else None
     _check_fields(pieces, shape)
     when = node.get("when")
     test = pieces.condition(when) if when is not None else None

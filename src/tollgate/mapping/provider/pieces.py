@@ -20,8 +20,8 @@ from tollgate.mapping.hub import MODEL_FIELDS
 from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
-Names = tuple[str, ...] | Mapping[str, frozenset[str] | None]
-"""What a piece may read; a mapping also says which fields each name has."""
+Names = Mapping[str, frozenset[str] | None]
+"""What a piece may read, and which fields each name has."""
 Read = Callable[..., Any]
 """Over the document, and the values of the names it was compiled with."""
 _Made = TypeVar("_Made")
@@ -42,18 +42,9 @@ class Pieces:
         self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
         self.variables: dict[str, Any] = {}
         for name, node in provider.variables.items():
-            template = self.template(node, ("secret",))
+            template = self.template(node, {"secret": None})
             self.variables[name] = template(secret=self.secrets) if template is not None else None
-        self._names: Mapping[str, frozenset[str] | None] = {
-            "model": MODEL_FIELDS,
-            "vars": frozenset(self.variables),
-            "secret": None,
-            "headers": None,
-            "stream": None,
-            "native": None,
-            "can": None,
-            "http": HTTP,
-        }
+        self._fields = {"model": MODEL_FIELDS, "vars": frozenset(self.variables), "http": HTTP}
 
     def tried(self, make: Callable[[], _Made]) -> _Made | None:
         """What `make` gives, or None with its problems noted."""
@@ -64,7 +55,7 @@ class Pieces:
             return None
 
     def _once(self, compile_piece: Callable[..., Template], node: Node, names: Names, **more: Any) -> Template | None:
-        key = (compile_piece, id(node), names if isinstance(names, tuple) else tuple(names.items()))
+        key = (compile_piece, id(node), *names.items())
         if key not in self._made:
             piece = partial(compile_piece, self.document, node, names=names, defines=self.functions, **more)
             self._made[key] = node, self.tried(piece)
@@ -80,7 +71,7 @@ class Pieces:
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
         """The names that a template may read, each with its known fields."""
-        return {name: self._names.get(name) for name in wanted}
+        return {name: self._fields.get(name) for name in wanted}
 
     def template(self, node: Node, names: Names) -> Template | None:
         """A template over the given names; one that reads `$` reads what the provider said."""
@@ -88,7 +79,7 @@ class Pieces:
 
     def expression(self, node: Node, *more: str) -> Template | None:
         """A place that takes an expression over `$`, and over more names."""
-        return self._once(compile_expression, node, {"$": None, **self.names(*more)})
+        return self._once(compile_expression, node, self.names("$", *more))
 
     def url(self, node: Node | None) -> Template | None:
         """An address over `$model` and `$vars`; other nodes than text are templates."""
@@ -101,7 +92,7 @@ class Pieces:
 
     def reader(self, node: Node, *more: str) -> Read | None:
         """A template over `$`, and over more names, as a total function: what cannot be computed is absent."""
-        template = self.template(node, {"$": None, **self.names(*more)})
+        template = self.template(node, self.names("$", *more))
         return total(template) if template is not None else None
 
     def condition(self, node: Node, *more: str) -> Read | None:

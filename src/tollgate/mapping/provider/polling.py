@@ -108,7 +108,7 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
     if node is None:
         return None
-    names = {"$": None, **pieces.names(*_NAMES)}
+    names = pieces.names("$", *_NAMES)
     hosts, condition = node.get("hosts"), node.get("while")
 
     def place(key: str) -> Place | None:

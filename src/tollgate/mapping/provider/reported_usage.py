@@ -55,7 +55,7 @@ def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
         return ReportedUsage()
     read, words = node.get("read"), node.get("words")
     said = [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []
-    template = pieces.template(read, ("$", "answer_headers")) if read is not None else None
+    template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
     hears = any("$answer_headers" in text for text in said)
     return ReportedUsage(
         excludes=frozenset(Fields(node).texts("excludes")),
@@ -63,5 +63,5 @@ def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
         read=total(template) if template is not None else None,
         hears=hears,
         apart=hears or any(name != "usage" for text in said for name in _DOCUMENT.findall(text)),
-        words=pieces.template(words, ("$",)) if words is not None else None,
+        words=pieces.template(words, pieces.names("$")) if words is not None else None,
     )
