@@ -80,23 +80,8 @@ class Reloader:
                 self._last = await asyncio.to_thread(self._stamp)
             try:
                 runtime = await asyncio.wrap_future(begun(self._build, "tollgate-reload"))  # an import in it may hang
-            except ConfigErrors as errors:
-                self._holder.stale = True
-                self.state = ReloadState(ok=False, problems=errors.problems, count=self.state.count)
-                # warnings were told before
-                wrong = "\n".join(problem.render() for problem in errors.problems if problem.level == "error")
-                log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
-                return self.state
-            except OSError as error:
-                self._holder.stale = True
-                self.state = ReloadState(ok=False, count=self.state.count)
-                log.error("the configuration could not be read; the running one stays: %s", error)
-                return self.state
-            except Exception:  # whoever watches the files must not end because of a mistake of ours
-                self._holder.stale = True
-                self.state = ReloadState(ok=False, count=self.state.count)
-                log.exception("the configuration could not be built; the running one stays")
-                return self.state
+            except Exception as error:  # whoever watches the files must not end because of a mistake of ours
+                return self._refused(error)
             before, self._holder.current = self._holder.current, runtime
             if self._last is not None and _watched(before.gateway) != _watched(runtime.gateway):
                 with contextlib.suppress(OSError):
@@ -108,6 +93,20 @@ class Reloader:
             _tell_switched(before.gateway, runtime.gateway)
             _tell_waiting(before.gateway, runtime.gateway)
             return self.state
+
+    def _refused(self, error: Exception) -> ReloadState:
+        """The running configuration stays; the log says why."""
+        self._holder.stale = True
+        problems = error.problems if isinstance(error, ConfigErrors) else ()
+        self.state = ReloadState(ok=False, problems=problems, count=self.state.count)
+        if isinstance(error, ConfigErrors):  # warnings were told before
+            wrong = "\n".join(problem.render() for problem in problems if problem.level == "error")
+            log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
+        elif isinstance(error, OSError):
+            log.error("the configuration could not be read; the running one stays: %s", error)
+        else:
+            log.error("the configuration could not be built; the running one stays", exc_info=error)
+        return self.state
 
     async def watch(self) -> None:
         """Reload whenever a file changed, until cancelled."""
