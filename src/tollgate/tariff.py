@@ -24,7 +24,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from tollgate.config.pricing import FLAT_PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
+from tollgate.config.pricing import FLAT_PRICES, PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
 from tollgate.money import CONTEXT, USD, round_cost
 
 if TYPE_CHECKING:
@@ -70,25 +70,7 @@ def no_charge(tariff: Tariff | None, rates: Mapping[str, Decimal]) -> Charge:
 class _Prices:
     """Prices that hold together, as integers over one common divisor."""
 
-    __slots__ = (
-        "audio",
-        "audio_output",
-        "completion",
-        "dearest_in",
-        "dearest_out",
-        "divisor",
-        "image",
-        "image_output_token",
-        "input_audio_cache",
-        "input_cache_read",
-        "input_cache_write",
-        "input_cache_write_1h",
-        "internal_reasoning",
-        "prompt",
-        "request",
-        "rule",
-        "web_search",
-    )
+    __slots__ = (*PRICES, "dearest_in", "dearest_out", "divisor", "rule")
     prompt: int
     completion: int
     input_cache_read: int
