@@ -225,44 +225,41 @@ async def _ready(request: Request) -> Reply:
 
 async def _metrics(request: Request) -> Reply:
     services = request.services
-    gauges = {
+    gauges: dict[str, tuple[str, float]] = {
         "tollgate_ready": (
             "1 when /readyz says so: the journal can be written, and no stop was asked for.",
-            float(services.ledger.ready and not services.draining),
+            services.ledger.ready and not services.draining,
         ),
         "tollgate_config_current": (
             "1 while the newest files are in force; 0 when they have a mistake and older ones stay.",
-            float(not services.runtime.stale),
+            not services.runtime.stale,
         ),
         "tollgate_usage_published": (
             "1 while usage files are kept up to date; 0 when they cannot be written, and the log says why.",
-            float(services.ledger.published),
+            services.ledger.published,
         ),
         "tollgate_alarms": (
             "Alarms for the operator: a provider refuses our key, our balance there is used up, or a proxy refuses us.",
-            float(len(services.health.alarms())),
+            len(services.health.alarms()),
         ),
         "tollgate_routes_cooling": (
             "Routes that rest after failures, and are asked last.",
-            float(len(services.health.cooling())),
+            len(services.health.cooling()),
         ),
-        "tollgate_request_body_bytes": ("Bytes of the request bodies that are held now.", float(services.room.held)),
+        "tollgate_request_body_bytes": ("Bytes of the request bodies that are held now.", services.room.held),
         "tollgate_request_body_bytes_max": (
             "Bytes of request bodies that are held at most; larger ones wait (server.max_bodies_bytes).",
-            float(services.room.most),
+            services.room.most,
         ),
-        "tollgate_requests_waiting": (
-            "Requests whose body waits for room before it is read.",
-            float(services.room.waiting),
-        ),
+        "tollgate_requests_waiting": ("Requests whose body waits for room before it is read.", services.room.waiting),
         "tollgate_image_jobs_running": (
             "Image jobs this gateway looks after that have not ended.",
-            float(len(images.jobs_of(services).tracked.pending)),
+            len(images.jobs_of(services).tracked.pending),
         ),
     }
     if (counted := descriptors.in_use()) is not None:
-        gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", float(counted[0]))
-        gauges["process_max_fds"] = ("File descriptors that may be open.", float(counted[1]))
+        gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", counted[0])
+        gauges["process_max_fds"] = ("File descriptors that may be open.", counted[1])
     text = services.metrics.render(gauges)
     return _of_now(Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8"))
 

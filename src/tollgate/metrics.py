@@ -61,7 +61,7 @@ class Metrics:
         lines += _family("tollgate_requests_running", "gauge", "Requests being answered now.", running)
         lines += _family("tollgate_start_time_seconds", "gauge", "When the process started, Unix seconds.", started)
         for name, (about, value) in sorted((gauges or {}).items()):
-            lines += _family(name, "gauge", about, [("", value)])
+            lines += _family(name, "gauge", about, [("", float(value))])
         return "\n".join(lines) + "\n"
 
     def _counters(self) -> list[tuple[str, str, list[Row]]]:
