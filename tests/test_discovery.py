@@ -93,7 +93,7 @@ async def scene(tmp_path):
 async def test_found_models_join_the_catalog_with_routes_and_prices(scene):
     assert await scene.discoverer.refresh()
     assert scene.ids() == ["acme/one", "acme/written"]
-    route = scene.holder.current.routes["acme/one"][0]
+    route = scene.holder.current.catalog.models["acme/one"].routes[0]
     assert (route.offers[0].model.context, str(route.offers[0].own_tariff.pricing.prices["prompt"])) == (1000, "0.5")
     assert scene.lists.keys == ["Bearer sk-canary"]
     assert scene.swaps == [scene.holder.current]

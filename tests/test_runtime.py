@@ -73,7 +73,7 @@ def test_a_runtime_holds_everything_compiled(files):
     assert sorted(runtime.providers) == ["one", "two"]
     assert {"chat", "messages"} <= set(runtime.mappings)
     assert list(runtime.catalog.models) == ["acme/large", "one/own", "two/own"]
-    assert [route.provider for route in runtime.routes["acme/large"]] == ["one", "two"]
+    assert [route.provider for route in runtime.catalog.models["acme/large"].routes] == ["one", "two"]
     assert runtime.catalog.resolve("best").id == "acme/large"
     assert runtime.route_names() == {"one/one-large", "two/two-large", "one/own", "two/own"}
     assert runtime.catalog.resolve("large").routes[0].offers[0].mapping is runtime.mappings["chat"]

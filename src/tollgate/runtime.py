@@ -55,11 +55,6 @@ class Runtime:
     several_minters: bool = False
     """Whether some upstreams cannot read what others encrypt (`Offer.minter`)."""
 
-    @property
-    def routes(self) -> Mapping[str, tuple[Route, ...]]:
-        """The routes of each canonical model, first choice first."""
-        return {name: model.routes for name, model in self.catalog.models.items()}
-
     def route_names(self) -> frozenset[str]:
         """Every route there is, for forgetting the health of removed ones."""
         return frozenset(route.key for model in self.catalog.models.values() for route in model.routes)

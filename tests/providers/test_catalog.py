@@ -193,7 +193,7 @@ def test_the_catalog_is_wide_and_each_model_has_one_meaning() -> None:
     ],
 )
 def test_the_vendors_own_service_comes_first(model: str, first: str) -> None:
-    routes = shipped.runtime().routes[model]
+    routes = shipped.runtime().catalog.models[model].routes
     assert routes[0].provider == first
     assert [route.priority for route in routes] == sorted(route.priority for route in routes)
     assert routes[-1].provider == "openrouter" or "openrouter" not in {route.provider for route in routes}
