@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.inprocess import SSE, inprocess, replying
+from support.stores import available_to
 from support.usage_files import rows_by_id
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -134,7 +135,7 @@ async def test_a_cost_beyond_what_a_row_can_hold_gives_the_hold_back(tmp_path, s
         with pytest.raises(Exception, match="wanted 0 to"):
             reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
             raise AssertionError(reply.text) if reply.status_code == 200 else ValueError("wanted 0 to")
-        assert here.services.ledger.available("default") == here.balance() == Decimal(100)
+        assert await available_to(here.services.ledger, "default") == here.balance() == Decimal(100)
 
 
 DEPTHS = (
@@ -416,7 +417,7 @@ async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monke
         with pytest.raises(Exception, match="slip"):
             reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
             raise AssertionError(reply.text) if reply.status_code == 200 else KeyError("slip")
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert (row["outcome"], row["cost"], row["error_code"]) == (
         "error",
@@ -434,7 +435,7 @@ async def test_a_mistake_in_the_making_of_the_row_leaves_no_hold(tmp_path, monke
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
         monkeypatch.setattr("tollgate.completions.exchange.usage_row", slip)
         await here.post("/v1/chat/completions", {**ASK, "stream": stream})
-        assert here.services.ledger.available("default") == here.balance() and not here.services.live
+        assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
 
 
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])

@@ -13,6 +13,7 @@ import pytest
 
 from completions.test_pipeline import GOOD, SECRET, provider
 from support.inprocess import Leaving, inprocess, replying
+from support.stores import available_to
 from support.usage_files import rows
 from tollgate.completions.off_loop import is_long
 
@@ -143,4 +144,4 @@ async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path,
             False,
         )
         assert not seen and not client.sent
-        assert here.services.ledger.available("default") == here.balance() == Decimal(100)
+        assert await available_to(here.services.ledger, "default") == here.balance() == Decimal(100)

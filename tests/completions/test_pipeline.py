@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from support.inprocess import SSE, Leaving, inprocess, replying
+from support.stores import available_to
 from support.usage_files import rows
 from tollgate.errors import Unavailable
 
@@ -396,7 +397,7 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_pa
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["status"]) == ("client_gone", 499)
         assert 'tollgate_requests_total{endpoint="chat",status="499"} 1' in (await here.get("/metrics")).text
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
         if "pace" in text:
             assert row["estimated"] and row["output_tokens"] > 0
 
@@ -446,7 +447,7 @@ async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fail
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["cost"]) == ("error", 0)
-        assert here.services.ledger.available("default") == here.balance() and not here.services.live
+        assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
 
 
 async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_line(tmp_path, caplog):

@@ -17,6 +17,7 @@ from conformance.test_spec_fuzz import ROUNDS, SEED, _judge_stream
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import inprocess
 from support.mutate import mutated
+from support.stores import available_to
 from support.usage_files import rows_by_id
 
 FORMATS = ("chat", "responses", "messages")
@@ -163,7 +164,7 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
                 )
         await here.services.settlements.drain(5)
         assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
         rows = list((await rows_by_id(here, tmp_path)).values())
         assert len(rows) == ROUNDS and all(0 <= row["cost"] < 10**6 for row in rows)
 

@@ -24,6 +24,7 @@ from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, events, pro
 from replay.clients import complete_response, published, published_event
 from support import sdks
 from support.inprocess import SSE, inprocess, replying
+from support.stores import available_to
 from support.usage_files import rows_by_id
 from tollgate.sandbox import Sandbox
 
@@ -833,13 +834,13 @@ async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
             asyncio.create_task(here.post(PATHS["chat"], {**body, "stream": bool(n % 2)}, key=key)) for n in range(30)
         ]
         await asyncio.sleep(0.3)
-        assert here.services.ledger.available("default") < here.balance()
+        assert await available_to(here.services.ledger, "default") < here.balance()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0.1)
         await here.services.settlements.drain(5)
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
         assert (
             await here.post(PATHS["chat"], {**body, "messages": [{"role": "user", "content": "x"}]}, key=key)
         ).status_code == 200

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from conformance.upstreams import ASKS, provider
 from support.inprocess import inprocess
+from support.stores import available_to
 from support.usage_files import rows_by_id
 from tollgate.health import Health
 
@@ -335,7 +336,7 @@ async def test_errors_hold_nothing_back_and_cost_nothing(scene):
     upstream.how, upstream.headers = 400, {}
     for dialect in SPOKEN:  # beside those that the tests above got, where they ran in this process
         await here.post(PATHS[dialect], BODIES[dialect])
-    assert here.services.ledger.available("default") == here.balance() == 100
+    assert await available_to(here.services.ledger, "default") == here.balance() == 100
     rows = (await rows_by_id(here, folder)).values()
     assert (
         rows

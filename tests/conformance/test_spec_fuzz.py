@@ -20,6 +20,7 @@ import pytest
 from conformance import bodies
 from support.inprocess import inprocess, replying
 from support.mutate import mutated
+from support.stores import available_to
 from support.usage_files import rows_by_id
 
 ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
@@ -129,7 +130,7 @@ async def _fuzz(here: Any, caplog: Any, dialect: str, model: str) -> set[str]:
     assert not problems, f"{len(problems)} problems:\n" + "\n\n".join(problems[:8])
     await here.services.settlements.drain(5)
     if dialect != "images":
-        assert ledger.available("default") == ledger.balance("default"), "something is still held"
+        assert await available_to(ledger, "default") == ledger.balance("default"), "something is still held"
     return answered
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, error_events, events, opening, provider, whole
 from support.inprocess import inprocess
+from support.stores import available_to
 from support.usage_files import rows_by_id
 from support.wire import chunked, full_backlog, head, raw, says, stream_of, wire
 
@@ -84,7 +85,7 @@ async def test_19_an_upstream_that_fails_before_it_answers(tmp_path, client, ups
             for row in rows.values()
         )
         assert sum(row["outcome"] == "timeout" for row in rows.values()) == 1
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -175,7 +176,7 @@ async def test_15_an_upstream_that_fails_in_mid_stream(tmp_path, client, upstrea
             assert word in told["message"], f"{name}: {told}"
             wanted[reply.headers["x-request-id"]] = (name, outcome)
         rows = await rows_by_id(here, tmp_path)
-        assert here.services.ledger.available("default") == here.balance()
+        assert await available_to(here.services.ledger, "default") == here.balance()
     for request_id, (name, outcome) in wanted.items():
         row = rows[request_id]
         assert (row["outcome"], row["stream"]) == (outcome, True), f"{name}: {row['outcome']}"

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from support.inprocess import inprocess, replying
+from support.stores import spent_by
 from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
@@ -471,7 +472,7 @@ async def test_a_download_says_what_it_is(alice):
 
 async def test_credits_are_exact(here, alice, ask):
     await ask(await alice.make_key())
-    spent = here.services.ledger.spent("alice")
+    spent = await spent_by(here.services.ledger, "alice")
     said = text_of(await alice.get("/credits"))
     assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in said.replace(" ", "") and "a gift" in said
 
@@ -525,7 +526,7 @@ async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, ali
         max_tokens="50",
     )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
-    assert here.services.ledger.spent("alice") > 0
+    assert await spent_by(here.services.ledger, "alice") > 0
 
 
 async def test_of_many_keys_some_are_shown_and_all_are_found(here, alice):
@@ -562,7 +563,7 @@ async def test_a_try_streams(here, alice):
     assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
     await here.services.ledger.settle()
     assert reply.headers["x-request-id"] in (await alice.get("/requests")).text
-    assert here.services.ledger.spent("alice") > 0
+    assert await spent_by(here.services.ledger, "alice") > 0
 
 
 async def test_a_browser_that_leaves_a_try_cancels_the_call_and_leaves_its_slot(here, alice):

@@ -4,6 +4,7 @@ import asyncio
 from decimal import Decimal
 
 from support.inprocess import inprocess
+from support.stores import available_to
 
 PRICED = """
 provider: dear
@@ -35,7 +36,7 @@ async def test_of_200_parallel_calls_only_those_the_balance_covers_are_admitted(
         assert (statuses.count(200), statuses.count(403)) == (10, 190)
         refused = next(reply for reply in replies if reply.status_code == 403).json()
         assert refused["message"] == refused["error"]["message"] == "insufficient quota"
-        assert ledger.balance("small") == 0 == ledger.available("small")
+        assert ledger.balance("small") == 0 == await available_to(ledger, "small")
         assert (await here.post("/v1/chat/completions", body, key=key)).status_code == 403
 
 
@@ -54,4 +55,4 @@ async def test_a_hold_is_released_on_every_exit(tmp_path):
                     },
                 )
         await here.services.settlements.drain(5)
-        assert here.services.ledger.available("default") == here.balance() <= before
+        assert await available_to(here.services.ledger, "default") == here.balance() <= before

@@ -12,6 +12,7 @@ import pytest
 
 from support.image_provider import Provider
 from support.inprocess import Leaving, inprocess, unspoken
+from support.stores import available_to
 from support.usage_files import rows
 
 ACME = """
@@ -191,7 +192,7 @@ async def test_a_client_that_leaves_pays_for_the_parts_on_their_way(tmp_path):
         (row,) = await rows(here, tmp_path)
         assert len(here.apps["acme"].calls) == 8
         assert (row["outcome"], row["status"], row["input_tokens"], row["estimated"]) == ("client_gone", 499, 32, True)
-        assert here.services.ledger.available("default") == here.balance() == Decimal("99.999968")
+        assert await available_to(here.services.ledger, "default") == here.balance() == Decimal("99.999968")
 
 
 async def test_the_next_route_answers_in_its_own_format(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from support.image_jobs import URL, Numbered, Script, accepted_rows, create, look, unfit
 from support.image_provider import at, close_services, make_offer, runtime_of, settled
+from support.stores import available_to
 from tollgate.config.model import Credits
 from tollgate.errors import BadRequest, QuotaExhausted
 from tollgate.images import jobs_of, list_generations
@@ -49,9 +50,9 @@ async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchrono
 async def test_a_job_in_flight_holds_what_it_may_cost(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})), credits="0.10")
     await create(services, key, {"prompt": "x", "n": 2})
-    assert services.ledger.available(key.account_id) == Decimal("0.02")
+    assert await available_to(services.ledger, key.account_id) == Decimal("0.02")
     await create(services, key, {"prompt": "x", "n": 2}, "req_2")
-    assert services.ledger.available(key.account_id) == 0
+    assert await available_to(services.ledger, key.account_id) == 0
     with pytest.raises(QuotaExhausted):
         await create(services, key, {"prompt": "x"}, "req_3")
 
@@ -67,7 +68,7 @@ async def test_a_failed_job_costs_nothing_and_says_why(gateway):
         "status": "failed",
         "error": "NSFW content",
     }
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
     assert json.loads((await list_generations(services, key)).body)["data"] == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.inprocess import inprocess, unspoken
+from support.stores import available_to
 from support.usage_files import rows_by_id
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
@@ -91,7 +92,7 @@ async def test_a_job_that_holds_the_whole_balance_can_be_looked_at(tmp_path):
                 "/v1/images/generations", {**JOB, "input": {"prompt": "a cat [[duration=60s]]", "count": 2}}
             )
         ).json()["data"]
-        assert here.services.ledger.available("default") == 0
+        assert await available_to(here.services.ledger, "default") == 0
         looked = await here.get(f"/v1/images/generations/{made['id']}")
         assert (looked.status_code, looked.json()["data"]["status"]) == (200, "starting")
         assert (await here.get("/v1/images/generations")).status_code == 200

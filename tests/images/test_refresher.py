@@ -9,6 +9,7 @@ import pytest
 
 from support.image_jobs import URL, Numbered, Script, create, look
 from support.image_provider import Provider, close_services, image_model, make_offer, runtime_of, settled
+from support.stores import available_to
 from tollgate.config.model import Credits
 from tollgate.errors import Unavailable
 from tollgate.images import jobs_of, run_refresher
@@ -56,7 +57,11 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
     jobs.clock = lambda: now
     await Refresher(jobs).tick(10)
     assert jobs.tracked.pending == {}
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
@@ -135,7 +140,9 @@ async def test_jobs_survive_a_restart(gateway, tmp_path):
     again, _, provider = await gateway(Script((200, {"status": "succeeded", "images": URL})), credits="0.05")
     for _ in range(2):  # it may have broken off half way
         await Refresher(jobs_of(again)).resume()
-        assert again.ledger.available(key.account_id) == Decimal("0.01"), "what it may cost is held again, once"
+        assert await available_to(again.ledger, key.account_id) == Decimal("0.01"), (
+            "what it may cost is held again, once"
+        )
     assert (await look(again, key, made["id"]))["status"] == "succeeded"
     assert provider.calls == [("GET", "/jobs/p1", b"")]
     assert again.ledger.balance(key.account_id) == Decimal("0.01")
@@ -182,7 +189,7 @@ async def test_a_job_whose_model_is_gone_after_a_restart_keeps_no_other_from_bei
     await Refresher(jobs).resume()
     await asyncio.sleep(0.05)
     assert jobs.tracked.pending.keys() == {each["id"] for each in made}
-    assert again.ledger.available(key.account_id) == Decimal("9.92")
+    assert await available_to(again.ledger, key.account_id) == Decimal("9.92")
     assert (await look(again, key, made[0]["id"]))["status"] in ("starting", "processing"), "the model may come back"
     assert len(provider.calls) == (0 if poll else 1)
 
@@ -258,13 +265,19 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     await refresher.tick(10)
     if not held:  # the call that is made again may have ended
         assert services.ledger.balance(key.account_id) == Decimal(10)
-        assert services.ledger.available(key.account_id) == Decimal("9.96"), "what it may cost is held here now"
+        assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), (
+            "what it may cost is held here now"
+        )
     now += 3
     await refresher.tick(10)
     await settled(services)
     ended = await services.ledger.generations.get(key.account_id, left.id)
     assert (ended.status, ended.row["instance"], len(provider.calls)) == ("succeeded", "main", 1)
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gateway):
@@ -301,7 +314,7 @@ async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gat
         now += seconds
         await refresher.tick(10)
     assert (jobs.tracked.pending, provider.calls) == ({}, [])
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
     assert looks == [{"eu-9"}] * 2, "who is gone is not asked for at every tick"
 
 

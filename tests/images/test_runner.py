@@ -10,6 +10,7 @@ import pytest
 
 from support.image_jobs import URL, Numbered, Script, accepted_rows, create, inbound, look, pass_time, unfit
 from support.image_provider import PNG, Provider, at, image_model, job, make_offer, settled
+from support.stores import available_to
 from tollgate.errors import (
     BadRequest,
     ModelNotFound,
@@ -45,7 +46,7 @@ async def test_a_job_is_submitted_polled_and_charged_once(gateway):
     assert services.metrics.outcomes == {"ok": 1}
     assert provider.calls[0] == ("POST", "/jobs", {"model": "draw-1", "input": {"prompt": "a cat", "n": 2}})
     assert services.ledger.balance(key.account_id) == Decimal("9.92")
-    assert services.ledger.available(key.account_id) == Decimal("9.92")
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.92")
     stored = await services.ledger.generations.get(key.account_id, made["id"])
     assert (stored.webhook, stored.input, stored.answer["images"]) == (
         "https://hook.example",
@@ -102,7 +103,7 @@ async def test_a_synchronous_failure_ends_the_job(gateway):
         "status": "failed",
         "error": "the prompt was blocked",
     }
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ async def test_a_submit_that_fails_leaves_no_job_and_no_hold(gateway, answer, er
     services, key, _ = await gateway(Script(answer))
     with pytest.raises(error):
         await create(services, key)
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
     assert await services.ledger.generations.pending() == []
     assert [route.successes for route in services.health.routes()] == [0], "else the route would never rest"
 
@@ -166,7 +167,7 @@ async def test_a_request_no_provider_takes_leaves_a_row(gateway, answer, endpoin
     assert (row.status, row.outcome, row.error_code) == told
     assert row.prices is None, "an empty text is no JSON: one such row made every query over `prices` fail"
     assert services.metrics.outcomes[row.outcome] == 1
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 async def test_a_key_the_provider_refuses_is_told_to_the_operator(gateway, caplog):
@@ -258,7 +259,11 @@ async def test_a_job_whose_held_call_failed_goes_on_at_a_route_that_is_polled(ga
     assert (pending.provider, pending.upstream_id, pending.row["attempts"]) == ("bemo", "q1", 2)
     assert (await look(services, key, made["id"]))["images"] == URL
     assert [path for _, path, _ in second.calls] == ["/jobs", "/jobs/q1"]
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.95")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.95")
+    )
 
 
 async def test_a_held_call_whose_pictures_are_gone_leads_to_the_next_route(gateway):
@@ -288,7 +293,7 @@ async def test_a_poll_that_the_provider_refuses_as_wrong_ends_the_job_with_its_w
     made = await create(services, key)
     seen = await look(services, key, made["id"])
     assert (seen["status"], seen["error"]) == ("failed", "no faces, please")
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 async def test_a_job_that_another_gateway_ended_first_is_told_as_it_ended_there(gateway):
@@ -304,7 +309,7 @@ async def test_a_job_that_another_gateway_ended_first_is_told_as_it_ended_there(
 
     services.ledger.generations.update = beaten
     assert (await look(services, key, made["id"]))["status"] == "canceled"
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal(10)
+    assert services.ledger.balance(key.account_id) == await available_to(services.ledger, key.account_id) == Decimal(10)
     assert not services.metrics.cost
 
 
@@ -413,7 +418,7 @@ async def test_a_lost_job_is_failed_at_its_deadline(gateway, answer, served, why
     pass_time(services, 601)
     done = await look(services, key, made["id"])
     assert (done["status"], done["error"]) == ("failed", why)
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 @pytest.mark.parametrize("answer", [(200, {"status": "processing"}), (404, {})], ids=["it goes on", "not known yet"])
@@ -492,10 +497,14 @@ async def test_a_job_whose_pictures_are_still_being_made_when_they_are_fetched_g
     if not at_once:
         made = await look(services, key, made["id"])
     assert made["status"] == "processing"
-    assert services.ledger.available(key.account_id) == Decimal("9.96")
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96")
     seen = await look(services, key, made["id"])
     assert (seen["status"], seen["images"], seen["cost"]) == ("succeeded", URL, 0.04)
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_many_readers_ask_the_provider_once(gateway):
@@ -573,7 +582,7 @@ async def test_an_input_the_file_cannot_work_with_ends_the_job(gateway):
     made = await create(services, key)
     await settled(services)
     assert (await look(services, key, made["id"]))["status"] == "failed"
-    assert (provider.calls, services.ledger.available(key.account_id)) == ([], Decimal(10))
+    assert (provider.calls, await available_to(services.ledger, key.account_id)) == ([], Decimal(10))
 
 
 async def test_a_running_job_outlives_a_schema_that_asks_for_more(gateway):

@@ -10,6 +10,7 @@ import pytest
 
 from support.image_jobs import URL, Script, create, look
 from support.image_provider import close_services, make_offer, settled
+from support.stores import available_to
 from tollgate.errors import Unavailable, Unwritten
 from tollgate.images import jobs_of, list_generations
 from tollgate.images.order import Unsaved
@@ -36,7 +37,7 @@ async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(g
     seen = len(provider.calls)
     assert (await look(services, key, pending.id))["images"] == URL * 2
     assert services.ledger.balance(key.account_id) == Decimal(10) - 2 * Decimal("0.04")
-    assert services.ledger.available(key.account_id) == services.ledger.balance(key.account_id)
+    assert await available_to(services.ledger, key.account_id) == services.ledger.balance(key.account_id)
     assert services.metrics.cost == {"acme": 2 * Decimal("0.04")}, "the metric of billed cost has jobs, too"
     assert len(provider.calls) == seen, "nobody is asked again"
 
@@ -67,7 +68,7 @@ async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_an
     with pytest.raises(Unsaved) as raised:
         await create(services, key)
     assert (raised.value.status, raised.value.billed) == (500, True)
-    assert services.ledger.available(key.account_id) == Decimal("9.96"), "what it may cost stays held"
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), "what it may cost stays held"
     await room()
     jobs = jobs_of(services)
     now = jobs.clock() + 60
@@ -76,7 +77,11 @@ async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_an
     assert (jobs.tracked.pending, len(provider.calls)) == ({}, 2)
     listed = json.loads((await list_generations(services, key)).body)["data"]
     assert [(each["images"], each["cost"]) for each in listed] == [(URL, 0.04)]
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_start(gateway):
@@ -85,7 +90,7 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     room = fill_disk(services)
     with pytest.raises(Unavailable):
         await create(services, key)
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
     await room()
     await close_services(services)
     services, _, again = await gateway(Script((200, {"images": URL})), offer)
@@ -93,7 +98,7 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     await settled(services)
     assert provider.calls == again.calls == []
     assert await services.ledger.generations.pending() == []
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 def refuse_to_store(services):
@@ -132,11 +137,15 @@ async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_
     )
     made, store, look_again = await refused_at_first(services, key)
     await look_again()
-    assert services.ledger.available(key.account_id) == Decimal("9.96")
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96")
     await store(made)
     await look_again()
     assert (await services.ledger.generations.get(key.account_id, made.id)).status == "succeeded"
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(gateway, monkeypatch):
@@ -167,7 +176,11 @@ async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
     await settled(services)
     assert len(refused) == 1
     assert (await look(services, key, made["id"]))["status"] == "succeeded"
-    assert services.ledger.balance(key.account_id) == services.ledger.available(key.account_id) == Decimal("9.96")
+    assert (
+        services.ledger.balance(key.account_id)
+        == await available_to(services.ledger, key.account_id)
+        == Decimal("9.96")
+    )
 
 
 async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
@@ -175,7 +188,7 @@ async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
     _, _, look_again = await refused_at_first(services, key)
     await look_again()
     await look_again()
-    assert services.ledger.available(key.account_id) == Decimal(10)
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
     assert jobs_of(services).tracked.pending == {}
 
 

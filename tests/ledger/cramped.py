@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 
+from support.stores import spent_by
 from tollgate.config.model import Credits, Store
 from tollgate.ledger import Ledger, UsageRow
 
@@ -43,7 +44,7 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
         while not ledger.ready:
             await asyncio.sleep(0.01)
     await ledger.record(_row("req_last"))
-    print("spent:", int(ledger.spent("alice")))
+    print("spent:", int(await spent_by(ledger, "alice")))
     await ledger.close()
     ledger = Ledger(store, Credits())
     await ledger.open()
@@ -54,7 +55,7 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
         )
         .fetchall()
     )
-    print(f"after a restart: {ledger.spent('alice'):.0f}, published {published}")
+    print(f"after a restart: {await spent_by(ledger, 'alice'):.0f}, published {published}")
     await ledger.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.stores import available_to, spent_by
 from tollgate.errors import Unavailable, Unwritten
 from tollgate.ledger import Generation, records
 
@@ -118,7 +119,7 @@ async def test_of_many_pollers_exactly_one_wins_and_the_charge_happens_once(anyw
         *(anywhere.ledger.generations.update(made.id, DONE, row("req_job", cost="0.04"), hold) for _ in range(50))
     )
     assert sum(won) == 1
-    assert anywhere.ledger.balance("alice") == anywhere.ledger.available("alice") == Decimal("9.96")
+    assert anywhere.ledger.balance("alice") == await available_to(anywhere.ledger, "alice") == Decimal("9.96")
 
 
 async def test_a_job_that_is_stored_takes_no_memory(alice: Alice) -> None:
@@ -158,7 +159,7 @@ async def test_a_job_that_ended_stays_as_it_is(anywhere: Alice, status: str) -> 
     await anywhere.ledger.generations.create(made)
     assert await anywhere.ledger.generations.update(made.id, {"status": status, "error": "no"}, None, hold)
     assert not await anywhere.ledger.generations.update(made.id, DONE, row(cost="1"))
-    assert anywhere.ledger.available("alice") == 10
+    assert await available_to(anywhere.ledger, "alice") == 10
 
 
 async def test_nobody_sees_another_accounts_jobs(anywhere: Alice) -> None:
@@ -220,10 +221,10 @@ async def test_a_charge_and_its_job_are_one_event_after_a_restart(tmp_path: Path
         await ledger.generations.create(made)
         await ledger.generations.update(made.id, DONE, row("req_job", cost="0.04"))
     async with new_ledger(tmp_path) as ledger:
-        assert ledger.spent("alice") == Decimal("0.04")
+        assert await spent_by(ledger, "alice") == Decimal("0.04")
         found = await ledger.generations.get("alice", made.id)
         assert found is not None
         assert found.images == DONE["images"]
         assert not await ledger.generations.update(made.id, DONE, row("req_again", cost="0.04"))
         await ledger.record(row("req_job", cost="0.04"))
-        assert ledger.spent("alice") == Decimal("0.04")
+        assert await spent_by(ledger, "alice") == Decimal("0.04")

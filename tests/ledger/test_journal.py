@@ -20,6 +20,7 @@ import orjson
 import pytest
 
 import tollgate.ledger.journal as journal_module
+from support.stores import spent_by
 from tollgate.errors import TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import Generation, Ledger
 from tollgate.ledger.journal import Journal
@@ -393,9 +394,9 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
             await ledger.record(row("req_2", cost="1"))
         await _space_again(disk, ledger._backend.journal)
         await ledger.record(row("req_2", cost="1"))
-        assert ledger.spent("alice") == 2
+        assert await spent_by(ledger, "alice") == 2
     async with new_ledger(tmp_path) as ledger:
-        assert ledger.spent("alice") == 2
+        assert await spent_by(ledger, "alice") == 2
 
 
 @pytest.mark.parametrize(
@@ -438,7 +439,7 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
         (other / "var" / "journal" / name).write_bytes(data + b'{"seq":99999,"kind":"usa')
     for _ in range(2):
         async with new_ledger(other) as replayed:
-            assert replayed.spent("alice") == 4
+            assert await spent_by(replayed, "alice") == 4
             assert await replayed.get_account("alice")
             assert not segments(other / "var" / "journal"), "what is stored is read by no start again"
     await abandoned.close()

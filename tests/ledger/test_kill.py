@@ -14,6 +14,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from support.stores import spent_by
+
 from .conftest import new_ledger
 from .hammer import COST
 
@@ -63,7 +65,7 @@ async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(
     assert len(acknowledged) > kills
 
     async with new_ledger(tmp_path) as ledger:
-        balance, spent = ledger.balance("alice"), ledger.spent("alice")
+        balance, spent = ledger.balance("alice"), await spent_by(ledger, "alice")
         await ledger.settle()
     store = duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb"), read_only=True)
     stored = {row[0] for row in store.execute("SELECT request_id FROM usage").fetchall()}

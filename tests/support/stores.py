@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 
+from tollgate.errors import NotFound
+from tollgate.ledger import Ledger
 from tollgate.ledger.store import FILE_NAME, Store
 
 
@@ -25,3 +28,17 @@ def empty_store(directory: Path) -> None:
     if not (directory / FILE_NAME).exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / FILE_NAME).write_bytes(_made())
+
+
+async def available_to(ledger: Ledger, account: str) -> Decimal:
+    """An account's balance minus what running requests hold."""
+    sums = await ledger.sums(account)
+    return sums.balance - sums.held
+
+
+async def spent_by(ledger: Ledger, account: str) -> Decimal:
+    """The sum of all recorded costs of an account. Rows may be of one that nobody made: it was granted nothing."""
+    try:
+        return (await ledger.sums(account)).spent
+    except NotFound:
+        return -ledger.balance(account)

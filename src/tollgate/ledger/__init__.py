@@ -181,14 +181,6 @@ class Ledger(Administration):
         """Credits granted minus the sum of recorded costs."""
         return self._memory.balance(account_id)
 
-    def available(self, account_id: str) -> Decimal:
-        """The balance minus what running requests hold."""
-        return self._memory.available(account_id)
-
-    def spent(self, account_id: str) -> Decimal:
-        """The sum of all recorded costs of an account."""
-        return self._memory.sums(account_id).spent
-
     def require_credits(self, key: KeyRecord) -> None:
         """Raises `QuotaExhausted` below the minimum (SPEC authentication 4: 0.01) or at the key's spend cap."""
         self._memory.require_credits(key)

@@ -131,10 +131,6 @@ class Memory:
         """Credits granted minus the sum of recorded costs."""
         return self.granted.get(account_id, _ZERO) - self.spent.get(account_id, _ZERO)
 
-    def available(self, account_id: str) -> Decimal:
-        """The balance minus what running requests hold."""
-        return self.balance(account_id) - self.held.get(account_id, _ZERO)
-
     def sums(self, account_id: str) -> AccountSums:
         """The account's arithmetic."""
         return AccountSums(
@@ -152,7 +148,7 @@ class Memory:
 
     def require_credits(self, key: KeyRecord) -> Decimal:
         """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
-        available = self.available(key.account_id)
+        available = self.balance(key.account_id) - self.held.get(key.account_id, _ZERO)
         if available < self.credits.minimum:
             raise QuotaExhausted
         if key.spend_cap is not None:

@@ -69,10 +69,6 @@ class SharedLedger(Ledger):
 
     # ---- the hot path
 
-    def available(self, account_id: str) -> Decimal:
-        """The balance as it was last heard; what is held is known to the database."""
-        return self._memory.balance(account_id)
-
     def require_credits(self, key: KeyRecord) -> None:
         """The balance alone: what a key has spent elsewhere only the database knows, and `hold` asks it."""
         self._memory.require_balance(key.account_id)
