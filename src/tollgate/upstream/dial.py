@@ -94,16 +94,11 @@ class Lookups:
         running = self._running.get((host, port))
         if running is None:
             running = self._running[host, port] = asyncio.ensure_future(self._resolver(host, port))
-            running.add_done_callback(lambda done: self._ended(host, port, done))
+            running.add_done_callback(lambda _: self._running.pop((host, port)))
         try:
             return await outlived(running)
         except UpstreamUnreachable as error:
             raise type(error)(error.message) from None  # what each caller is told goes into its own
-
-    def _ended(self, host: str, port: int, done: asyncio.Future[list[Address]]) -> None:
-        del self._running[host, port]
-        if not done.cancelled():
-            done.exception()  # all who asked may have left
 
     def close(self) -> None:
         """Stop asking."""
