@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from tollgate.completions.off_loop import run_off_loop
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline
 from tollgate.mapping import request_from_hub
+from tollgate.process.outlived import few_at_once
 
 if TYPE_CHECKING:
     from tollgate.config.model import Fetch
@@ -60,24 +60,16 @@ async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: 
 
     `total` bytes came before; gives the new sum.
     """
-    gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(url: str) -> None:
+    async def fetch(url: str) -> None:
         nonlocal total
-        async with gate:
-            mime, data = await fetch_inline(url, settings)
-            total += len(data)
-            if total > settings.max_bytes:
-                raise BadRequest(
-                    f"the URLs of the request hold more than {settings.max_bytes} bytes together",
-                    code="url_not_fetched",
-                )
-            context.inlined[url] = {"mime": mime, "data": base64.b64encode(data).decode()}
+        mime, data = await fetch_inline(url, settings)
+        total += len(data)
+        if total > settings.max_bytes:
+            raise BadRequest(
+                f"the URLs of the request hold more than {settings.max_bytes} bytes together", code="url_not_fetched"
+            )
+        context.inlined[url] = {"mime": mime, "data": base64.b64encode(data).decode()}
 
-    tasks = [asyncio.ensure_future(one(url)) for url in urls]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
+    await few_at_once(AT_ONCE, fetch, urls)
     return total

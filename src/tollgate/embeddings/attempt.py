@@ -22,6 +22,7 @@ from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import clean
+from tollgate.process.outlived import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
 from tollgate.usage import MAX_TOKENS
@@ -93,18 +94,8 @@ class _Attempt:
         most = self._offer.batch or len(items)
         if len(items) <= most:
             return [await self._part(items, whole=True)]
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def one(some: list[Item]) -> _Part:
-            async with gate:
-                return await self._part(some, whole=False)
-
-        tasks = [asyncio.ensure_future(one(items[at : at + most])) for at in range(0, len(items), most)]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+        pieces = (items[at : at + most] for at in range(0, len(items), most))
+        return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
 
     async def _part(self, items: list[Item], *, whole: bool) -> _Part:
         """One call with these inputs; `whole`: they are all there are."""
