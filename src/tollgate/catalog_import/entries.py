@@ -20,29 +20,6 @@ from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, decimal_text
 
 UNIT = 1_000_000
-GENERATED = (
-    "upstream",
-    "aliases",
-    "canonical_slug",
-    "name",
-    "description",
-    "type",
-    "created",
-    "context",
-    "max_output",
-    "modalities",
-    "tokenizer",
-    "encoding",
-    "instruct_type",
-    "hugging_face_id",
-    "parameters",
-    "dimensions",
-    "max_dimension",
-    "protocols",
-    "retires",
-    "price",
-)
-"""The keys this module writes, in the order of the file. Others that a person added to an entry are kept."""
 _ADDED_PRICES = ("image_output_token", "why")
 """Of a price, what a person may have added: facts seldom tell what generated pictures cost."""
 
@@ -94,7 +71,7 @@ def import_models(
     facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Import:
     """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
-    `kept`: the entries of the present file, whose keys beyond `GENERATED` stay."""
+    `kept`: the entries of the present file, of which the keys stay that no entry is made of here."""
     made = Import(source)
     names, slugs = aliases(facts), canonical_slugs(facts)
     best = _best_offers(facts, source, made.left_out)
@@ -103,7 +80,8 @@ def import_models(
         if entry is None:
             continue
         before = (kept or {}).get(name, {})
-        made.models[name] = entry | {key: value for key, value in before.items() if key not in GENERATED}
+        told = {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
+        made.models[name] = told | {key: value for key, value in before.items() if key not in entry}
         for key in _ADDED_PRICES:
             if isinstance(text := (before.get("price") or {}).get(key), str):
                 entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
@@ -194,6 +172,8 @@ def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
 def _entry(
     offer: Mapping[str, Any], names: Sequence[str], slug: str | None, speaks: frozenset[str], made: Import
 ) -> dict[str, Any] | None:
+    """All keys that are made of facts, in the order of the file; empty where the facts tell nothing, or what is the
+    default. None, which is told, where the offer cannot be served."""
     name = offer["id"]
     kind = offer.get("type", "chat")
     protocols = _protocols(offer, speaks)
@@ -203,7 +183,7 @@ def _entry(
     shape = offer.get("architecture") or {}
     into, out = list(shape.get("input_modalities") or ["text"]), list(shape.get("output_modalities") or ["text"])
     encoding = str(offer.get("tiktoken_encoding") or "").rstrip("*")
-    entry: dict[str, Any] = {
+    return {
         "upstream": offer.get("upstream_model") if offer.get("upstream_model") != name.partition("/")[2] else None,
         "aliases": list(names),
         "canonical_slug": slug,
@@ -229,7 +209,6 @@ def _entry(
         "retires": offer.get("retires"),
         "price": _price(name, offer["pricing"], made),
     }
-    return {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
 
 
 def _description(offer: Mapping[str, Any]) -> str:
