@@ -198,16 +198,8 @@ def _as_json(report: Report) -> dict[str, object]:
         "ok": not report.errors,
         **_counts(report),
         "problems": [
-            {
-                "file": p.mark.file,
-                "line": p.mark.line,
-                "column": p.mark.column,
-                "level": p.level,
-                "path": p.path,
-                "message": p.message,
-                "hint": p.hint,
-            }
-            for p in report.problems
+            problem.mark._asdict() | {name: getattr(problem, name) for name in ("level", "path", "message", "hint")}
+            for problem in report.problems
         ],
         "providers": [
             {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
