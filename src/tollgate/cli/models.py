@@ -29,7 +29,11 @@ currency."""
 @json_option
 def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool) -> None:
     runtime = compiled(path)
-    models = [model for model in runtime.catalog.models.values() if pattern is None or _named(model, pattern)]
+    models = [
+        model
+        for model in runtime.catalog.models.values()
+        if pattern is None or any(fnmatchcase(name, pattern) for name in (model.id, *model.aliases))
+    ]
     if pattern is not None and not models:
         fail(f"no model matches {pattern}")
     if as_json:
@@ -83,10 +87,6 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
         )
     if not as_json and (off := runtime.loaded.providers_off):
         click.echo(off, err=True)
-
-
-def _named(model: CatalogModel, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (model.id, *model.aliases))
 
 
 def _aliases(runtime: Runtime, model: CatalogModel) -> list[str]:

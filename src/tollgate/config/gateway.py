@@ -54,7 +54,9 @@ def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -
         aliases=MappingProxyType(
             {name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}
         ),
-        plugins=_plugins(top.get("plugins")),
+        plugins=tuple(
+            Plugin(name, node.mark) for node in one_or_many(top.get("plugins")) if (name := text_in(node)) is not None
+        ),
     )
 
 
@@ -99,11 +101,6 @@ def store_reference(root: Map) -> tuple[str, Node, str] | None:
     node, path = (store.get("url"), "store.url") if isinstance(store, Map) else (store, "store")
     match = REFERENCE.fullmatch(text_in(node) or "")
     return (match[1], node, path) if match and node else None
-
-
-def _plugins(node: Node | None) -> tuple[Plugin, ...]:
-    """The modules a list names, or one text."""
-    return tuple(Plugin(name, each.mark) for each in one_or_many(node) if (name := text_in(each)) is not None)
 
 
 def _settings(at: Fields, kind: type[T]) -> T:

@@ -238,12 +238,8 @@ def read_text(text: str, name: str) -> Document:
         ]
         return document
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        document.problems.append(
-            document.problem(
-                Mark(name, line, 1), f"character U+{_code_point(error.character):04X} is not allowed in YAML"
-            )
-        )
+        mark = Mark(name, text.count("\n", 0, error.position) + 1, 1)
+        document.problems.append(document.problem(mark, f"character U+{error.character:04X} is not allowed in YAML"))
         return document
     if tree is not None:
         document.root = tree
@@ -309,12 +305,6 @@ def walk(node: Node) -> Iterator[Node]:
         waiting += reversed(
             here.entries.values() if isinstance(here, Map) else here.items if isinstance(here, List) else ()
         )
-
-
-def _code_point(character: str | int | bytes) -> int:
-    if isinstance(character, int):
-        return character
-    return ord(character[:1]) if character else 0
 
 
 def _masked(text: str) -> str:

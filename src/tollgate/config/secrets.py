@@ -128,7 +128,7 @@ def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Pr
             return
         if isinstance(node, Map):
             for key, child in node.entries.items():
-                if inside or key in allowed or key not in ("examples", "about", "description"):
+                if inside or key not in ("examples", "about", "description"):
                     yield from below(child, f"{path}.{key}" if path else key, inside=inside or key in allowed)
         elif isinstance(node, List):
             for index, child in enumerate(node.items):

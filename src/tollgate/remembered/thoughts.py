@@ -41,7 +41,8 @@ class Thoughts:
         if (key := _key_of(owner, parts)) is None:
             return
         kept = tuple({"kind": "text", "text": part["text"]} if part["kind"] == "text" else dict(part) for part in parts)
-        self._turns.keep(key, (maker, kept), sum(map(_size_of, parts)) + _EACH)
+        size = sum(len(value) for part in parts for value in part.values() if type(value) is str)
+        self._turns.keep(key, (maker, kept), size + _EACH)
 
     def restored(self, owner: str, maker: Maker, hub: Mapping[str, Any]) -> list[Any] | None:
         """The turns of a hub request with the thoughts that its client left out put back, where `maker` had them; None
@@ -110,7 +111,3 @@ def _plain(arguments: Any) -> Any:
         return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
     except ValueError:
         return arguments.strip()
-
-
-def _size_of(part: Part) -> int:
-    return sum(len(value) for value in part.values() if type(value) is str)

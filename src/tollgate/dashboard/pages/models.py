@@ -71,7 +71,7 @@ async def one(visit: Visit) -> Response:
         entry=_entry(visit, model),
         model=model,
         price=price_list(model.facts.price),
-        health=_health(visit, model),
+        resting=visit.services.health.cooling(),
     )
 
 
@@ -96,9 +96,3 @@ def _entry(visit: Visit, model: CatalogModel) -> Entry:
 def _fits(model: CatalogModel, words: list[str]) -> bool:
     text = " ".join((model.id, model.facts.name, *model.aliases, *(route.provider for route in model.routes))).lower()
     return all(word in text for word in words)
-
-
-def _health(visit: Visit, model: CatalogModel) -> dict[str, bool]:
-    """Which routes rest just now."""
-    resting = visit.services.health.cooling()
-    return {route.key: route.key in resting for route in model.routes}
