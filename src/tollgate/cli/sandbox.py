@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -41,13 +42,7 @@ def command(bind: str, key: str | None, engine: str) -> None:
     from tollgate.sandbox import Sandbox, asgi
 
     if engine == "auto":
-        try:
-            import httptools  # noqa: F401
-            import uvicorn  # noqa: F401
-        except ImportError:
-            engine = "hypercorn"
-        else:
-            engine = "uvicorn"
+        engine = "uvicorn" if find_spec("uvicorn") else "hypercorn"
     try:
         listening = _listen(bind)
     except OSError as error:

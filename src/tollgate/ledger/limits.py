@@ -132,17 +132,18 @@ _NEWEST_WEIGHT = 0.2
 class Slot:
     """One of the requests that a key may run at once. Leave it on every way out; leaving it again does nothing."""
 
-    __slots__ = ("_began", "_running")
+    __slots__ = ("_began", "_concurrency", "_key_id")
 
-    def __init__(self, running: _Running, began: float) -> None:
-        self._running: _Running | None = running
+    def __init__(self, concurrency: Concurrency, key_id: str, began: float) -> None:
+        self._concurrency: Concurrency | None = concurrency
+        self._key_id = key_id
         self._began = began
 
     def leave(self) -> None:
         """Let another request of the key have it."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.ended(self._began)
+        concurrency, self._concurrency = self._concurrency, None
+        if concurrency is not None:
+            concurrency.ended(self._key_id, self._began)
 
     def __enter__(self) -> Self:
         return self
@@ -151,32 +152,13 @@ class Slot:
         self.leave()
 
 
-class _Running:
-    """The requests of one key that run now, and how long one takes (seconds; None before the first has ended)."""
-
-    __slots__ = ("_concurrency", "_key_id", "count", "takes")
-
-    def __init__(self, concurrency: Concurrency, key_id: str) -> None:
-        self._concurrency = concurrency
-        self._key_id = key_id
-        self.count = 0
-        self.takes: float | None = None
-
-    def ended(self, began: float) -> None:
-        """One that began then has ended."""
-        took = self._concurrency.clock() - began
-        self.takes = took if self.takes is None else self.takes + _NEWEST_WEIGHT * (took - self.takes)
-        self.count -= 1
-        if not self.count:
-            self._concurrency.forget(self._key_id)
-
-
 class Concurrency:
     """How many requests of each key with a `max_concurrent` run in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self._running: dict[str, _Running] = {}
+        self._clock = clock
+        self._running: dict[str, tuple[int, float | None]] = {}
+        """How many run of a key, and how long one takes (seconds; None before the first has ended)."""
 
     def occupy(self, key: KeyRecord) -> Slot | None:
         """One of the key's slots, None where it has no such limit. Raises `RateLimited` when all are taken: the wait it
@@ -184,16 +166,17 @@ class Concurrency:
         most = key.max_concurrent
         if most is None:
             return None
-        running = self._running.get(key.id)
-        if running is None:
-            running = _Running(self, key.id)
-        if running.count >= most:
-            wait = min(_MOST_WAIT, (running.takes or 0.0) / most) if most else MINUTE
+        count, takes = self._running.get(key.id, (0, None))
+        if count >= most:
+            wait = min(_MOST_WAIT, (takes or 0.0) / most) if most else MINUTE
             raise RateLimited(wait, "concurrent requests")
-        self._running[key.id] = running
-        running.count += 1
-        return Slot(running, self.clock())
+        self._running[key.id] = count + 1, takes
+        return Slot(self, key.id, self._clock())
 
-    def forget(self, key_id: str) -> None:
-        """Nothing of this key runs any more."""
-        del self._running[key_id]
+    def ended(self, key_id: str, began: float) -> None:
+        """A request that began then has ended. Nothing is kept of a key of which none runs any more."""
+        count, takes = self._running.pop(key_id)
+        if count > 1:
+            took = self._clock() - began
+            takes = took if takes is None else takes + _NEWEST_WEIGHT * (took - takes)
+            self._running[key_id] = count - 1, takes
