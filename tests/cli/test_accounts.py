@@ -66,6 +66,23 @@ async def test_a_link_is_made_by_the_running_gateway(running):
     assert await running.ledger.links.look(token) == "alice"
 
 
+async def test_a_script_reads_what_a_change_came_to(running: Tollgate) -> None:
+    async def said(*words: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads((await running.later(*words, "--json")).out)
+        return found
+
+    running.ledger.links.address = "http://127.0.0.1:8787/dashboard/link/"
+    made = await said("accounts", "create", "bob", "--credits", "3")
+    facts = {"id": "bob", "name": "bob", "role": "user", "active_keys": 0, "created_at": made["created_at"]}
+    assert made == facts | {"granted": "3", "spent": "0", "balance": "3", "held": "0"}
+    assert await said("accounts", "change", "bob", "--name", "Bob B") == made | {"name": "Bob B"}
+    link = await said("accounts", "link", "--account", "bob")
+    assert await running.ledger.links.look(str(link["url"]).rpartition("/")[2]) == link["account_id"] == "bob"
+    [key] = await running.ledger.list_keys("alice")
+    revoked = await said("keys", "revoke", "laptop", "--yes")
+    assert revoked == {"id": key.id, "account_id": "alice", "name": "laptop", "revoked": True}
+
+
 async def test_a_link_needs_an_account_and_a_dashboard(running):
     done = await running.later("accounts", "link", "--account", "bob")
     assert (done.code, done.err.strip()) == (1, 'no account "bob"')
