@@ -11,6 +11,7 @@ from tollgate.errors import BadRequest, UpstreamFailed, UpstreamRejected
 from tollgate.images import create_generation
 from tollgate.mapping.images.hosts import read_host
 from tollgate.mapping.images.offer import Step
+from tollgate.mapping.provider import ErrorRules
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,9 @@ async def test_an_error_is_no_stream_whatever_its_step_is(gateway):
 
 
 async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):
-    offer = make_offer(redact=lambda text: text.replace("sk-secret", "[secret]"))
+    offer = dataclasses.replace(
+        make_offer(), errors=ErrorRules(redact=lambda text: text.replace("sk-secret", "[secret]"))
+    )
     services, key, _ = await gateway(
         Script(
             (200, {"id": "p1", "status": "starting"}),

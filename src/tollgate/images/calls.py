@@ -83,7 +83,7 @@ class Calls:
                 words = "provider %s: `status` of its %s step finds nothing in the answer; taken as processing"
                 log.warning(words, offer.provider, step.name)
         if outcome.error:
-            outcome = replace(outcome, error=offer.redact(outcome.error))
+            outcome = replace(outcome, error=offer.errors.redact(outcome.error))  # which may repeat our key
         return StepAnswer(content, outcome, http)
 
     async def bring(self, job: dict[str, Any]) -> dict[str, Any]:

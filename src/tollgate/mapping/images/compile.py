@@ -32,13 +32,12 @@ _OF_THE_JOB = ("id", "status", "images", "error", "uuid")
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a provider's image calls share with its others: error rules, headers with their secrets, budgets, how they
-    are authorised, and what takes secrets out of a text."""
+    are authorised."""
 
     errors: ErrorRules
     headers: Callable[[], dict[str, str]]
     timeouts: Timeouts
     auth: Authorisation | None
-    redact: Callable[[str], str]
 
 
 def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
@@ -176,7 +175,6 @@ def _offer(
         headers=around.headers,
         variables=pieces.variables,
         errors=around.errors,
-        redact=around.redact,
         auth=around.auth,
         timeouts=replace(around.timeouts, **model.timeouts),
         proxy=provider.proxy,

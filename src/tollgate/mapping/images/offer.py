@@ -77,8 +77,6 @@ class ImageOffer:
     """Seconds between polls made on our own account; the last repeats."""
     give_up: float = GIVE_UP
     """Seconds after which a job that has not finished is failed."""
-    redact: Callable[[str], str] = str
-    """Takes secrets out of a text: a provider may repeat our key in its own words."""
     auth: Any = None
     proxy: str | None = None
     verify: bool = True

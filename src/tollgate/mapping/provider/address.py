@@ -8,7 +8,6 @@ from typing import Any
 
 from tollgate.addresses import with_query
 from tollgate.config.load import Node
-from tollgate.config.secrets import Secrets
 from tollgate.mapping.context import Context
 from tollgate.mapping.pieces import Template, mentions
 from tollgate.mapping.provider.offer import Address
@@ -38,7 +37,7 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
             pieces.mistake(node, f"the address is incomplete for {facts['id']}: {why}", where)
             return None
         if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            found = Secrets({name: text for name, text in pieces.secrets.items() if text}).redact(str(address))[:80]
+            found = pieces.redact(str(address))[:80]
             hint = "what stands in braces is escaped: {{ $vars.x | raw }}" if _ESCAPED.match(str(address)) else ""
             pieces.mistake(node, f'found "{found}", wanted an address like https://api.example/v1', where, hint)
             return None

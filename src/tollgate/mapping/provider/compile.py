@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tollgate.config.load import Problem
 from tollgate.config.model import Provider, Timeouts
@@ -45,7 +45,6 @@ class CompiledProvider:
     offers: Mapping[str, tuple[Offer, ...]]
     images: tuple[ImageOffer, ...]
     discovery: Discovery | None
-    variables: Mapping[str, Any]
     signing: Signing | None
     token_request: TokenRequest | None
     warnings: tuple[Problem, ...]
@@ -68,11 +67,11 @@ def compile_provider(
     """Everything of a provider compiled. Raises `ConfigErrors` with every mistake of its file."""
     pieces = Pieces(provider, secrets, plugins)
     budgets = nearer(timeouts or Timeouts(), provider.timeouts)
-    errors = compile_errors(pieces, [provider.errors], secrets.redact)
+    errors = compile_errors(pieces, [provider.errors])
     scopes = compile_scopes(pieces)
     headers, query = compile_headers(pieces, provider.headers), compile_query(pieces, provider.query)
     spoken = {
-        name: compile_endpoint(pieces, endpoint, mappings.get(endpoint.mapping), headers, query, secrets.redact)
+        name: compile_endpoint(pieces, endpoint, mappings.get(endpoint.mapping), headers, query)
         for name, endpoint in provider.endpoints.items()
     }
     signing = compile_signing(pieces, provider)
@@ -80,7 +79,7 @@ def compile_provider(
     auth = compile_auth(pieces, provider, signing, token_request)
     discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
     image_headers = partial(unasked_headers, headers, {"vars": pieces.variables, "secret": pieces.secrets})
-    images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth, secrets.redact))
+    images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth))
     offers: dict[str, tuple[Offer, ...]] = {}
     if not provider.off and not pieces.problems:
         making = Offers(pieces, spoken, scopes, budgets, auth)
@@ -98,7 +97,6 @@ def compile_provider(
         offers=offers,
         images=tuple(images),
         discovery=discovery,
-        variables=pieces.variables,
         signing=signing,
         token_request=token_request,
         warnings=tuple(dict.fromkeys(noted)),

@@ -3,8 +3,6 @@ the endpoint's word comes first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.errors import AlarmKind
@@ -25,9 +23,7 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 """The status lists of a file and what each means."""
 
 
-def compile_errors(
-    pieces: Pieces, blocks: list[Map | None], redact: Callable[[str], str], spoken: Mapping | None = None
-) -> ErrorRules:
+def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | None = None) -> ErrorRules:
     """The rules of several `errors:` blocks, the first being the nearest; the format that is `spoken` has words of its
     own (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
     rules: list[Rule] = []
@@ -47,8 +43,8 @@ def compile_errors(
                 if spoken is not None and spoken.stream_in is not None:
                     _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
     if spoken is None:
-        return ErrorRules(tuple(rules), by_status, reads, redact)
-    return ErrorRules(tuple(rules), by_status, reads, redact, spoken.too_long, spoken.spent)
+        return ErrorRules(tuple(rules), by_status, reads, pieces.redact)
+    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, spoken.too_long, spoken.spent)
 
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:

@@ -36,6 +36,8 @@ class Pieces:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
+        self.redact = secrets.redact
+        """A text without our secrets."""
         self._made: dict[tuple[Any, ...], tuple[Node, Template | None]] = {}
         """What was compiled before, with its node (whose identity is the key):
         an endpoint's errors are also the provider's."""

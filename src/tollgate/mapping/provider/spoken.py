@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,6 @@ def compile_endpoint(
     mapping: ProtocolMapping | None,
     headers: Headers,
     query: Mapping[str, Template],
-    redact: Callable[[str], str],
 ) -> Spoken:
     """Compile one endpoint, below whose headers and query those of the provider lie; mistakes are noted in `pieces`."""
     provider = pieces.provider
@@ -55,7 +54,7 @@ def compile_endpoint(
     return Spoken(
         endpoint=endpoint,
         mapping=mapping,
-        errors=compile_errors(pieces, [endpoint.errors, provider.errors], redact, mapping),
+        errors=compile_errors(pieces, [endpoint.errors, provider.errors], mapping),
         url=pieces.url(endpoint.url),
         stream_url=pieces.url(endpoint.stream_url),
         count_url=pieces.url(endpoint.count_tokens_url),
