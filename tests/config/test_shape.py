@@ -73,8 +73,8 @@ def test_an_editor_sees_by_itself_what_is_wrong(given: dict, said: str) -> None:
 
 
 def test_editors_know_the_edits_of_the_language() -> None:
-    shapes = {"paths": "array", "keys": "array", "table": "object", "text": "string"}
-    assert {name: shapes[verb.shape] for name, verb in VERBS.items()} == EDIT_VERBS
+    kinds = {"[": "array", "{": "object", "t": "string"}
+    assert {name: kinds[verb.takes[0]] for name, verb in VERBS.items()} == EDIT_VERBS
     assert set(BESIDE) == set(EDIT_BESIDE)
 
 

@@ -15,11 +15,9 @@ from tollgate.mapping.scope import Spot, Unit, suggest
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: the shape of what follows it, and what the reference says."""
+    """One verb, as the reference shows it: what follows it, and what it does."""
 
     name: str
-    shape: str
-    """`paths` (a list of paths), `keys` (a list of words), `table` (path: something) or `text`."""
     takes: str
     about: str
     example: str
@@ -30,35 +28,30 @@ VERBS: dict[str, Verb] = {
     for verb in (
         Verb(
             "rename",
-            "table",
             "{path: key}",
             "the field gets another name beside its neighbours; a null only makes room",
             "rename: {max_completion_tokens: max_tokens}",
         ),
         Verb(
             "drop",
-            "paths",
             "[path]",
             "what the paths find is taken out; on a request it is told as a loss",
             'drop: [logit_bias, "$.messages[*].name"]',
         ),
         Verb(
             "keep",
-            "keys",
             "[key]",
             "of the top level only these fields stay; on a request the others are told as a loss",
             "keep: [model, messages, stream]",
         ),
         Verb(
             "default",
-            "table",
             "{path: value}",
             "the field gets the value where it is absent or null",
             "default: {max_tokens: 8192}",
         ),
         Verb(
             "set",
-            "table",
             "{path: value}",
             "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a "
             "request is told as a loss. `$` is the whole document: an object takes its place (`set: {$: $.result}`)",
@@ -66,21 +59,18 @@ VERBS: dict[str, Verb] = {
         ),
         Verb(
             "clamp",
-            "table",
             "{path: [lowest, highest]}",
             "a number is moved into the range; null leaves an end open",
             "clamp: {temperature: [0, 1.5]}",
         ),
         Verb(
             "values",
-            "table",
             "{path: {from: to}}",
             "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
             'values: {"$.messages[*].role": {developer: system}}',
         ),
         Verb(
             "refuse",
-            "text",
             "text",
             "the request is refused with a 400 that says the text",
             "refuse: audio is not taken here",
@@ -164,7 +154,7 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
         return Edit(name, node.keys[name], value=value, when=when, param=param)
     if name == "keep":
         return Edit(name, node.keys[name], keys=_keys(unit, value), when=when)
-    entries = _paths(unit, value) if VERBS[name].shape == "paths" else _table(unit, name, value)
+    entries = _paths(unit, value) if name == "drop" else _table(unit, name, value)
     return Edit(name, node.keys[name], entries=tuple(entries), when=when, why=_why(unit, node))
 
 
