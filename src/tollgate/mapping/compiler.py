@@ -15,7 +15,6 @@ from typing import Any
 from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, lookup, text_in
 from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
-from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.directives import let, when
 from tollgate.mapping.emit import current_code_cache, executed
 from tollgate.mapping.error_words import ERROR_WORDS, read_error_words
@@ -272,7 +271,6 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
             hint += "; a body that is a list stands below `$value`"
         unit.mistake(node, f"`{name}` makes an object, found {found}", hint)
         return
-    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
     names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
     if name.startswith("request"):
         del names["asked"]
@@ -281,16 +279,12 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     elif name.startswith("request") or built.hub:
         del names["request"]
     unit.reads_answer = name in ("response.to_hub", "error.to_hub")
-    templates.emit(Site(unit, code, Scope(names)), node, ToReturn())
+    templates.function(unit, f"{built.sections[name]}(D, C)", node, Scope(names))
     unit.reads_answer = False
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
-        alone = unit.module.function(f"{_USAGE_IN}(D, C)", node.mark.line)
-        templates.emit(
-            Site(unit, alone, Scope(names)),
-            Map(entries, {key: node.keys[key] for key in entries}, node.mark),
-            ToReturn(),
-        )
+        usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
+        templates.function(unit, f"{_USAGE_IN}(D, C)", usage, Scope(names))
 
 
 def _request_fact(unit: Unit, root: Map, key: str) -> None:
@@ -298,8 +292,8 @@ def _request_fact(unit: Unit, root: Map, key: str) -> None:
     tool."""
     node = lookup(root, "request", key)
     if node is not None:
-        code = unit.module.function(f"request_{key}(D, C)", node.mark.line)
-        templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
+        scope = Scope({**ENGINE, "": Var("", "D", (Reads(),))})
+        templates.function(unit, f"request_{key}(D, C)", node, scope)
 
 
 def _conditions(unit: Unit, root: Map, built: _Built) -> None:

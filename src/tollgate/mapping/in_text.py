@@ -12,14 +12,13 @@ from typing import Any
 from tollgate.config.load import Document, List, Map, Node, Scalar, one_or_many, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
-from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Marks, Scanner, TextMark
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words
+from tollgate.mapping.scope import Scope, Unit, Var, known_words
 from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
@@ -196,8 +195,7 @@ def _maker(unit: Unit, item: Node, place: int) -> str:
         if isinstance(part, Map):
             _check_fields(unit, part)
     name = f"in_text_{place}"
-    code = unit.module.function(f"{name}(D, C)", node.mark.line)
-    templates.emit(Site(unit, code, Scope({**ENGINE, "": Var("", "D", (Reads(),))})), node, ToReturn())
+    templates.function(unit, f"{name}(D, C)", node, Scope({**ENGINE, "": Var("", "D", (Reads(),))}))
     return name
 
 

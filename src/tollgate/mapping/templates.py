@@ -16,6 +16,7 @@ from tollgate.mapping.destinations import (
     ToField,
     ToList,
     ToLocal,
+    ToReturn,
     named_places,
     store,
     store_built,
@@ -23,7 +24,7 @@ from tollgate.mapping.destinations import (
 )
 from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
-from tollgate.mapping.scope import Lowered, Site, suggest
+from tollgate.mapping.scope import Lowered, Scope, Site, Unit, suggest
 from tollgate.mapping.slips import check_directive
 
 
@@ -38,6 +39,11 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
         _emit_list(site, node, dest)
     else:
         _emit_map(site, node, dest)
+
+
+def function(unit: Unit, header: str, node: Node, scope: Scope, out: str = "") -> None:
+    """Generate a function, `name(arguments)`, that gives back what the node makes."""
+    emit(Site(unit, unit.module.function(header, node.mark.line), scope, out), node, ToReturn())
 
 
 def leaf(site: Site, node: Scalar) -> Lowered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tollgate.config.load import List, Map, Node, Scalar, lookup, text_in, walk
 from tollgate.mapping import hub, templates
@@ -134,14 +134,8 @@ class _Builder:
                 unit.mistake(node.keys[step], f"unknown key `{step}`", known_words(step, STEPS))
             elif step in _MADE:
                 steps[step] = name = f"say_{kind}_{step}"
-                code = unit.module.function(f"{name}(R, P, C)", value.mark.line)
-                site = Site(
-                    unit,
-                    code,
-                    Scope({**self.base, "part": replace(PART, places=())}),
-                    f"{kind}.{step}" if unit.trace else "",
-                )
-                templates.emit(site, value, ToReturn())
+                scope = Scope({**self.base, "part": PART})
+                templates.function(unit, f"{name}(R, P, C)", value, scope, f"{kind}.{step}" if unit.trace else "")
             elif step == "delta":
                 steps[step] = name = f"say_{kind}_delta"
                 code = self._function(f"{name}(R, P, V, C)", value, PART, DELTA, FIELDS)
