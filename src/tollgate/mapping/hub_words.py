@@ -265,9 +265,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
         if at in places[place]:
             continue
         places[place].add(at)
-        waiting += [(link, at) for link in (*place.links, *place.looks)]
-        for switch in place.switches:
-            waiting += [(case, at) for case in switch.places()]
+        waiting += [(other, at) for other in (*place.links, *place.looks, *place.cases())]
         one = at.items or at
         waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
         if place.items is not None:

@@ -8,7 +8,7 @@ looks, as a condition does, links an outline of places: it takes no object whole
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -109,21 +109,19 @@ class Reads:
 
     def carried(self) -> bool:
         """Whether any of this value goes anywhere, instead of only being looked at. For when compiling is over."""
-        seen: set[Reads] = set()
-        waiting = [self]
-        while waiting:
-            place = waiting.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            if place.whole or any(made.carried() for made, _ in place.made):
-                return True
-            waiting += (*place.fields.values(), *place.links)
-            for switch in place.switches:
-                waiting += switch.places()
-            if place.items is not None:
-                waiting.append(place.items)
-        return False
+        reached = _reached((self,), lambda place: (*place.inner(), *place.links))
+        return any(place.whole or any(made.carried() for made, _ in place.made) for place in reached)
+
+    def inner(self) -> Iterator[Reads]:
+        """The places of what the value holds, in any case."""
+        yield from self.fields.values()
+        yield from self.cases()
+        if self.items is not None:
+            yield self.items
+
+    def cases(self) -> Iterator[Reads]:
+        """The places that stand for the value where it has some label."""
+        return (case for switch in self.switches for case in switch.places())
 
     def taken(self) -> bool:
         """Whether the value here is taken with everything in it, by itself or in a named value that is carried."""
@@ -144,31 +142,31 @@ class Reads:
 
 def standing_for(places: Iterable[Reads]) -> frozenset[Reads]:
     """These places, and all others that stand for the same value. For when compiling is over."""
-    closed: set[Reads] = set()
-    waiting = list(places)
-    while waiting:
-        place = waiting.pop()
-        if place not in closed:
-            closed.add(place)
-            waiting += place.links
-            waiting += [look.outline() for look in place.looks]
-            waiting += [parameter for made, parameter in place.made if parameter is not None and made.carried()]
-    return frozenset(closed)
+
+    def others(place: Reads) -> Iterator[Reads]:
+        yield from place.links
+        yield from (look.outline() for look in place.looks)
+        yield from (parameter for made, parameter in place.made if parameter is not None and made.carried())
+
+    return frozenset(_reached(places, others))
 
 
 def names_read(places: Iterable[Reads]) -> frozenset[str]:
     """The fields that are read here in any case."""
-    names: set[str] = set()
+    reached = _reached(places, lambda place: (*standing_for((place,)), *place.cases()))
+    return frozenset(name for place in reached for name in place.fields)
+
+
+def _reached(places: Iterable[Reads], onward: Callable[[Reads], Iterable[Reads]]) -> Iterator[Reads]:
+    """These places and all that `onward` leads to, each once."""
     seen: set[Reads] = set()
     waiting = list(places)
     while waiting:
         place = waiting.pop()
         if place not in seen:
             seen.add(place)
-            names |= place.fields.keys()
-            waiting += standing_for((place,))
-            waiting += [case for switch in place.switches for case in switch.places()]
-    return frozenset(names)
+            yield place
+            waiting += onward(place)
 
 
 def _and(before: Reads | None, place: Reads) -> Reads:
