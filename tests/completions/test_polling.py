@@ -134,6 +134,18 @@ async def test_what_only_the_last_answer_tells_leads_to_the_fetched_one_and_is_b
     assert jobs.asked[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
 
 
+async def test_nothing_is_fetched_of_a_job_that_failed(tmp_path):
+    write_mapping(tmp_path, "slow", OWN)
+    jobs = Jobs(QUEUED, {"status": "broken", "why": "no room"}, DONE)
+    async with inprocess(
+        tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}
+    ) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
+        (row,) = await rows(here, tmp_path)
+        assert here.balance() == Decimal(100)
+    assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1"] and row["outcome"] == "upstream_error"
+
+
 async def test_a_status_and_a_header_may_say_what_bodies_do_not(tmp_path):
     write_mapping(tmp_path, "slow", OWN)
     poll = """
