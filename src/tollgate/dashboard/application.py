@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
@@ -185,19 +185,11 @@ class Pages:
         return "__Host-tollgate" if self.state.secure else "tollgate"
 
     def _set_cookie(self, response: Response, session: Session) -> None:
-        if not session.id:
-            response.delete_cookie(self._cookie_name, path="/", secure=self.state.secure, httponly=True, samesite="lax")
-            return
-        response.set_cookie(
-            self._cookie_name,
-            self.state.sessions.cookie(session),
-            expires=None,
-            path="/",
-            secure=self.state.secure,
-            httponly=True,
-            samesite="lax",
-            max_age=None,
-        )
+        how: dict[str, Any] = {"path": "/", "secure": self.state.secure, "httponly": True, "samesite": "lax"}
+        if session.id:
+            response.set_cookie(self._cookie_name, self.state.sessions.cookie(session), **how)
+        else:
+            response.delete_cookie(self._cookie_name, **how)
 
     async def _static(self, request: Request) -> Response:
         found = self.state.statics.files.get(request.path_params["name"])

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from tollgate.catalog import access_of, may_use
 from tollgate.completions import complete
 from tollgate.dashboard.key_list import key_list
-from tollgate.dashboard.visit import Visit
+from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
 from tollgate.public_errors import public_message
@@ -25,17 +25,7 @@ _MOST_TOKENS = 32_000
 
 async def show(visit: Visit) -> Response:
     """The form."""
-    return await _form(
-        visit,
-        {
-            "model": visit.query["model"][:200],
-            "prompt": "",
-            "system": "",
-            "key": "",
-            "temperature": "",
-            "max_tokens": "",
-        },
-    )
+    return await _form(visit, Form(model=visit.query["model"][:200]))
 
 
 async def answer(visit: Visit) -> Response:
@@ -153,7 +143,7 @@ def _number(said: str, what: str, kind: type, most: int) -> Any:
 
 async def _form(
     visit: Visit,
-    form: Any,
+    form: Form,
     *,
     said: Any = None,
     usage: Any = None,
