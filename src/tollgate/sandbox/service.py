@@ -12,6 +12,7 @@ from secrets import token_hex
 
 import orjson
 
+from tollgate.remembered.bounded import BoundedMemory
 from tollgate.sandbox import chat_request, embeddings, images, messages_request, responses_request
 from tollgate.sandbox.answer import answer
 from tollgate.sandbox.caching import PromptCache
@@ -22,7 +23,6 @@ from tollgate.sandbox.messages_answer import MessagesWriter
 from tollgate.sandbox.playing import Body, Stats, play_stream, play_whole
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.responses_answer import ResponsesWriter
-from tollgate.sandbox.stored import Stored
 from tollgate.sandbox.writing import Writer
 
 Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
@@ -36,6 +36,8 @@ MODELS = ("draw", "echo", "echo-mini", "embed", "paint", "reasoner")
 
 _HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"
 _REMEMBERED = 2000
+_MOST_STORED = 64 * 1024 * 1024
+"""Bytes of all conversations: inside a gateway this is the gateway's memory, and one may hold 32 MB of pictures."""
 
 
 class Sandbox:
@@ -47,7 +49,8 @@ class Sandbox:
         self._key = key
         self._cache = PromptCache()
         self._jobs = images.Jobs(clock)
-        self._stored = Stored()
+        self._stored: BoundedMemory[str, bytes] = BoundedMemory(_MOST_STORED)
+        """Conversations, as JSON, by the id of their last response."""
         self._failed: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._texts: dict[str, Callable[[dict[str, object], Mapping[str, str]], tuple[Prompt, Writer]]] = {
             "/chat/completions": self._chat,
@@ -151,18 +154,21 @@ class Sandbox:
         previous = body.get("previous_response_id")
         earlier: list[Mapping[str, object]] = []
         if previous is not None:
-            if not isinstance(previous, str) or previous not in self._stored:
+            kept = self._stored.find(previous) if isinstance(previous, str) else None
+            if kept is None:
                 raise Fault(
                     400,
                     f"Previous response with id '{previous}' not found.",
                     param="previous_response_id",
                     code="previous_response_not_found",
                 )
-            earlier = self._stored.items(previous)
+            earlier = orjson.loads(kept)
         prompt = responses_request.read(body, headers, earlier)
         writer = ResponsesWriter(prompt, answer(prompt, self._cache.meet(prompt.model, prompt.segments)), body)
         if body.get("store") is not False:
-            self._stored.keep(writer.id, [*earlier, *responses_request.items_of(body), *writer.items])
+            items = [*earlier, *responses_request.items_of(body), *writer.items]
+            data = bytes(memoryview(orjson.dumps(items)))  # a copy: orjson's own takes up to 32 KB, however short
+            self._stored.keep(writer.id, data, max(len(data), _MOST_STORED // _REMEMBERED))
         return prompt, writer
 
     def _get(self, route: str, headers: Mapping[str, str]) -> Played:
