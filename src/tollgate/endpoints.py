@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from tollgate import embeddings, images
+from tollgate import embeddings
 from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import ModelNotFound, TollgateError
 from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
+from tollgate.images.catalog import image_listing
+from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
 from tollgate.process import descriptors
 from tollgate.public_errors import stream_error_events, unbegun_error_events
 from tollgate.replies import error_reply
@@ -180,19 +182,19 @@ async def _model(request: Request) -> Reply:
 
 
 async def _image_models(request: Request) -> Reply:
-    return _listed(request, images.image_listing(request.services.runtime.current, _known_key(request)))
+    return _listed(request, image_listing(request.services.runtime.current, _known_key(request)))
 
 
 async def _images(request: Request) -> Reply:
     services = request.services
     if request.scope["method"] == "POST":
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
-        return await images.create_generation(services, inbound)
-    return _of_now(await images.list_generations(services, _looking_key(request)))
+        return await create_generation(services, inbound)
+    return _of_now(await list_generations(services, _looking_key(request)))
 
 
 async def _image(request: Request) -> Reply:
-    return _of_now(await images.get_generation(request.services, _looking_key(request), request.argument))
+    return _of_now(await get_generation(request.services, _looking_key(request), request.argument))
 
 
 def _of_now(reply: Reply) -> Reply:
@@ -254,7 +256,7 @@ async def _metrics(request: Request) -> Reply:
         "tollgate_requests_waiting": ("Requests whose body waits for room before it is read.", services.room.waiting),
         "tollgate_image_jobs_running": (
             "Image jobs this gateway looks after that have not ended.",
-            len(images.jobs_of(services).tracked.pending),
+            len(jobs_of(services).tracked.pending),
         ),
     }
     if (counted := descriptors.in_use()) is not None:

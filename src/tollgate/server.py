@@ -28,7 +28,7 @@ from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of
 from tollgate.errors import ConfigErrors
 from tollgate.health import Health
-from tollgate.images import run_refresher
+from tollgate.images.service import run_refresher
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.metrics import Metrics
 from tollgate.process import descriptors, memory, resident

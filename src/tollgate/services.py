@@ -123,7 +123,7 @@ class Services:
     cut: bool = False
     """The time to drain is over: what still runs is ended by us."""
     images: Any = None
-    """The image jobs of this process (`images.Jobs`), made at first use."""
+    """The image jobs of this process (`images.runner.Jobs`), made at first use."""
     live: set[Exchange] = field(default_factory=set)
     """Requests being answered now, for the operator's page:
     from `Exchange.begin` until they are settled or released."""

@@ -12,9 +12,9 @@ from support.image_provider import at, close_services, make_offer, runtime_of, s
 from support.stores import available_to
 from tollgate.config.model import Credits
 from tollgate.errors import BadRequest, QuotaExhausted
-from tollgate.images import jobs_of, list_generations
 from tollgate.images.order import Order
 from tollgate.images.refresher import Refresher
+from tollgate.images.service import jobs_of, list_generations
 from tollgate.mapping.images.price import ImagePrice, Line
 
 

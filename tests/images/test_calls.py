@@ -8,7 +8,7 @@ from support.image_jobs import URL, Script, create, inbound, look, unfit
 from support.image_provider import Provider, at, image_model, job, make_offer, settled
 from tollgate.config.authorisation import Authorisation
 from tollgate.errors import BadRequest, UpstreamFailed, UpstreamRejected
-from tollgate.images import create_generation
+from tollgate.images.service import create_generation
 from tollgate.mapping.images.hosts import read_host
 from tollgate.mapping.images.offer import Step
 from tollgate.mapping.provider import ErrorRules

@@ -12,9 +12,9 @@ from support.image_provider import Provider, close_services, image_model, make_o
 from support.stores import available_to
 from tollgate.config.model import Credits
 from tollgate.errors import Unavailable
-from tollgate.images import jobs_of, run_refresher
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher
+from tollgate.images.service import jobs_of, run_refresher
 from tollgate.ledger import Generation, UsageRow
 
 

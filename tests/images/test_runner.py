@@ -21,8 +21,9 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from tollgate.images import create_generation, get_generation, image_listing, jobs_of, list_generations
+from tollgate.images.catalog import image_listing
 from tollgate.images.order import Order
+from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
 from tollgate.mapping.images.offer import ImageOffers, Step
 from tollgate.mapping.images.price import ImagePrice
 

@@ -12,9 +12,9 @@ from support.image_jobs import URL, Script, create, look
 from support.image_provider import close_services, make_offer, settled
 from support.stores import available_to
 from tollgate.errors import Unavailable, Unwritten
-from tollgate.images import jobs_of, list_generations
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher
+from tollgate.images.service import jobs_of, list_generations
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -2,7 +2,7 @@
 
 import json
 
-from tollgate.images import create_generation, get_generation, jobs_of
+from tollgate.images.service import create_generation, get_generation, jobs_of
 from tollgate.ledger import UsageRow
 from tollgate.mapping import MappingFailure
 from tollgate.services import Inbound

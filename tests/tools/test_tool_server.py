@@ -18,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from support.image_provider import Provider
 from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
-from tollgate.images import jobs_of
 from tollgate.images.runner import Jobs
+from tollgate.images.service import jobs_of
 from tollgate.ledger import KeyRecord
 from tollgate.tools.calls import Caller, call_tool
 

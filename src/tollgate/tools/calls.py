@@ -20,7 +20,10 @@ from tollgate.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from tollgate.images import Order, descriptor, generation_entry, image_models, image_routes, is_job_id, jobs_of
+from tollgate.images.catalog import descriptor, image_models, image_routes
+from tollgate.images.order import Order
+from tollgate.images.service import generation_entry, jobs_of
+from tollgate.images.state import is_job_id
 
 if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord
