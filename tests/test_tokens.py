@@ -201,11 +201,6 @@ def test_an_estimate_rounds_up(chars: int, wanted: int) -> None:
     assert tokens.estimate(chars) == wanted
 
 
-@pytest.mark.parametrize(("value", "wanted"), [([], 0), ([1, 2, 3], 3), ([[1, 2], [3]], 3), ([(1,), [2, 3]], 3)])
-def test_token_arrays_count_as_given(value: list, wanted: int) -> None:
-    assert tokens.count_ids(value) == wanted
-
-
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODIES = {
     "chat text": ("chat", {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, ["hi"], MESSAGE + PRIMER),

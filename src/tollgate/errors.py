@@ -168,7 +168,6 @@ class BodyTooLarge(RequestError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"request body exceeds {limit} bytes")
-        self.limit = limit
 
 
 class RateLimited(RequestError):
@@ -181,7 +180,6 @@ class RateLimited(RequestError):
     def __init__(self, retry_after: float, kind: str = "requests", limits: Any = None) -> None:
         super().__init__(f"Rate limit reached for {kind}. Please try again in {whole_seconds(retry_after)}s.")
         self.retry_after = retry_after
-        self.kind = kind
         self.limits = limits
 
 

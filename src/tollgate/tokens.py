@@ -105,11 +105,6 @@ async def count_request(
     return extra + await count(texts, encoding)
 
 
-def count_ids(value: Sequence[Any]) -> int:
-    """Tokens of token-array input, as given: one array, or an array of them."""
-    return sum(len(item) if isinstance(item, (list, tuple)) else 1 for item in value)
-
-
 def _load_and_count(name: str, texts: Sequence[str]) -> int:
     encoding = _load(name)
     return _estimated(texts) if encoding is None else _count(encoding, texts)

@@ -14,6 +14,7 @@ from support.image_provider import Provider
 from support.inprocess import Leaving, inprocess, unspoken
 from support.stores import available_to
 from support.usage_files import rows
+from tollgate.embeddings.attempt import count_items
 
 ACME = """
 provider: acme
@@ -142,6 +143,11 @@ async def test_token_arrays_go_to_providers_that_take_them(tmp_path, given):
         reply = await here.post("/v1/embeddings", {**ONE, "input": given})
         assert reply.status_code == 200
         assert here.apps["acme"].calls[0][2]["input"] == given
+
+
+async def test_token_arrays_count_as_given():
+    assert await count_items([[1, 2], [3]], None) == 3
+    assert await count_items([[1, 2], "hi"], None) == 3
 
 
 async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):

@@ -299,4 +299,5 @@ async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:
 async def count_items(items: list[Item], encoding: str | None) -> int:
     """The tokens of inputs: those of the texts as counted here, token ids as given."""
     texts = [item for item in items if isinstance(item, str)]
-    return tokens.count_ids([item for item in items if not isinstance(item, str)]) + await tokens.count(texts, encoding)
+    given = sum(len(item) for item in items if not isinstance(item, str))
+    return given + await tokens.count(texts, encoding)
