@@ -37,25 +37,17 @@ _YIELD_EVERY = 32
 
 @dataclass(slots=True)
 class Embedded:
-    """What a provider answered: the native answer as it came, or the vectors as JSON text."""
+    """What a provider answered to these inputs: the native answer as it came, or the vectors as JSON text."""
 
-    tokens: int
-    estimated: bool
-    model: str
-    native: Native | None = None
-    vectors: list[bytes] = field(default_factory=list)
-    rest: dict[str, Any] = field(default_factory=dict)
-    """Fields of a native answer beside object, data, model and usage; they pass."""
-
-
-@dataclass(slots=True)
-class _Part:
     items: list[Item]
     native: Native | None = None
     vectors: list[bytes] = field(default_factory=list)
-    tokens: int | None = None
+    tokens: int = 0
+    estimated: bool = False
+    """Some of the tokens were counted here."""
     model: str = ""
     rest: dict[str, Any] = field(default_factory=dict)
+    """Fields of a native answer beside object, data, model and usage; they pass."""
 
 
 async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
@@ -65,14 +57,17 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
     sent.clear()
     if offer.protocol != "embeddings" or offer.request_edits is not None:
         exchange.context = context_of(exchange, offer)
-    parts = await _Attempt(exchange, request, offer, sent).parts()
-    counted, estimated = await _tokens(parts, offer)
-    first = parts[0]
-    if first.native is not None:
-        return Embedded(counted, estimated, first.model, first.native)
-    vectors = [vector for part in parts for vector in part.vectors]
-    model = next((part.model for part in parts if part.model), offer.model.upstream)
-    return Embedded(counted, estimated, model, vectors=vectors, rest=first.rest if len(parts) == 1 else {})
+    whole, *others = parts = await _Attempt(exchange, request, offer, sent).parts()
+    for part in parts:
+        if not part.tokens:  # the provider did not say (SPEC embeddings)
+            part.tokens, part.estimated = await count_items(part.items, offer.model.encoding), True
+    whole.model = next((part.model for part in parts if part.model), offer.model.upstream)
+    for part in others:
+        whole.vectors += part.vectors
+        whole.tokens += part.tokens
+        whole.estimated = whole.estimated or part.estimated
+        whole.rest = {}
+    return whole
 
 
 class _Attempt:
@@ -87,7 +82,7 @@ class _Attempt:
         self._parsing = asyncio.Lock()
         """Held while an answer is numbers: these take more room than all texts together."""
 
-    async def parts(self) -> list[_Part]:
+    async def parts(self) -> list[Embedded]:
         """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in a call.
         Those are asked for a few at a time, and the first failure ends the others."""
         items = self._request.items
@@ -97,7 +92,7 @@ class _Attempt:
         pieces = (items[at : at + most] for at in range(0, len(items), most))
         return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
 
-    async def _part(self, items: list[Item], *, whole: bool) -> _Part:
+    async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
         """One call with these inputs; `whole`: they are all there are."""
         answer, blocks = await self._called(
             items, _body(self._exchange, self._request, self._offer, items, whole=whole)
@@ -105,7 +100,7 @@ class _Attempt:
         kept = keep(blocks) if self._may_pass(answer) else None
         if kept is not None:
             hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
-            part = _Part(items, tokens=_input_tokens(hub.get("usage")))
+            part = Embedded(items, tokens=_input_tokens(hub.get("usage")))
             if not whole:
                 part.vectors = cut(kept) or []
                 if len(part.vectors) == len(items):
@@ -116,14 +111,8 @@ class _Attempt:
         async with self._parsing:
             raw = b"".join(blocks)
             blocks.clear()
-            return await _parsed(
-                self._offer,
-                _Part(items),
-                raw,
-                answer.status,
-                answer.headers,
-                packed_vector if self._request.packed else vector_text,
-            )
+            written = packed_vector if self._request.packed else vector_text
+            return await _parsed(self._offer, Embedded(items), raw, answer, written)
 
     async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
         """Send one call: the head of its answer, and the body in the blocks it came in."""
@@ -209,13 +198,13 @@ _REPLACED = frozenset({"model", "encoding_format"})
 
 
 async def _parsed(
-    offer: Offer, part: _Part, raw: bytes, status: int, headers: Mapping[str, str], written: Callable[[object], bytes]
-) -> _Part:
+    offer: Offer, part: Embedded, raw: bytes, answer: Answer, written: Callable[[object], bytes]
+) -> Embedded:
     """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text,
     the numbers let go."""
-    body = _judged(offer, raw, status, headers)
+    body = _judged(offer, raw, answer)
     del raw
-    reported = offer.usage.read(body, answer_headers=dict(headers)) if offer.usage.read is not None else None
+    reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
     if offer.response_edits is not None:
         try:
             body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
@@ -238,14 +227,14 @@ async def _parsed(
     return part
 
 
-def _judged(offer: Offer, raw: bytes, status: int, headers: Mapping[str, str]) -> Any:
+def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
     """The JSON of an answer; raises `AttemptFailed` where it is an error, or no answer of this format at all."""
     body: Any
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
         body = raw[:4096].decode("utf-8", "replace")
-    verdict = offer.errors.judge(status, headers, body)
+    verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error())
     if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
@@ -253,7 +242,7 @@ def _judged(offer: Offer, raw: bytes, status: int, headers: Mapping[str, str]) -
     return body
 
 
-async def _write(part: _Part, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
+async def _write(part: Embedded, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
     """Add the vectors to the part as text, one by one, so that others run in between and no number is held for long."""
     vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
     while vectors:
@@ -277,23 +266,10 @@ def _read(offer: Offer, body: object) -> dict[str, Any]:
         raise AttemptFailed(unfit_answer(offer, failure)) from None
 
 
-def _input_tokens(usage: object) -> int | None:
-    """The tokens a provider reports; zero for an input that has text is as good as no report,
-    and so is more than can be."""
+def _input_tokens(usage: object) -> int:
+    """The tokens a provider reports; zero where it reports none, as for an input that has text, or more than can be."""
     found = usage.get("input") if isinstance(usage, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else None
-
-
-async def _tokens(parts: list[_Part], offer: Offer) -> tuple[int, bool]:
-    """All tokens of the request, and whether some were counted here because
-    the provider did not say (SPEC embeddings)."""
-    total, estimated = 0, False
-    for part in parts:
-        if part.tokens is None:
-            part.tokens = await count_items(part.items, offer.model.encoding)
-            estimated = True
-        total += part.tokens
-    return total, estimated
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else 0
 
 
 async def count_items(items: list[Item], encoding: str | None) -> int:
