@@ -5,7 +5,7 @@ from __future__ import annotations
 from mapping.support import document
 from tollgate.mapping import compile_mapping, run_examples
 from tollgate.mapping.coverage import Watch, covered, live_lines
-from tollgate.mapping.explain import explain_error, explain_request, explain_response, explain_stream
+from tollgate.mapping.explain import explain_stream, explain_whole
 from tollgate.mapping.tracing import TraceContext
 
 TEXT = """\
@@ -46,7 +46,7 @@ TINY = compile_mapping(document(TEXT, "mappings/tiny.yaml"))
 
 def test_a_request_is_explained_line_by_line() -> None:
     body = {"model": "m", "odd": 1, "messages": [{"content": [{"type": "text", "text": "hi"}, {"type": "video"}]}]}
-    told = explain_request(TINY, TINY, body, TraceContext({"upstream": "up"}))
+    told = explain_whole("request", TINY, TINY, body, TraceContext({"upstream": "up"}))
     first, second = told.stages
     assert [(step.line, step.path, step.value) for step in first.steps] == [
         (9, "model", "m"),
@@ -62,16 +62,16 @@ def test_a_request_is_explained_line_by_line() -> None:
 
 
 def test_a_failure_names_the_line() -> None:
-    told = explain_request(TINY, TINY, {"model": "m"}, TraceContext({"upstream": "up"}))
+    told = explain_whole("request", TINY, TINY, {"model": "m"}, TraceContext({"upstream": "up"}))
     assert not told.error
-    explained = explain_request(TINY, TINY, {"model": "m", "max_tokens": 3}, TraceContext())
+    explained = explain_whole("request", TINY, TINY, {"model": "m", "max_tokens": 3}, TraceContext())
     assert explained.result is not None  # the document has no max_tokens in its hub: nothing to add
 
 
 def test_an_answer_an_error_and_a_stream() -> None:
-    answer = explain_response(TINY, TINY, {"id": "a", "text": "x", "stop": "end"}, TraceContext())
+    answer = explain_whole("response", TINY, TINY, {"id": "a", "text": "x", "stop": "end"}, TraceContext())
     assert answer.result == {"id": "a", "text": "x"}
-    error = explain_error(TINY, TINY, {"why": "boom"}, TraceContext())
+    error = explain_whole("error", TINY, TINY, {"why": "boom"}, TraceContext())
     assert error.result == {"error": "boom"} and error.stages[0].steps[0].line == 19
     stream = explain_stream(TINY, TINY, [{"id": "a", "t": "x"}, {"stop": "end"}], TraceContext())
     assert stream.result == [{"t": "x"}, {"done": "end"}]

@@ -308,7 +308,7 @@ def _explained(job: Job, given: Any) -> Explained:
     offer, context = job.offer, job.context
     marks = offer.in_text if offer else None
     if job.what == "request":
-        explained = explain.explain_request(job.client, job.upstream, given, context)
+        explained = explain.explain_whole(job.what, job.client, job.upstream, given, context)
         if offer and offer.request_edits and not explained.error:
             try:
                 explained.result = offer.request_edits(explained.result, context)
@@ -317,11 +317,10 @@ def _explained(job: Job, given: Any) -> Explained:
             explained.lost = list(context.lost)
             explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
         return explained
-    if job.what == "error":
-        return explain.explain_error(job.upstream, job.client, given, context)
-    if job.what == "response":
-        return explain.explain_response(job.upstream, job.client, given, context, marks)
-    return explain.explain_stream(job.upstream, job.client, given, context, marks)
+    if job.what == "stream":
+        return explain.explain_stream(job.upstream, job.client, given, context, marks)
+    in_text = marks if job.what == "response" else None
+    return explain.explain_whole(job.what, job.upstream, job.client, given, context, in_text)
 
 
 def _print(job: Job, result: Any) -> None:

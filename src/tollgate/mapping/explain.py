@@ -77,24 +77,6 @@ def traced(mapping: Mapping) -> Mapping:
     return compile_mapping(mapping.document, plugins=mapping.plugins, trace=True)
 
 
-def explain_request(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
-    """A request, hop by hop."""
-    return _hops(source, target, body, context, "request", request_to_hub, request_from_hub)
-
-
-def explain_response(
-    source: Mapping, target: Mapping, body: Any, context: TraceContext, in_text: InText | None = None
-) -> Explained:
-    """A whole answer, hop by hop; `in_text` are its provider's marks."""
-    first = partial(response_to_hub, in_text=in_text)
-    return _hops(source, target, body, context, "response", first, response_from_hub)
-
-
-def explain_error(source: Mapping, target: Mapping, body: Any, context: TraceContext) -> Explained:
-    """An error body, hop by hop."""
-    return _hops(source, target, body, context, "error", error_to_hub, error_from_hub)
-
-
 def explain_stream(
     source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext, in_text: InText | None = None
 ) -> Explained:
@@ -118,15 +100,20 @@ def explain_stream(
     return explained
 
 
-def _hops(
-    source: Mapping,
-    target: Mapping,
-    body: Any,
-    context: TraceContext,
-    what: str,
-    first: Callable[..., Any],
-    second: Callable[..., Any],
+_HOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "request": (request_to_hub, request_from_hub),
+    "response": (response_to_hub, response_from_hub),
+    "error": (error_to_hub, error_from_hub),
+}
+
+
+def explain_whole(
+    what: str, source: Mapping, target: Mapping, body: Any, context: TraceContext, in_text: InText | None = None
 ) -> Explained:
+    """A request, a whole answer (`response`; `in_text` are its provider's marks) or an error body, hop by hop."""
+    first, second = _HOPS[what]
+    if in_text is not None:
+        first = partial(first, in_text=in_text)
     explained = Explained()
     given = body
     try:
