@@ -13,11 +13,11 @@ from dataclasses import replace
 from tollgate.mapping.call_checks import filter_called, function_called
 from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
-from tollgate.mapping.grammar import Expression, ExpressionError, is_field, nodes, parse_expression, words_in
+from tollgate.mapping.grammar import Expression, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
-from tollgate.mapping.paths import PathError, parse_path
+from tollgate.mapping.paths import ParseError, parse_path
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 
 _TOO_LONG = "the expression is too long to compile"
@@ -59,7 +59,7 @@ def parse(text: str, spot: Spot) -> Expression | None:
     """Parse, noting what is wrong."""
     try:
         return parse_expression(text)
-    except ExpressionError as error:
+    except ParseError as error:
         spot.mistake(error.message, error.offset, error.hint)
         return None
 
@@ -146,7 +146,7 @@ class _Lowering:
             return NOTHING
         try:
             path = parse_path(text)
-        except PathError as error:
+        except ParseError as error:
             self.spot.mistake(error.message, node.lineno - 1 + error.offset, error.hint)
             return NOTHING
         return read(self.site, path, self.spot, node.lineno - 1)

@@ -16,9 +16,9 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.lexer import TokenStream
 from jinja2.parser import Parser
 
-from tollgate.mapping.paths import extent
+from tollgate.mapping.paths import ParseError, extent
 
-__all__ = ["Expression", "ExpressionError", "is_field", "nodes", "parse_expression", "words_in"]
+__all__ = ["Expression", "is_field", "nodes", "parse_expression", "words_in"]
 
 _FIRST = 0x4E00
 """Stand-ins begin with a CJK ideograph, one per path of an expression; jinja2 takes it as a letter."""
@@ -43,16 +43,6 @@ class _Environment(Environment):
 _ENVIRONMENT = _Environment()
 
 
-class ExpressionError(Exception):
-    """Text that is no expression; `offset` is where in it."""
-
-    def __init__(self, message: str, offset: int, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.offset = offset
-        self.hint = hint
-
-
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A parsed expression: the tree (a node's `lineno` is its offset + 1) and the text of each path by its stand-in."""
@@ -63,16 +53,16 @@ class Expression:
 
 @lru_cache(maxsize=8192)
 def parse_expression(text: str) -> Expression:
-    """Parse; `ExpressionError` when the text is no expression."""
+    """Parse; `ParseError` when the text is no expression."""
     source, paths = _without_paths(text)
     try:
         parser = Parser(_ENVIRONMENT, source, state="variable")
         if parser.stream.eos:
-            raise ExpressionError("an expression is wanted here", 0)
+            raise ParseError("an expression is wanted here", 0)
         tree = parser.parse_expression()
         if not parser.stream.eos:
             offset = parser.stream.current.lineno - 1
-            raise ExpressionError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
+            raise ParseError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
     except TemplateSyntaxError as error:
         offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
         message = (
@@ -86,9 +76,9 @@ def parse_expression(text: str) -> Expression:
             message, offset = "something is missing at its end", len(text.rstrip()) - 1
         for stand_in, path in paths.items():
             message = message.replace(stand_in, path)
-        raise ExpressionError(f"the expression does not parse: {message}", offset, _hint(text)) from None
+        raise ParseError(f"the expression does not parse: {message}", offset, _hint(text)) from None
     except RecursionError:
-        raise ExpressionError("the expression is nested too deeply", 0) from None
+        raise ParseError("the expression is nested too deeply", 0) from None
     return Expression(tree, paths)
 
 
@@ -113,7 +103,7 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
             quote = char
         elif char == "$":
             if len(paths) >= _MOST:
-                raise ExpressionError("too many paths in one expression", position)
+                raise ParseError("too many paths in one expression", position)
             end = extent(text, position)
             stand_in = chr(_FIRST + len(paths)) + _FILL * (end - position - 1)
             paths[stand_in] = text[position:end]
@@ -121,13 +111,13 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
             position = end
             continue
         elif char == "{" and text.startswith("{{", position):
-            raise ExpressionError(
+            raise ParseError(
                 "no braces here: this place already takes an expression", position, "write it without {{ }}"
             )
         elif char in "{%" and text[position : position + 2] in ("{%", "%}"):
-            raise ExpressionError(f"`{text[position : position + 2]}` has no meaning in an expression", position)
+            raise ParseError(f"`{text[position : position + 2]}` has no meaning in an expression", position)
         elif not char.isascii():
-            raise ExpressionError(f"`{char}` has no meaning in an expression", position, "text stands in quotes")
+            raise ParseError(f"`{char}` has no meaning in an expression", position, "text stands in quotes")
         out.append(char)
         position += 1
     return "".join(out), paths

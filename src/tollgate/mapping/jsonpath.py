@@ -13,11 +13,11 @@ from typing import Any
 from jsonpath_ng.exceptions import JSONPathError
 from jsonpath_ng.ext.parser import parse
 
-from tollgate.mapping.paths import Condition, Descend, Every, Find, PathError, Slice, Step, Where, index
+from tollgate.mapping.paths import Condition, Descend, Every, Find, ParseError, Slice, Step, Where, index
 
 
 def steps_of(text: str, tail: str) -> tuple[Step, ...]:
-    """The steps of the path `text`, given what stands behind its name. `PathError` when it does not read as one."""
+    """The steps of the path `text`, given what stands behind its name. `ParseError` when it does not read as one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -28,7 +28,7 @@ def steps_of(text: str, tail: str) -> tuple[Step, ...]:
         offset = len(text) - len(tail) - 1 + int(where[1]) if where else 0
         if where:
             message = message.replace(where[0], f"column {offset + 1} of the path")
-        raise PathError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
+        raise ParseError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
     steps = _taken_apart(tree)
     return steps if steps is not None else (Find(tree),)
 

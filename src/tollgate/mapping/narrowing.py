@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tollgate.mapping.filter_table import PLAIN
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.path_code import reads_of
-from tollgate.mapping.paths import Path, PathError, parse_path
+from tollgate.mapping.paths import ParseError, Path, parse_path
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Scope
 
@@ -119,7 +119,7 @@ def narrowing_of(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Na
         return None
     try:
         place = field_of(scope, parse_path(paths[node.expr.name]))
-    except PathError:
+    except ParseError:
         return None
     return Narrowing(place[0], place[1], labels) if place else None
 

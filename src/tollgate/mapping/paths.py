@@ -26,8 +26,8 @@ _STEP = re.compile(
 _MAX_INDEX = 100_000
 
 
-class PathError(Exception):
-    """Text that does not read as a path; `offset` is where in the text."""
+class ParseError(Exception):
+    """Text that does not read as a path, or as an expression; `offset` is where in the text."""
 
     def __init__(self, message: str, offset: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -151,7 +151,7 @@ def closing(text: str, start: int, brackets: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_path(text: str) -> Path:
-    """`$name.a[0]` -> Path. `PathError` when it does not read as one."""
+    """`$name.a[0]` -> Path. `ParseError` when it does not read as one."""
     base = _NAME.match(text, 1)[0]  # type: ignore[index]
     tail = text[1 + len(base) :]
     steps: list[Step] = []
@@ -178,7 +178,7 @@ def _step(found: re.Match[str]) -> Step:
 
 
 def index(place: int) -> int:
-    """The place itself, where it is in reach; else `PathError`."""
+    """The place itself, where it is in reach; else `ParseError`."""
     if abs(place) > _MAX_INDEX:
-        raise PathError(f"index {place} is out of reach")
+        raise ParseError(f"index {place} is out of reach")
     return place

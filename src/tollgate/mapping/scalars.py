@@ -12,10 +12,10 @@ from tollgate.config.forgotten_dollar import meant
 from tollgate.config.load import Scalar
 from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
-from tollgate.mapping.grammar import ExpressionError, nodes, parse_expression
+from tollgate.mapping.grammar import nodes, parse_expression
 from tollgate.mapping.operators import one_text
 from tollgate.mapping.path_code import read
-from tollgate.mapping.paths import Path, PathError, closing, extent, parse_path
+from tollgate.mapping.paths import ParseError, Path, closing, extent, parse_path
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot
 
 NOTHING_WORD = "$nothing"
@@ -48,7 +48,7 @@ def path_of(node: object) -> Path | None:
         return None
     try:
         return parse_path(text)
-    except PathError:
+    except ParseError:
         return None
 
 
@@ -194,7 +194,7 @@ def _path(site: Site, text: str, spot: Spot) -> Lowered:
         return NOTHING
     try:
         path = parse_path(text)
-    except PathError as error:
+    except ParseError as error:
         spot.mistake(error.message, error.offset, error.hint)
         return NOTHING
     return read(site, path, spot)
@@ -203,5 +203,5 @@ def _path(site: Site, text: str, spot: Spot) -> Lowered:
 def _is_expression(text: str) -> bool:
     try:
         return not isinstance(parse_expression(text).tree, nodes.Name)
-    except ExpressionError:
+    except ParseError:
         return False

@@ -10,9 +10,9 @@ from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, store, used
 from tollgate.mapping.expressions import lower
-from tollgate.mapping.grammar import ExpressionError, is_field, nodes, parse_expression
+from tollgate.mapping.grammar import is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
-from tollgate.mapping.paths import PathError, parse_path
+from tollgate.mapping.paths import parse_path
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
 from tollgate.mapping.slips import quoted
@@ -125,21 +125,14 @@ def enter(site: Site, node: Map) -> Choice | None:
     subject = lower(site, entry.value, Spot(site.unit, entry))
     if subject.kind != "text":
         _warn_of_numbers(site, cases)
-    parsed = parse_expression(entry.value) if subject.places else None
-    if parsed is not None and is_field(parsed.tree, parsed.paths):
-        site.unit.compared += [(subject.places, label, case.mark) for case in cases for label in case.labels]
-    name = site.local(subject, "m", node.keys["$match"].line)
-    return Choice(name, cases, site.scope, _field(site, entry.value))
-
-
-def _field(site: Site, text: str) -> tuple[str, tuple[str, ...]] | None:
-    try:
-        parsed = parse_expression(text)
-        if not isinstance(parsed.tree, nodes.Name) or parsed.tree.name not in parsed.paths:
-            return None
-        return field_of(site.scope, parse_path(parsed.paths[parsed.tree.name]))
-    except (ExpressionError, PathError):  # lowering has already said what is wrong
-        return None
+    field = None
+    if subject.places:
+        parsed = parse_expression(entry.value)
+        if is_field(parsed.tree, parsed.paths):
+            site.unit.compared += [(subject.places, label, case.mark) for case in cases for label in case.labels]
+        if isinstance(parsed.tree, nodes.Name):
+            field = field_of(site.scope, parse_path(parsed.paths[parsed.tree.name]))
+    return Choice(site.local(subject, "m", node.keys["$match"].line), cases, site.scope, field)
 
 
 def _cases(site: Site, node: Map) -> list[Case] | None:

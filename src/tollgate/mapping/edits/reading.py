@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
-from tollgate.mapping.paths import Descend, Find, Path, PathError, Step, parse_path
+from tollgate.mapping.paths import Descend, Find, ParseError, Path, Step, parse_path
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Spot, Unit, suggest
 
@@ -263,7 +263,7 @@ def _steps(unit: Unit, text: str, mark: Mark, node: Scalar, *, whole: bool = Fal
         return (text,)
     try:
         path: Path = parse_path(text)
-    except PathError as error:
+    except ParseError as error:
         unit.mistake(Spot(unit, node).mark(error.offset), error.message, error.hint)
         return None
     if path.base:
