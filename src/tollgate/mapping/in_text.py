@@ -7,6 +7,7 @@ however it is cut, is `in_text_scan.py`; a streamed answer is `streams/marked.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tollgate.config.load import Document, List, Map, Node, Scalar, one_or_many, text_in
@@ -26,14 +27,12 @@ ENDS = ("part", "text")
 """What becomes of a mark that is never closed."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class InText:
-    """The compiled marks of one place. Immutable; `scanner` gives the state of one answer's text."""
+    """The compiled marks of one place; `scanner` gives the state of one answer's text."""
 
-    __slots__ = ("_makers", "_marks")
-
-    def __init__(self, marks: Marks, makers: Mapping[TextMark, Callable[[str, Context], Any]]) -> None:
-        self._marks = marks
-        self._makers = makers
+    _marks: Marks
+    _makers: Mapping[TextMark, Callable[[str, Context], Any]]
 
     def scanner(self, context: Context) -> Scanner:
         """For one answer, from its first text on."""

@@ -34,15 +34,13 @@ class Tested:
         return scope.speaking_of(()) if self.looked else scope
 
 
+@dataclass(frozen=True, slots=True)
 class Narrowing:
     """What an expression says: it is true only where the field at `path` below `$name` has one of these labels."""
 
-    __slots__ = ("labels", "name", "path")
-
-    def __init__(self, name: str, path: tuple[str, ...], labels: tuple[str, ...]) -> None:
-        self.name = name
-        self.path = path
-        self.labels = labels
+    name: str
+    path: tuple[str, ...]
+    labels: tuple[str, ...]
 
     def inside(self, scope: Scope) -> Scope:
         """The scope where it holds."""
@@ -60,14 +58,12 @@ class Narrowing:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Plain:
     """What an expression says: it is true only where `$name` is a text, a number or a boolean, which has nothing below
     it to read."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def inside(self, scope: Scope) -> Scope:
         """The scope where it holds: using the value takes nothing with it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -51,15 +52,13 @@ class Functions:
         self.warnings += (problem for problem in unit.problems if problem.level != "error")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Template:
     """A compiled piece. Call it with the document and the named values; absent comes back as None."""
 
-    __slots__ = ("_call", "file", "names")
-
-    def __init__(self, call: Callable[..., Any], names: tuple[str, ...], file: str) -> None:
-        self._call = call
-        self.names = names
-        self.file = file
+    _call: Callable[..., Any]
+    names: tuple[str, ...]
+    file: str
 
     def __call__(self, doc: object = None, /, _context: Context | None = None, **values: object) -> Any:
         """`template(doc, model={...})` -> value.

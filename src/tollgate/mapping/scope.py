@@ -233,15 +233,13 @@ class Site:
         return name
 
 
+@dataclass(slots=True, eq=False)
 class Spot:
     """A text inside a scalar, able to say where in the file a character of it stands."""
 
-    __slots__ = ("node", "shift", "unit")
-
-    def __init__(self, unit: Unit, node: Scalar, shift: int = 0) -> None:
-        self.unit = unit
-        self.node = node
-        self.shift = shift
+    unit: Unit
+    node: Scalar
+    shift: int = 0
 
     def moved(self, by: int) -> Spot:
         """The spot of a text that begins `by` characters further on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,24 +25,17 @@ if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
 
 
+@dataclass(slots=True, eq=False)
 class Offers:
     """Makes the offers of one provider. What is equal between them is one object."""
 
-    def __init__(
-        self,
-        pieces: Pieces,
-        spoken: Mapping[str, Spoken],
-        scopes: Scopes,
-        timeouts: Timeouts,
-        auth: Authorisation | None,
-    ) -> None:
-        self._pieces = pieces
-        self._spoken = spoken
-        self._scopes = scopes
-        self._timeouts = timeouts
-        self._auth = auth
-        self._headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
-        self._chains: dict[tuple[int, ...], EditList] = {}
+    _pieces: Pieces
+    _spoken: Mapping[str, Spoken]
+    _scopes: Scopes
+    _timeouts: Timeouts
+    _auth: Authorisation | None
+    _headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = field(default_factory=dict)
+    _chains: dict[tuple[int, ...], EditList] = field(default_factory=dict)
 
     def of(self, model: Model) -> tuple[Offer, ...]:
         """The offers of a chat or embedding model, in the order of its protocols."""
@@ -122,5 +115,5 @@ class Offers:
 
 def nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
     """The budgets of a scope laid over those of the wider scope, field by field."""
-    known = {field.name for field in fields(Timeouts)}
+    known = {each.name for each in fields(Timeouts)}
     return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base

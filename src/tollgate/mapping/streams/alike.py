@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,17 @@ Lead = Callable[[str | None], bytes]
 """What an event with this SSE name is sent with before its JSON."""
 
 
+@dataclass(slots=True, eq=False)
 class Alike:
     """One pattern: the events that say more of one part, by their SSE name and by their JSON before and after the
     text."""
 
-    __slots__ = ("_part", "after", "before", "name", "used")
-
-    def __init__(self, part: Part, name: str | None, before: bytes, after: bytes) -> None:
-        self._part = part
-        self.name = name
-        self.before = before
-        self.after = after
-        self.used = False
-        """An event did fit this pattern."""
+    _part: Part
+    name: str | None
+    before: bytes
+    after: bytes
+    used: bool = False
+    """An event did fit this pattern."""
 
     def take(self, run: Run, written: list[bytes], lead: Lead) -> Sent:
         """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up
