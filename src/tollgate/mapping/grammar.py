@@ -16,7 +16,7 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.lexer import TokenStream
 from jinja2.parser import Parser
 
-from tollgate.mapping.paths import ParseError, extent
+from tollgate.mapping.paths import QUOTED, ParseError, extent
 
 __all__ = ["Expression", "is_field", "nodes", "parse_expression", "words_in"]
 
@@ -24,6 +24,8 @@ _FIRST = 0x4E00
 """Stand-ins begin with a CJK ideograph, one per path of an expression; jinja2 takes it as a letter."""
 _MOST = 2000
 _FILL = "\u01be"
+_SIGN = re.compile(rf"{QUOTED}|\$|{{{{|{{%|%}}|[^\x00-\x7f]", re.DOTALL)
+"""What is looked at before jinja2 reads an expression: texts, paths, and what stands in none."""
 _IGNORED = ("whitespace", "comment", "comment_begin", "comment_end")
 
 
@@ -86,40 +88,25 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
     out: list[str] = []
     paths: dict[str, str] = {}
     position = 0
-    quote = ""
-    while position < len(text):
-        char = text[position]
-        if quote:
-            if char == "\\":
-                out.append(text[position : position + 2])
-                position += 2
-                continue
-            if char == quote:
-                quote = ""
-            out.append(char)
-            position += 1
-            continue
-        if char in "'\"":
-            quote = char
-        elif char == "$":
+    while found := _SIGN.search(text, position):
+        sign, start = found[0], found.start()
+        out.append(text[position:start])
+        position = found.end()
+        if sign == "$":
             if len(paths) >= _MOST:
-                raise ParseError("too many paths in one expression", position)
-            end = extent(text, position)
-            stand_in = chr(_FIRST + len(paths)) + _FILL * (end - position - 1)
-            paths[stand_in] = text[position:end]
+                raise ParseError("too many paths in one expression", start)
+            position = extent(text, start)
+            stand_in = chr(_FIRST + len(paths)) + _FILL * (position - start - 1)
+            paths[stand_in] = text[start:position]
             out.append(stand_in)
-            position = end
-            continue
-        elif char == "{" and text.startswith("{{", position):
-            raise ParseError(
-                "no braces here: this place already takes an expression", position, "write it without {{ }}"
-            )
-        elif char in "{%" and text[position : position + 2] in ("{%", "%}"):
-            raise ParseError(f"`{text[position : position + 2]}` has no meaning in an expression", position)
-        elif not char.isascii():
-            raise ParseError(f"`{char}` has no meaning in an expression", position, "text stands in quotes")
-        out.append(char)
-        position += 1
+        elif sign[0] in "'\"":
+            out.append(sign)
+        elif sign == "{{":
+            raise ParseError("no braces here: this place already takes an expression", start, "write it without {{ }}")
+        else:
+            hint = "" if sign.isascii() else "text stands in quotes"
+            raise ParseError(f"`{sign}` has no meaning in an expression", start, hint)
+    out.append(text[position:])
     return "".join(out), paths
 
 

@@ -23,6 +23,9 @@ _STEP = re.compile(
     r"""|\[\?\(@\.(?P<of>[A-Za-z_]\w*)\s*(?P<operator>==|!=)\s*"""
     r"""(?:'(?P<word>[\w-]+)'|(?P<literal>0|[1-9]\d{0,8}|true|false))\)\]"""
 )
+QUOTED = r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?"""
+"""A text in quotes, or what stands behind a quote that is not closed."""
+_BRACKETS = {both: re.compile(f"{QUOTED}|[{re.escape(both)}]", re.DOTALL) for both in ("[]", "{}")}
 _MAX_INDEX = 100_000
 
 
@@ -126,26 +129,14 @@ def extent(text: str, start: int) -> int:
 def closing(text: str, start: int, brackets: str) -> int:
     """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]".
     What stands in quotes does not count."""
-    opens, closes = brackets[0], brackets[1]
     depth = 0
-    quote = ""
-    position = start
-    while position < len(text):
-        char = text[position]
-        if quote:
-            if char == "\\":
-                position += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char == opens:
+    for found in _BRACKETS[brackets].finditer(text, start):
+        if found[0] == brackets[0]:
             depth += 1
-        elif char == closes:
+        elif found[0] == brackets[1]:
             if depth == 0:
-                return position
+                return found.start()
             depth -= 1
-        position += 1
     return -1
 
 
