@@ -80,7 +80,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         _warn_of_loose_name(site, text, spot)
         if path := meant(text, site.scope.names, answer=site.unit.reads_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
-        return Lowered(repr(text), True, "text", atom=True)
+        return _written(text)
     pieces = split(text, spot)
     if pieces is None:
         return NOTHING
@@ -88,8 +88,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
     if len(pieces) == 1 and not pieces[0][0]:
         return lower(site, pieces[0][1], spot.moved(pieces[0][2]), named=named)
     lowered = [
-        lower(site, body, spot.moved(offset)).take() if not plain else Lowered(repr(body), True, "text", atom=True)
-        for plain, body, offset in pieces
+        _written(body) if plain else lower(site, body, spot.moved(offset)).take() for plain, body, offset in pieces
     ]
     return one_text(site, lowered)
 
@@ -107,19 +106,22 @@ def lower_words(site: Site, node: Scalar) -> Lowered:
     text = node.value
     if not isinstance(text, str) or not text:
         site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
-        return Lowered("''", True, "text", atom=True)
+        return _written("")
     spot = Spot(site.unit, node)
     if text.startswith("$") and not text.startswith("$$"):
         return one_text(site, [_named(site, _path(site, text, spot))])
     if text.startswith("$$"):
         text, spot = text[1:], spot.moved(1)
     _warn_of_loose_name(site, text, spot)
-    pieces = split(text, spot) if "{{" in text else [(True, text, 0)]
     lowered = [
-        Lowered(repr(body), True, "text", atom=True) if plain else _named(site, lower(site, body, spot.moved(offset)))
-        for plain, body, offset in pieces or []
+        _written(body) if plain else _named(site, lower(site, body, spot.moved(offset)))
+        for plain, body, offset in split(text, spot) or []
     ]
     return one_text(site, lowered) if lowered else NOTHING
+
+
+def _written(text: str) -> Lowered:
+    return Lowered(repr(text), True, "text", atom=True)
 
 
 def _named(site: Site, value: Lowered) -> Lowered:
@@ -153,10 +155,7 @@ def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
     """
     pieces: list[tuple[bool, str, int]] = []
     position = 0
-    while True:
-        start = text.find("{{", position)
-        if start < 0:
-            break
+    while (start := text.find("{{", position)) >= 0:
         if start > position:
             pieces.append((True, text[position:start], position))
         end = closing(text, start + 2, "{}")
