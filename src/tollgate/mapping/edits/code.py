@@ -168,8 +168,7 @@ class EditWriter:
                     place.add(f"{item} = {value}.get({first!r})")
                     changed = self._below(place, item, rest, edit, entry)
                     with place.block(f"if {changed} is not {item}"):
-                        self._own(place, new, value)
-                        place.add(f"{new}[{first!r}] = {changed}")
+                        self._put(place, new, value, repr(first), changed)
         elif edit.verb == "drop" and not rest:
             self._drop_items(place, value, new, first, entry)
         else:
@@ -178,8 +177,7 @@ class EditWriter:
                 if rest:
                     changed = self._inside(place, item, rest, edit, entry)
                     with place.block(f"if {changed} is not {item}"):
-                        self._own(place, new, value)
-                        place.add(f"{new}[{key}] = {changed}")
+                        self._put(place, new, value, key, changed)
                 else:
                     slot = Slot(place, item, value, lambda made: self._put(place, new, value, key, made))
                     self._value(slot, edit, entry)
