@@ -152,6 +152,11 @@ INSIDE = [
     pytest.param(
         {"type": "error", "code": "server_error", "message": "m"}, ("later", None, 500), id="a flat error event"
     ),
+    pytest.param(
+        {"object": "error", "message": "m", "type": "InternalServerError", "param": None, "code": 503},
+        ("later", None, 503),
+        id="an object that is an error",
+    ),
 ]
 
 
@@ -197,6 +202,7 @@ def test_a_published_word_stands_for_its_status_in_a_200(member, word, status):
         {"choices": []},
         {"error": None},
         {"error": {}},
+        {"object": "error"},
         {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "m"}},
         {"type": "ping"},
         [],

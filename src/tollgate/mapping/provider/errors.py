@@ -182,14 +182,15 @@ class ErrorRules:
         return self._verdict(rule.verdict, rule.alarm, counts_as, details, answer)
 
     def _error_inside(self, answer: _Answer, chunk: bool) -> Verdict | None:
-        """An error in a 200: a top-level `error` that is not null. An object that reports its own failure (a response
+        """An error in a 200: a top-level `error` that is not null, or a body that calls itself one and has a message
+        (`object: error`, as some servers of open models stream it). An object that reports its own failure (a response
         with `status: failed`) is an answer, and its mapping says what it means."""
         body = answer.body
         if type(body) is not dict:
             return None
         error = body.get("error")
         if not error:
-            if body.get("type") != "error" or "message" not in body:
+            if "error" not in (body.get("type"), body.get("object")) or "message" not in body:
                 return None
         elif body.get("object") == "response" and not chunk:
             return None
