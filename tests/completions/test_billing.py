@@ -610,7 +610,12 @@ async def test_a_function_may_have_any_parameters(tmp_path):
 
 
 NOTHING = {
-    "chat": [{}, {"id": "c", "choices": []}, {"id": "c", "choices": [], "usage": USAGE}],
+    "chat": [
+        {},
+        {"id": "c", "choices": []},
+        {"id": "c", "choices": [], "usage": USAGE},
+        {"id": "c", "choices": None, "usage": USAGE},
+    ],
     "responses": [{}, {"id": "r"}],
     "messages": [{}, {"id": "m", "type": "message", "content": []}],
 }
