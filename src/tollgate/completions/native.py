@@ -27,11 +27,15 @@ _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
 _SHORT = 4096
 """A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written
 so."""
-_SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
-"""Escaped backslashes and whole pairs, which stay as they are, and halves of a pair."""
-_NO_FIGURES = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|-?Infinity|NaN', re.DOTALL)
+_SURROGATES = re.compile(rb"\\(?:(\\|u[dD][89abAB]..\\u[dD][c-fC-F]..)|u[dD][89a-fA-F]..)")
+"""Escaped backslashes and whole pairs, which stay as they are (group 1), and halves of a pair."""
+_NO_FIGURES = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?Infinity|NaN', re.DOTALL)
 """Finds what Python writes in place of a number and JSON does not know. Group 1 is a text, which is kept as it is; one
 that does not end counts as well, so that the rest is not searched again from each of its quotes."""
+_MOST_MENDED = 32 * 1024 * 1024
+_MOST_MENDED_EVENT = 1024 * 1024
+"""Bytes of an answer, and of an event of a stream, that are searched for faults: while they are, nobody else's turn
+comes, for up to a second."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
@@ -91,6 +95,8 @@ def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
     try:
         return orjson.loads(raw), raw
     except orjson.JSONDecodeError:
+        if len(raw) > _MOST_MENDED:
+            raise
         raw = _mended(raw)
         return orjson.loads(raw), raw
 
@@ -115,6 +121,8 @@ def parsed_event(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
+        if len(data) > _MOST_MENDED_EVENT:
+            return None
         try:
             return orjson.loads(_mended(data))
         except orjson.JSONDecodeError:
@@ -139,7 +147,7 @@ def _mended(raw: bytes) -> bytes:
     escapes by providers that count or cut texts in UTF-16. `NaN` and `Infinity`, as Python writes them for log
     probabilities, become null.
     """
-    raw = _SURROGATES.sub(lambda found: found[1] or b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
+    raw = _SURROGATES.sub(lambda found: found[0] if found[1] else b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
     return _NO_FIGURES.sub(lambda found: found[1] or b"null", raw) if b"NaN" in raw or b"Infinity" in raw else raw
 
 
