@@ -123,6 +123,12 @@ def test_text_then_finish() -> None:
     ]
 
 
+def test_an_answer_of_parts_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.mapping.streams.parts.MOST_PARTS", 3)
+    said = say([call(index, f"c{index}", "f", "{}") for index in range(9)], finish=False)
+    assert [shape(said)[-1], *(event["nth"] for event in said if event["type"] == "open")] == ["error", 0, 1, 2]
+
+
 def test_a_hollow_first_event_starts_nothing() -> None:
     said = say([{"id": "", "created": 0}, {"id": "real", "d": {"text": "x"}}, {"stop": "end"}])
     assert said[0] == {"type": "start", "id": "real"}

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.mapping.context import Context
+from tollgate.mapping.failures import Fault
 from tollgate.mapping.streams.handlers import Speaker
 from tollgate.mapping.streams.part import GROWING, NO_MORE, Part, Said, hashable, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
+
+MOST_PARTS = 2_000
+"""Of one answer. What is said of a part may look at all before it: many more would keep everybody waiting for
+minutes."""
 
 
 class Parts:
@@ -137,8 +142,10 @@ class Parts:
         return self._tools
 
     def _admit(self, part: Part) -> None:
-        """A new part: it becomes the open one, or waits for its turn."""
+        """A new part: it becomes the open one, or waits for its turn. Raises `Fault` for one too many."""
         current = self._current
+        if len(self._done) + len(self._held) + (current is not None) >= MOST_PARTS:
+            raise Fault(f"the answer has more than {MOST_PARTS} parts")
         if self._held or (current is not None and not self._over(current)):
             self._held.append(part)
             return
