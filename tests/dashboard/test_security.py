@@ -135,6 +135,12 @@ async def test_a_broken_form_is_refused(operator, body):
     assert reply.status_code in (400, 403, 413)
 
 
+async def test_a_visitor_who_has_not_signed_in_sends_small_forms_only(browser):
+    visitor = browser().http
+    for size, status in ((64 * 1024, 403), (64 * 1024 + 1, 413)):
+        assert (await visitor.post("/dashboard/sign-in", content=b"x" * size)).status_code == status
+
+
 async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser):
     for reply in [
         await operator.get(),

@@ -34,6 +34,8 @@ Handler = Callable[[Visit], Awaitable[Response]]
 Who = Literal["anybody", "account", "operator"]
 
 _MOST_BODY = 1024 * 1024
+_MOST_SIGNING_IN = 64 * 1024
+"""Of the forms of a visitor who has not signed in: whoever has neither key nor password must not fill the memory."""
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -160,7 +162,7 @@ class Pages:
         if place.who == "operator" and not visit.is_operator:
             raise NotFound("there is no such page")
         if request.method == "POST":
-            visit.form = Form.parse(await _body(request))
+            visit.form = Form.parse(await _body(request, _MOST_BODY if visit.account else _MOST_SIGNING_IN))
             if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 raise Refused("this form was sent from another site")
             if not self.state.sessions.owns_form(visit.session, visit.form["form_token"]):
@@ -207,11 +209,11 @@ class Refused(BadRequest):
     code = "form_refused"
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, most: int) -> bytes:
     blocks, size = [], 0
     async for block in request.stream():
         size += len(block)
-        if size > _MOST_BODY:
-            raise BodyTooLarge(_MOST_BODY)
+        if size > most:
+            raise BodyTooLarge(most)
         blocks.append(block)
     return b"".join(blocks)
