@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -231,6 +232,19 @@ def test_lists_are_rendered_once_and_tagged():
     assert len(catalog._by_names) <= 256
     assert catalog.listed(Access(("a/999",))) is catalog.listing(Access(("a/999",)))
     assert catalog.listed(Access(("b/never asked",))) is None
+
+
+def test_lists_of_many_keys_take_no_more_than_some_megabytes():
+    catalog = make_catalog([route(id=f"a/{number}", description="x" * 20_000) for number in range(100)])
+    tracemalloc.start()
+    try:
+        for number in range(40):  # 2 MB each
+            catalog.listing(Access(("a/*", f"!a/{number}")))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert catalog.listed(Access(("a/*", "!a/39"))) is not None
+    assert taken < 40_000_000
 
 
 def test_a_model_whose_offers_differ_keeps_every_offer():

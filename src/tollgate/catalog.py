@@ -27,6 +27,8 @@ from tollgate.tariff import Tariff
 
 _MAX_CACHED = 256
 """Distinct lists kept as bytes: one per set of visible models, not per key."""
+_MOST_BYTES = 16 * 1024 * 1024
+"""What these may come to: the list of a thousand models is one megabyte, and each key may leave out others."""
 _SNAPSHOT = re.compile(r"[-@]20\d{6}(?:-v\d+(?::\d+)?)?$")
 """The date at the end of a provider's name for a model, by which it names one state of it: -20261101."""
 
@@ -177,10 +179,10 @@ def listing_of(document: Any) -> Listing:
     return Listing(body, b'"%b"' % tag, gzip.compress(body, 6, mtime=0), b'"%b-gzip"' % tag)
 
 
-def _remember(memo: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(memo) >= _MAX_CACHED:
-        memo.pop(next(iter(memo)))
+def _remember(memo: dict[Any, Listing], key: Any, value: Listing) -> None:
     memo[key] = value
+    while len(memo) > 1 and (len(memo) > _MAX_CACHED or sum(len(each.body) for each in memo.values()) > _MOST_BYTES):
+        memo.pop(next(iter(memo)))
 
 
 def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
