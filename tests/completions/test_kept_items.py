@@ -112,6 +112,72 @@ async def test_what_refers_to_nothing_stays_as_it_was(tmp_path, item):
     assert after.status_code == before.status_code
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("streamed_only", [False, True], ids=["", "gathered"])
+async def test_a_converted_answer_may_be_gone_on_from_by_its_id(tmp_path, stream, streamed_only):
+    """Only the result of the call is sent then, as clients do with a provider that stores."""
+    provider = PROVIDER + "can: {whole: false}\n" if streamed_only else PROVIDER
+    seen = []
+    app = upstream(stream or streamed_only, seen)
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        first = await here.post("/v1/responses", {**ASK, "stream": stream, "input": "?"})
+        again = {**ASK, "stream": stream, "previous_response_id": "m", "input": [RESULT]}
+        second = await here.post("/v1/responses", again, x_tollgate_strict="true")
+    assert first.status_code == second.status_code == 200, second.text
+    user, assistant, result = json.loads(seen[-1][3])["messages"]
+    assert user["content"] == [{"type": "text", "text": "?"}]
+    assert assistant["content"] == CONTENT
+    assert result["content"][0]["tool_use_id"] == "toolu_1"
+
+
+def answering(*ids):
+    """An upstream whose answers have these ids, one after the other, and say so."""
+    left, seen = list(ids), []
+
+    async def app(method, path, headers, body):
+        seen.append(json.loads(body)["messages"])
+        said = {"type": "text", "text": f"answer {len(seen)}"}
+        answer = {"id": left.pop(0), "type": "message", "role": "assistant", "model": "one", "content": [said]}
+        whole = {**answer, "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}
+        return await replying(body=json.dumps(whole).encode())(method, path, headers, body)
+
+    return app, seen
+
+
+async def test_each_answer_stands_for_all_that_came_before_it(tmp_path):
+    app, seen = answering("m1", "m2", "m3", "m4")
+    ask = {"model": "acme/one", "instructions": "be brief"}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
+        await here.post("/v1/responses", {**ask, "input": "one"})
+        await here.post("/v1/responses", {**ask, "input": "two", "previous_response_id": "m1"})
+        await here.post("/v1/responses", {**ask, "input": "three", "previous_response_id": "m2"})
+        await here.post("/v1/responses", {**ask, "input": "other", "previous_response_id": "m1"})
+        elsewhere = {"model": "sandbox/echo", "input": "more", "previous_response_id": "m2"}
+        assert (await here.post("/v1/responses", elsewhere)).status_code == 200
+    texts = [[message["content"][0]["text"] for message in messages] for messages in seen]
+    assert texts[2] == ["one", "answer 1", "two", "answer 2", "three"]
+    assert texts[3] == ["one", "answer 1", "other"]
+
+
+@pytest.mark.parametrize("why", ["account", "store", "unknown", "twice"])
+async def test_an_answer_that_is_not_remembered_cannot_be_gone_on_from(tmp_path, why):
+    """By another account, where nothing was to be stored, and where one id stands for two answers."""
+    app, _ = answering("m1", "m1" if why == "twice" else "m2")
+    ask = {"model": "acme/one", "input": "?"}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
+        await here.post("/v1/responses", {**ask, "store": False} if why == "store" else ask)
+        if why == "twice":
+            await here.post("/v1/responses", ask)
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        again = {**ask, "previous_response_id": "m9" if why == "unknown" else "m1"}
+        refused = await here.post("/v1/responses", again, key=key if why == "account" else None)
+    assert refused.status_code == 404
+    assert refused.json()["error"]["code"] == "previous_response_not_found"
+    assert "set `store` to false and send the whole conversation" in refused.json()["error"]["message"]
+
+
 async def test_what_is_put_in_takes_room_as_what_is_sent_does():
     room, items = Room(10**9), ToldItems()
     items.keep("alice", [{"id": "msg_1", "text": "x" * 1000}])

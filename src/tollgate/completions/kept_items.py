@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 def keep_items(exchange: Exchange, answer: dict[str, Any]) -> None:
-    """Remember the items of a built answer, unless its client keeps them itself."""
+    """Remember the items of a built answer and the conversation it ends, unless its client keeps them itself."""
     if _refers(exchange):
-        exchange.services.told_items.keep(exchange.inbound.key.account_id, answer.get("output") or ())
+        account, known, told = exchange.inbound.key.account_id, exchange.services.told_items, answer.get("output") or []
+        known.keep(account, told)
+        if isinstance(answer.get("id"), str) and not answer.get("error"):
+            known.keep_conversation(account, answer["id"], [*_items_of(exchange.body.get("input")), *told])
 
 
 def keep_streamed_items(exchange: Exchange, ending: Sequence[Out]) -> None:
@@ -36,9 +39,15 @@ def _refers(exchange: Exchange) -> bool:
     return exchange.inbound.dialect == "responses" and exchange.body.get("store") is not False
 
 
+def _items_of(sent: Any) -> list[Any]:
+    """The `input` of a request as a list."""
+    return sent if isinstance(sent, list) else [{"role": "user", "content": sent}] if sent else []
+
+
 async def put_in_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> bool:
-    """Put the items themselves into the client's bytes for references to what was told here; False where there are
-    none, and the bytes are as they were. Raises `Crowded` where there is no room for them."""
+    """Put the items themselves into the client's bytes for references to what was told here, and before them all of the
+    conversation that a `previous_response_id` from here stands for; False where there are none, and the bytes are as
+    they were. Raises `Crowded` where there is no room for them."""
     large = is_large(inbound.body)
     made = await run_off_loop(_with_items, services, inbound, body) if large else _with_items(services, inbound, body)
     if made is None:
@@ -54,16 +63,20 @@ def _with_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> b
 
     Each item is put in once: what refers to one again and again does not grow beyond what is remembered.
     """
-    sent = body.get("input")
-    if inbound.dialect != "responses" or not isinstance(sent, list):
+    sent = _items_of(body.get("input"))
+    if inbound.dialect != "responses":
         return None
     account, known = inbound.key.account_id, services.told_items
+    previous = body.get("previous_response_id")
+    earlier = known.conversation(account, previous) if isinstance(previous, str) else None
+    if earlier is not None:
+        body = {name: value for name, value in body.items() if name != "previous_response_id"}
     found: set[str] = set()
-    items: list[Any] = []
+    items: list[Any] = [] if earlier is None else orjson.loads(earlier)
     for item in sent:
         item_id = item.get("id") if isinstance(item, dict) and is_reference(item) else None
         told = None
         if isinstance(item_id, str) and item_id not in found and (told := known.find(account, item_id)) is not None:
             found.add(item_id)
         items.append(item if told is None else orjson.Fragment(told))
-    return orjson.dumps({**body, "input": items}) if found else None
+    return None if earlier is None and not found else orjson.dumps({**body, "input": items})

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.routing import Offer
 
-_NOT_STORED = (
-    " What was converted for this format is remembered a while only: set `store` to false and send the item itself."
-)
+_NOT_STORED = {
+    field: f" What was converted for this format is remembered a while only: set `store` to false and send the {what}."
+    for field, what in ((ITEM, "item itself"), ("previous_response_id", "whole conversation"))
+}
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
 stored (`tollgate.remembered.told_items`)."""
 
@@ -81,7 +82,7 @@ class StateNotFound(NotFound):
             if field == "previous_response_id"
             else field.removesuffix(".id").rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
         )
-        cure = cure or (_NOT_STORED if field == ITEM else _NOT_KEPT if field.endswith(_NEVER_MINTED) else "")
+        cure = cure or _NOT_STORED.get(field) or (_NOT_KEPT if field.endswith(_NEVER_MINTED) else "")
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
         if field == "previous_response_id":

@@ -1,9 +1,9 @@
-"""Items of converted answers, remembered a while for responses clients that refer to them by their ids.
+"""Converted answers, remembered a while for responses clients that refer to them or their items by their ids.
 
 Where nobody asks for `store: false`, clients take what they were told for stored: the AI SDK sends `item_reference`
-for each thought and text of an earlier answer. A provider of another format stores nothing that could be referred to,
-so the items stay here. They are in this process's memory, up to a limit, the longest unused go first; one that is not
-found is "not found".
+for each thought and text of an earlier answer, others send the answer's id as `previous_response_id`. A provider of
+another format stores nothing that could be referred to, so both stay here. They are in this process's memory, up to a
+limit, the longest unused go first; what is not found is "not found".
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import orjson
 from tollgate.remembered.bounded import BoundedMemory
 
 MOST = 16 * 1024 * 1024
-"""Bytes of all remembered items together."""
+"""Bytes of all remembered items together, and of all conversations."""
 _EACH = 500
-"""What an item takes beside its bytes, counted as such."""
+"""What one takes beside its bytes, counted as such."""
 
 
 class ToldItems:
@@ -26,6 +26,7 @@ class ToldItems:
 
     def __init__(self, most: int = MOST) -> None:
         self._items: BoundedMemory[tuple[str, str], bytes] = BoundedMemory(most)
+        self._conversations: BoundedMemory[tuple[str, str], bytes] = BoundedMemory(most)
 
     def keep(self, owner: str, items: Iterable[Any]) -> None:
         """Remember the output items of an answer for this account, as JSON."""
@@ -37,3 +38,14 @@ class ToldItems:
     def find(self, owner: str, item_id: str) -> bytes | None:
         """The item that this account was told under this id, as JSON."""
         return self._items.find((owner, item_id))
+
+    def keep_conversation(self, owner: str, response_id: str, items: list[Any]) -> None:
+        """Remember what an answer ends, the answer's own items included, as a JSON list. An id that stood for another
+        answer before stands for neither: some local servers draw theirs from a thousand."""
+        again = self._conversations.find((owner, response_id)) is not None
+        written = b"" if again else orjson.dumps(items)
+        self._conversations.keep((owner, response_id), written, len(written) + _EACH)
+
+    def conversation(self, owner: str, response_id: str) -> bytes | None:
+        """The items up to the end of the answer that this account was told under this id, as a JSON list."""
+        return self._conversations.find((owner, response_id)) or None
