@@ -130,6 +130,19 @@ async def test_a_converted_answer_may_be_gone_on_from_by_its_id(tmp_path, stream
     assert result["content"][0]["tool_use_id"] == "toolu_1"
 
 
+async def test_a_result_that_is_sent_again_is_taken_once(tmp_path):
+    """Semantic Kernel sends all results of a tool loop with each step."""
+    seen = []
+    ask = {**ASK, "previous_response_id": "m", "input": [RESULT]}
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
+        here.services.told_items.keep_conversation(
+            "default", "m", [USER, {"type": "function_call", "call_id": "toolu_1", "name": "weather"}, RESULT]
+        )
+        again = await here.post("/v1/responses", {**ask, "input": [RESULT, {"role": "user", "content": "and?"}]})
+    assert again.status_code == 200
+    assert json.dumps(json.loads(seen[-1][3])).count('"tool_result"') == 1
+
+
 def answering(*ids):
     """An upstream whose answers have these ids, one after the other, and say so."""
     left, seen = list(ids), []

@@ -44,6 +44,12 @@ def _items_of(sent: Any) -> list[Any]:
     return sent if isinstance(sent, list) else [{"role": "user", "content": sent}] if sent else []
 
 
+def _answered(item: Any) -> str | None:
+    """The call whose result an item is."""
+    call = item.get("call_id") if isinstance(item, dict) and str(item.get("type")).endswith("_output") else None
+    return call if isinstance(call, str) else None
+
+
 async def put_in_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> bool:
     """Put the items themselves into the client's bytes for references to what was told here, and before them all of the
     conversation that a `previous_response_id` from here stands for; False where there are none, and the bytes are as
@@ -73,7 +79,10 @@ def _with_items(services: Services, inbound: Inbound, body: dict[str, Any]) -> b
         body = {name: value for name, value in body.items() if name != "previous_response_id"}
     found: set[str] = set()
     items: list[Any] = [] if earlier is None else orjson.loads(earlier)
+    answered = {call for item in items if (call := _answered(item)) is not None}
     for item in sent:
+        if _answered(item) in answered:  # some clients send all results of a loop each time
+            continue
         item_id = item.get("id") if isinstance(item, dict) and is_reference(item) else None
         told = None
         if isinstance(item_id, str) and item_id not in found and (told := known.find(account, item_id)) is not None:
