@@ -47,3 +47,34 @@ def test_the_text_is_the_last_of_a_stream(client, event, text, call):
         assert kinds([each.get("content_block") or each["item"] for each in begun]) == expected
         assert [each.get("index", each.get("output_index")) for each in begun] == list(range(len(expected)))
         assert converter.lost == ["signature of the text"]
+
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+BLOCKS = [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}, {"type": "text", "text": "said"}]
+PASSED_OVER = {
+    "a signature before all that is told": (
+        "gemini",
+        [answer([part]) for part in (*SIGNED, {"text": "more"}, PICTURE, CALL)],
+    ),
+    "a block of a tool the provider ran": (
+        "messages",
+        [
+            {
+                "type": "message_start",
+                "message": {"id": "r", "model": "m", "content": [], "usage": {"input_tokens": 1}},
+            },
+            *({"type": "content_block_start", "index": i, "content_block": block} for i, block in enumerate(BLOCKS)),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PASSED_OVER)
+def test_items_behind_what_is_passed_over_keep_their_ids_to_the_end(case):
+    upstream, events = PASSED_OVER[case]
+    converter = StreamConverter(mapping(upstream), mapping("responses"), Context())
+    told = [out for event in events for out in converter.feed(event)] + converter.finish()
+    done = [data["item"] for name, data in told if name == "response.output_item.done"]
+    assert done and done == told[-1][1]["response"]["output"]

@@ -150,6 +150,9 @@ def responses_stream(events: list[tuple[str | None, Any]]) -> Answer:
     if final["type"] not in ("response.completed", "response.incomplete", "response.failed"):
         raise ValueError(f"ends with {final['type']}")
     complete_response(final["response"])
+    done = [event["item"] for _, event in events if event["type"] == "response.output_item.done"]
+    if done != final["response"]["output"][: len(done)] or len(done) + broke_off < len(final["response"]["output"]):
+        raise ValueError(f"items {done} are another output in the end: {final['response']['output']}")
     a = read_responses.answer(responses_types.Response.model_validate(final["response"]).to_dict())
     joined = "".join(v for k, v in spoken.items() if k[1] == "response.output_text")
     if joined != a.text and not a.transcript:
