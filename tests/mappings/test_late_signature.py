@@ -56,6 +56,10 @@ PASSED_OVER = {
         "gemini",
         [answer([part]) for part in (*SIGNED, {"text": "more"}, PICTURE, CALL)],
     ),
+    "a signature before the text": (
+        "gemini",
+        [answer([part]) for part in ({**PICTURE, "thoughtSignature": "P"}, *SIGNED)],
+    ),
     "a block of a tool the provider ran": (
         "messages",
         [
