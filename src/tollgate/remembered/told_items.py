@@ -32,7 +32,7 @@ class ToldItems:
         """Remember the output items of an answer for this account, as JSON."""
         for item in items:
             if isinstance(item, dict) and isinstance(item.get("id"), str):
-                written = bytes(memoryview(orjson.dumps(item)))  # a copy: orjson's own takes up to 32 KB, however short
+                written = _written(item)
                 self._items.keep((owner, item["id"]), written, len(written) + _EACH)
 
     def find(self, owner: str, item_id: str) -> bytes | None:
@@ -43,9 +43,14 @@ class ToldItems:
         """Remember what an answer ends, the answer's own items included, as a JSON list. An id that stood for another
         answer before stands for neither: some local servers draw theirs from a thousand."""
         again = self._conversations.find((owner, response_id)) is not None
-        written = b"" if again else orjson.dumps(items)
+        written = b"" if again else _written(items)
         self._conversations.keep((owner, response_id), written, len(written) + _EACH)
 
     def conversation(self, owner: str, response_id: str) -> bytes | None:
         """The items up to the end of the answer that this account was told under this id, as a JSON list."""
         return self._conversations.find((owner, response_id)) or None
+
+
+def _written(value: Any) -> bytes:
+    """A value as JSON, in a copy: orjson's own bytes take up to 32 KB more than they say."""
+    return bytes(memoryview(orjson.dumps(value)))
