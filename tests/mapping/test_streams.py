@@ -129,6 +129,13 @@ def test_an_answer_of_parts_without_end_is_broken_off(monkeypatch: pytest.Monkey
     assert [shape(said)[-1], *(event["nth"] for event in said if event["type"] == "open")] == ["error", 0, 1, 2]
 
 
+def test_a_null_in_a_list_that_an_operation_walks_over_is_no_item() -> None:
+    lines = "mapping: listed\nstream:\n  to_hub:\n    always:\n"
+    each = """      - {$each: $t in $.texts, delta: {kind: text, text: "{{ $t.said or 'nothing' }}"}}\n"""
+    said = say([{"texts": [None, {"said": "one"}, None, {}]}], mapping(lines + each), finish=False)
+    assert [event["t"] for event in said if event["type"] == "text"] == ["one", "nothing"]
+
+
 def test_a_hollow_first_event_starts_nothing() -> None:
     said = say([{"id": "", "created": 0}, {"id": "real", "d": {"text": "x"}}, {"stop": "end"}])
     assert said[0] == {"type": "start", "id": "real"}

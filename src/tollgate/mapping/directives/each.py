@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tollgate.config.load import Map, Mark, Node, Scalar
@@ -59,9 +59,16 @@ def _repeat(site: Site, loop: Loop, node: Map, dest: Destination) -> None:
     if all(key in _NO_BODY for key in node.entries):  # the item as it is
         item = Scalar(f"${loop.name}", f"${loop.name}", False, node.mark)
         node = Map({**node.entries, "$value": item}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
+    with walking(site, loop) as inner:
+        templates.emit_node(inner, node, dest)
+
+
+@contextmanager
+def walking(site: Site, loop: Loop) -> Iterator[Site]:
+    """The block that runs for each item; a null is none."""
     with site.code.block(loop.header, loop.line):
         site.code.add(f"if {loop.item} is None: continue", loop.line)
-        templates.emit_node(site.inside(loop.scope), node, dest)
+        yield site.inside(loop.scope)
 
 
 def enter(site: Site, node: Map) -> Loop | None:

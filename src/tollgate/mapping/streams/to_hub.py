@@ -175,8 +175,8 @@ def _operation(site: Site, node: Node) -> None:
         loop = each.enter(site, node)
         if loop is None:
             return
-        with each.guarded(site, loop), site.code.block(loop.header, loop.line):
-            _conditioned(site.inside(loop.scope), node, names[0])
+        with each.guarded(site, loop), each.walking(site, loop) as inner:
+            _conditioned(inner, node, names[0])
     else:
         _conditioned(site, node, names[0])
 
