@@ -524,6 +524,15 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
         ]
 
 
+async def test_tokens_of_what_a_provider_keeps_are_counted_for_the_account_that_got_it_alone(tmp_path):
+    kept = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
+    body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": [kept]}]}
+    async with inprocess(tmp_path) as here:
+        assert (await here.post("/v1/messages/count_tokens", body)).status_code == 404
+        await here.services.minted.remember("default", "sandbox", ["file_1"])
+        assert (await here.post("/v1/messages/count_tokens", body)).status_code == 200
+
+
 async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):
     async with inprocess(
         tmp_path,

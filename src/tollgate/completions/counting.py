@@ -13,6 +13,8 @@ from tollgate.completions.estimate import own_tokens
 from tollgate.completions.models import chat_model
 from tollgate.completions.native import native_body, native_document
 from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.state_ids import referenced_ids
+from tollgate.completions.stateful import provider_for
 from tollgate.config.model import Server
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
@@ -28,12 +30,13 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     """The prompt tokens of a messages body.
 
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
-    `x-tollgate-estimated`.
+    `x-tollgate-estimated`. Raises `NotFound` for state of a provider's that this account was never handed.
     """
     large = is_large(inbound.body)
     server = services.runtime.current.gateway.server
-    body = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
+    body, references = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
     model = chat_model(services, inbound, body["model"])
+    keeper = await provider_for(services, inbound, references)
     row = UsageRow(
         inbound.request_id,
         inbound.key.account_id,
@@ -47,7 +50,7 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     )
     for route in model.routes:
         offer = route.offer("messages")
-        if offer is None or not (url := offer.address.count_tokens):
+        if offer is None or not (url := offer.address.count_tokens) or keeper not in (None, offer.provider):
             continue
         row.attempts += 1
         counted = await _asked(services, inbound, body, offer, url)
@@ -62,10 +65,11 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     return Reply(200, [(b"x-tollgate-estimated", b"true")], orjson.dumps({"input_tokens": estimated}))
 
 
-def _read(inbound: Inbound, server: Server) -> dict[str, Any]:
-    body, _ = read_json(inbound.body, server)
+def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The body, checked, and the state of a provider's that it refers to."""
+    body, outline = read_json(inbound.body, server)
     check_fields("count_tokens", body)
-    return body
+    return body, referenced_ids("messages", body, outline)
 
 
 async def _record(services: Services, inbound: Inbound, row: UsageRow) -> None:
