@@ -127,7 +127,7 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
         return answer, raw
     verdict = offer.errors.judge(answer.status, answer.headers, last.body)
     if verdict is not None:  # what is fetched of a job that failed need not say so
-        raise AttemptFailed(verdict.error(offer.provider, last.body))
+        raise AttemptFailed(verdict.error(last.body))
     try:
         answer, raw = await _asked(exchange, offer, polling.fetch, first, last)
     except _Missed as miss:
