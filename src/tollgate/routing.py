@@ -199,7 +199,7 @@ class Sticky:
     """Which route a conversation used last, so that a provider's prompt cache is met again. What is older than such a
     cache is no reason to pass a better route over; the least recent are forgotten."""
 
-    def __init__(self, capacity: int = 50_000, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, capacity: int = 20_000, clock: Callable[[], float] = time.monotonic) -> None:
         self._capacity = capacity
         self._clock = clock
         self._routes: OrderedDict[bytes, tuple[str, float]] = OrderedDict()

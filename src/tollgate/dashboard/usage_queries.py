@@ -31,7 +31,7 @@ Signature = tuple[tuple[str, int, int], ...]
 _FILES = 500
 """One query has so many files open; each takes 0.1 MB beyond what DuckDB is allowed."""
 _MOST_KEPT = 40_000
-"""`Measures` in the cache, about a kilobyte each."""
+"""`Measures` in the cache, about half a kilobyte each."""
 _BYTES_A_ROW = 80
 """What a row takes in a published file, about."""
 _MEASURED_ROWS = 1_000_000

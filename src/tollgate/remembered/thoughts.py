@@ -17,7 +17,7 @@ import orjson
 
 from tollgate.remembered.bounded import BoundedMemory
 
-MOST = 16 * 1024 * 1024
+MOST = 8 * 1024 * 1024
 """Characters of all remembered turns together."""
 _EACH = 1_000
 """What a turn takes beside its characters, counted as such."""

@@ -16,7 +16,7 @@ import orjson
 from tollgate.remembered.bounded import BoundedMemory
 
 MOST = 16 * 1024 * 1024
-"""Bytes of all remembered items together, and of all conversations."""
+"""Bytes of all that is remembered together."""
 _EACH = 500
 """What one takes beside its bytes, counted as such."""
 
@@ -25,30 +25,30 @@ class ToldItems:
     """The memory. Safe to use from several threads."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._items: BoundedMemory[tuple[str, str], bytes] = BoundedMemory(most)
-        self._conversations: BoundedMemory[tuple[str, str], bytes] = BoundedMemory(most)
+        self._told: BoundedMemory[tuple[str, str, str], bytes] = BoundedMemory(most)
+        """By what it is, the account and the id."""
 
     def keep(self, owner: str, items: Iterable[Any]) -> None:
         """Remember the output items of an answer for this account, as JSON."""
         for item in items:
             if isinstance(item, dict) and isinstance(item.get("id"), str):
                 written = _written(item)
-                self._items.keep((owner, item["id"]), written, len(written) + _EACH)
+                self._told.keep(("item", owner, item["id"]), written, len(written) + _EACH)
 
     def find(self, owner: str, item_id: str) -> bytes | None:
         """The item that this account was told under this id, as JSON."""
-        return self._items.find((owner, item_id))
+        return self._told.find(("item", owner, item_id))
 
     def keep_conversation(self, owner: str, response_id: str, items: list[Any]) -> None:
         """Remember what an answer ends, the answer's own items included, as a JSON list. An id that stood for another
         answer before stands for neither: some local servers draw theirs from a thousand."""
-        again = self._conversations.find((owner, response_id)) is not None
-        written = b"" if again else _written(items)
-        self._conversations.keep((owner, response_id), written, len(written) + _EACH)
+        key = ("conversation", owner, response_id)
+        written = b"" if self._told.find(key) is not None else _written(items)
+        self._told.keep(key, written, len(written) + _EACH)
 
     def conversation(self, owner: str, response_id: str) -> bytes | None:
         """The items up to the end of the answer that this account was told under this id, as a JSON list."""
-        return self._conversations.find((owner, response_id)) or None
+        return self._told.find(("conversation", owner, response_id)) or None
 
 
 def _written(value: Any) -> bytes:

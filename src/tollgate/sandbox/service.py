@@ -36,8 +36,8 @@ MODELS = ("draw", "echo", "echo-mini", "embed", "paint", "reasoner")
 
 _HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"
 _REMEMBERED = 2000
-_MOST_STORED = 64 * 1024 * 1024
-"""Bytes of all conversations: inside a gateway this is the gateway's memory, and one may hold 32 MB of pictures."""
+_MOST_STORED = 16 * 1024 * 1024
+"""Bytes of all conversations: inside a gateway this is the gateway's memory."""
 
 
 class Sandbox:
