@@ -123,25 +123,35 @@ def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Pr
     # Generated model files are most of a full configuration, and hold none.
     without = {other.file for other in document.included if "$secret" not in other.text and "\\" not in other.text}
 
-    def below(node: Node, path: str, *, inside: bool) -> Iterator[Problem]:
-        if node.mark.file in without:
-            return
-        if isinstance(node, Map):
-            for key, child in node.entries.items():
-                if inside or key not in ("examples", "about", "description"):
-                    yield from below(child, f"{path}.{key}" if path else key, inside=inside or key in allowed)
-        elif isinstance(node, List):
-            for index, child in enumerate(node.items):
-                yield from below(child, f"{path}[{index}]", inside=inside)
-        elif "$secret" in (text := text_in(node) or ""):
-            if not inside and _LOOSE.search(text):
-                hint = "only headers, query, auth and vars may name one"
-                yield document.problem(node, "found a secret, wanted none here", path=path, hint=hint)
-            elif inside and _LOOSE.search(REFERENCE.sub("", text)):
-                says = "found `$secret` without a proper name, wanted `$secret.NAME`"
-                yield document.problem(node, says, path=path, hint="a name has letters, digits and underscores")
+    problems = []
+    for node, text, path, inside in _mentioned(root, "", False, allowed, without):
+        if not inside and _LOOSE.search(text):
+            hint = "only headers, query, auth and vars may name one"
+            problems.append(document.problem(node, "found a secret, wanted none here", path=path, hint=hint))
+        elif inside and _LOOSE.search(REFERENCE.sub("", text)):
+            says = "found `$secret` without a proper name, wanted `$secret.NAME`"
+            hint = "a name has letters, digits and underscores"
+            problems.append(document.problem(node, says, path=path, hint=hint))
+    return problems
 
-    return list(below(root, "", inside=False))
+
+def _mentioned(
+    node: Node, path: str, inside: bool, allowed: frozenset[str], without: set[str]
+) -> Iterator[tuple[Node, str, str, bool]]:
+    """Every text below `node` that says `$secret`: where, the text, its path, and whether it stands inside a map called
+    one of `allowed`. Files `without` are passed over, and what only people read."""
+    if node.mark.file in without:
+        return
+    if isinstance(node, Map):
+        for key, child in node.entries.items():
+            if inside or key not in ("examples", "about", "description"):
+                below = f"{path}.{key}" if path else key
+                yield from _mentioned(child, below, inside or key in allowed, allowed, without)
+    elif isinstance(node, List):
+        for index, child in enumerate(node.items):
+            yield from _mentioned(child, f"{path}[{index}]", inside, allowed, without)
+    elif "$secret" in (text := text_in(node) or ""):
+        yield node, text, path, inside
 
 
 def plain_references(node: Node) -> Node:
