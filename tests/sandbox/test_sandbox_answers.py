@@ -14,7 +14,6 @@ from sandbox_talk import body_of, hear
 
 from tollgate.sandbox import MARKERS, Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
-from tollgate.sandbox.stored import Stored
 
 PROTOCOLS = ("chat", "responses", "messages")
 GET = {
@@ -910,14 +909,14 @@ async def test_leaving_while_waiting_is_an_abort(sandbox, ask):
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
 
 
-def test_stored_responses_take_little_more_memory_than_they_hold():
-    stored = Stored()
+async def test_stored_responses_take_little_more_memory_than_they_hold(ask):
+    await ask("responses", "hello")
     tracemalloc.start()
     try:
         for number in range(200):
-            stored.keep(f"resp_{number}", [{"role": "user", "content": f"hello {number}"}])
-        taken, _ = tracemalloc.get_traced_memory()
+            last = (await ask("responses", f"hello {number}")).json["id"]
+        here = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/sandbox/service.py")])
     finally:
         tracemalloc.stop()
-    assert stored.items("resp_199") == [{"role": "user", "content": "hello 199"}]
-    assert taken < 200 * 1_000
+    assert (await ask("responses", "and then?", previous_response_id=last)).status == 200
+    assert sum(trace.size for trace in here.traces) < 200 * 2_000
