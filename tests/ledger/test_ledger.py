@@ -222,6 +222,27 @@ async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(an
     assert await available_to(anywhere.ledger, "alice") == 1
 
 
+async def test_what_does_not_cover_one_more_call_admits_none_beside_others(anywhere: Alice) -> None:
+    key = anywhere.key
+    asked = await asyncio.gather(*(anywhere.ledger.hold(key, Decimal(4)) for _ in range(12)), return_exceptions=True)
+    held = [each for each in asked if not isinstance(each, BaseException)]
+    assert [each.amount for each in held] == [4, 4]
+    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
+    smaller = await anywhere.ledger.hold(key, Decimal(2))
+    assert smaller.amount == 2
+    for each in (*held, smaller):
+        each.release()
+
+
+async def test_a_call_alone_gets_what_is_there(anywhere: Alice) -> None:
+    for _ in range(2):  # what was given back counts as free
+        with await anywhere.ledger.hold(anywhere.key, Decimal(2)) as hold:
+            assert hold.amount == 2
+        await anywhere.ledger.record(row(cost="4.5"))
+    with await anywhere.ledger.hold(anywhere.key, Decimal(2)) as hold:
+        assert hold.amount == 1
+
+
 async def test_a_cent_is_enough_and_less_is_not(anywhere: Alice) -> None:
     ledger = anywhere.ledger
     await ledger.record(row(cost="9.99"))

@@ -147,26 +147,38 @@ class Memory:
             raise QuotaExhausted
 
     def require_credits(self, key: KeyRecord) -> Decimal:
-        """What may be spent now. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the key's spend cap."""
+        """What the account has that no request holds. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the
+        key's spend cap."""
         available = self.balance(key.account_id) - self.held.get(key.account_id, _ZERO)
         if available < self.credits.minimum:
             raise QuotaExhausted
         if key.spend_cap is not None:
-            left = key.spend_cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
-            if left <= 0:
-                raise QuotaExhausted(cap_reached(key))
-            available = min(available, left)
+            self._left_of_cap(key, key.spend_cap)
         return available
 
+    def _left_of_cap(self, key: KeyRecord, cap: Decimal) -> Decimal:
+        left = cap - self.spent_in_window(key.id, key.cap_window) - self.held_by_key.get(key.id, _ZERO)
+        if left <= 0:
+            raise QuotaExhausted(cap_reached(key))
+        return left
+
     def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
-        """Reserve at most what is there; N parallel requests are never admitted beyond what the balance covers."""
-        for most in (self.credits.hold_cap, self.require_credits(key)):
-            if amount > most:
-                amount = most
+        """Reserve an amount, at most `credits.hold_cap` and what the key's spend cap leaves. Of a balance that does not
+        cover it the only request at a time gets what is there; beside others it is refused, since N parallel requests
+        must not spend what the balance covers once (PITFALLS 4). Raises `QuotaExhausted`."""
+        account_id = key.account_id
+        available, held = self.require_credits(key), self.held.get(account_id, _ZERO)
+        if amount > self.credits.hold_cap:
+            amount = self.credits.hold_cap
+        if key.spend_cap is not None:
+            amount = min(amount, self._left_of_cap(key, key.spend_cap))
+        if amount > available:
+            if held > 0:
+                raise QuotaExhausted
+            amount = available
         if amount < _ZERO:
             amount = _ZERO
-        account_id = key.account_id
-        self.held[account_id] = self.held.get(account_id, _ZERO) + amount
+        self.held[account_id] = held + amount
         self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
         return Hold(self, account_id, key.id, amount)
 

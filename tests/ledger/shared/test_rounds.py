@@ -79,8 +79,8 @@ async def test_a_job_s_end_that_is_asked_for_again_is_won_again_and_charged_once
     assert (await alice.ledger.sums("alice")).spent == Decimal("0.04")
 
 
-@pytest.mark.parametrize(("cap", "most"), [(None, Decimal(10)), (Decimal("2.5"), Decimal("2.5"))])
-async def test_holds_of_one_round_together_are_what_there_is_to_the_last_digit(
+@pytest.mark.parametrize(("cap", "most"), [(None, Decimal("9.9")), (Decimal("2.5"), Decimal("2.5"))])
+async def test_holds_of_one_round_together_are_what_the_balance_covers_and_a_cap_leaves_to_the_last_digit(
     alice: Alice, cap: Decimal | None, most: Decimal
 ) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=cap)

@@ -79,7 +79,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Reserve at most what is there, for requests of one key in the order in which they asked (the rule of `memory.Memory.hold`); gives an
+-- Reserve what is asked for, for requests of one key in the order in which they asked (the rule of `memory.Memory.hold`); gives an
 -- amount or a reason for each. `since`: first day of the cap's window, null for all days.
 CREATE FUNCTION tollgate.hold(p_instance text, p_asks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,13 +87,14 @@ DECLARE
     v_key text := p_asks->0->>'key';
     v_since date := (p_asks->0->>'since')::date;
     v_free numeric;
+    v_before numeric;
     v_used numeric := 0;
     v_held numeric := 0;
     v_ask jsonb;
     v_amount numeric;
     v_said jsonb := '[]';
 BEGIN
-    SELECT granted - spent - held INTO v_free FROM tollgate.balances WHERE account_id = v_account;
+    SELECT granted - spent - held, held INTO v_free, v_before FROM tollgate.balances WHERE account_id = v_account;
     IF p_asks @? '$[*].cap ? (@ != null)' THEN
         IF v_since IS NULL THEN
             SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
@@ -103,12 +104,15 @@ BEGIN
         SELECT v_used + coalesce(sum(held), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
     END IF;
     FOR v_ask IN SELECT jsonb_array_elements(p_asks) LOOP
+        v_amount := greatest(0, least((v_ask->>'amount')::numeric, (v_ask->>'cap')::numeric - v_used - v_held));
         IF v_free IS NULL OR v_free - v_held < (v_ask->>'minimum')::numeric THEN
             v_said := v_said || '[{"refused": "credits"}]';
         ELSIF (v_ask->>'cap')::numeric <= v_used + v_held THEN
             v_said := v_said || '[{"refused": "cap"}]';
+        ELSIF v_free - v_held < v_amount AND v_before + v_held > 0 THEN
+            v_said := v_said || '[{"refused": "credits"}]';
         ELSE
-            v_amount := greatest(0, least((v_ask->>'amount')::numeric, v_free - v_held, (v_ask->>'cap')::numeric - v_used - v_held));
+            v_amount := least(v_amount, v_free - v_held);
             v_held := v_held + v_amount;
             v_said := v_said || jsonb_build_array(jsonb_build_object('amount', v_amount::text));
         END IF;

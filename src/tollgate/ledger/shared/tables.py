@@ -16,6 +16,7 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
     ("tables.sql",),
     ("tables2.sql",),
     ("tables3.sql",),
+    (),
     ("no_functions.sql", "functions.sql"),
 )
 """The files that lead from one version to the next. Whoever changes functions.sql moves its line to a version of its
