@@ -617,7 +617,17 @@ NOTHING = {
         {"id": "c", "choices": None, "usage": USAGE},
     ],
     "responses": [{}, {"id": "r"}],
-    "messages": [{}, {"id": "m", "type": "message", "content": []}],
+    "messages": [
+        {},
+        {"id": "m", "type": "message", "content": []},
+        {
+            "id": "m",
+            "type": "message",
+            "content": [],
+            "stop_reason": None,
+            "usage": {"input_tokens": 3, "output_tokens": 1},
+        },
+    ],
 }
 CLIENTS = ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
 
