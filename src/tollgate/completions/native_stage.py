@@ -155,7 +155,8 @@ class NativeChat(_Native):
             if self._offer.usage.read is not None:
                 read: dict[str, Any] | None = self._offer.usage.read({"usage": reported})
                 return read
-            return tap_usage(self._offer.mapping, {"choices": [{}], "usage": reported}) or None
+            counted = {"choices": [{}], "usage": reported}  # without a choice there is no answer that usage counts
+            return tap_usage(self._offer.mapping, counted) or None
         if self._inner.elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
