@@ -301,6 +301,10 @@ def test_lists_read_the_headers_of_a_request_where_one_of_them_does():
     ]
 
 
+def test_a_list_that_copies_headers_reads_them():
+    assert edits("- set: {meta: {$copy: {$headers: [beta]}}}").reads_headers
+
+
 GOLDEN_FILES = sorted(GOLDEN.glob("*.yaml"))
 
 

@@ -40,3 +40,7 @@ def test_every_message_names_its_place(path: Path) -> None:
     expected = path.read_text(encoding="utf-8").partition(DIVIDER)[2]
     assert expected.startswith("mappings/x.yaml:")
     assert "^" in expected, "a caret points at it"
+
+
+def test_a_name_whose_fields_are_copied_is_read() -> None:
+    assert said("mapping: x\nrequest:\n  to_hub: {$let: {a: $.meta}, $copy: {$a: [user]}}\n") == ""

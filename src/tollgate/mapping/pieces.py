@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Node, Problem, Scalar, text_in, walk
+from tollgate.config.load import Document, Node, Problem, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -29,7 +29,6 @@ Names = Iterable[str] | Mapping[str, frozenset[str] | None]
 has."""
 
 
-_CALL = re.compile(r"\b([a-z_]\w*)\(")
 _RAW = re.compile(r"\|\s*raw\s*\Z")
 
 
@@ -169,23 +168,6 @@ def built_with(unit: Unit, functions: Functions | None, runtime: dict[str, objec
     built = unit.build(runtime | functions.callables)
     functions.note(unit)
     return built
-
-
-def mentions(node: Node, name: str, defines: Functions | None = None) -> bool:
-    """Whether a template reads `$name`, by itself or through the functions of `define:` that it calls."""
-    functions = defines.functions if defines is not None else {}
-    waiting, called = [node], set()
-    while waiting:
-        for inner in walk(waiting.pop()):
-            text = text_in(inner) or ""
-            if f"${name}" in text:
-                return True
-            for found in _CALL.findall(text):
-                function = functions.get(found)
-                if function is not None and function.node is not None and found not in called:
-                    called.add(found)
-                    waiting.append(function.node)
-    return False
 
 
 def _escaped(value: object) -> str:

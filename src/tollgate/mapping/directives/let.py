@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.load import Map, Node, Scalar, lookup, text_in, walk
+from tollgate.config.load import Map, Node, Scalar, lookup, walk
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToLocal
 from tollgate.mapping.directives import first
 from tollgate.mapping.directives.each import may_take
+from tollgate.mapping.mentions import texts_in
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
@@ -48,15 +49,10 @@ def check_read(unit: Unit, root: Node) -> None:
         names = lookup(node, "$let")
         if not isinstance(names, Map):
             continue
-        read = _mentioned(node)
+        read = {name for text in texts_in(node) for name in _MENTIONED.findall(text)}
         for name, mark in names.keys.items():
             if name not in read:
                 unit.warn(mark, f"`${name}` is never read", "what it stands for would be lost without a word")
-
-
-def _mentioned(node: Node) -> set[str]:
-    """All names that a node and what is below it mention."""
-    return {name for inner in walk(node) for name in _MENTIONED.findall(text_in(inner) or "")}
 
 
 def _named(site: Site, name: str, value: Node) -> Var:

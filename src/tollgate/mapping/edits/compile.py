@@ -18,8 +18,9 @@ from tollgate.mapping.edits.code import EditWriter
 from tollgate.mapping.edits.place import RUNTIME
 from tollgate.mapping.edits.reading import read_edits
 from tollgate.mapping.failures import Fault, failure
+from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import ENGINE, HEADERS
-from tollgate.mapping.pieces import Functions, built_with, mentions, unit_with
+from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.scope import Scope, Var
 from tollgate.mapping.values import RUNTIME as VALUES
 

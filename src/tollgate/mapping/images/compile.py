@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
-from tollgate.config.load import Map, Scalar, lookup, plain
+from tollgate.config.load import Map, Scalar, lookup
 from tollgate.config.model import Timeouts
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import NAMES, JobPieces
 from tollgate.mapping.images.price import JobRead
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
+from tollgate.mapping.mentions import mentions
 
 if TYPE_CHECKING:
     from tollgate.config.authorisation import Authorisation
@@ -185,4 +186,4 @@ def _offer(
 
 def _reads_id(poll: Map) -> bool:
     """Whether the call of a poll step needs the provider's id for the job."""
-    return any("$job.id" in str(plain(node)) for name in ("call", "headers", "body") if (node := poll.get(name)))
+    return any(mentions(node, "job.id") for name in ("call", "headers", "body") if (node := poll.get(name)))

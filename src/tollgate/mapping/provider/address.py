@@ -9,7 +9,8 @@ from typing import Any
 from tollgate.addresses import with_query
 from tollgate.config.load import Node
 from tollgate.mapping.context import Context
-from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.mentions import mentions
+from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.spoken import Spoken

@@ -7,7 +7,8 @@ from typing import Any
 
 from tollgate.config.load import Node
 from tollgate.mapping.context import Context
-from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.mentions import mentions
+from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
 
 Headers = Mapping[str, tuple[frozenset[str], Template]]

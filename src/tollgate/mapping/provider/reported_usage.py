@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Map, Node, text_in, walk
+from tollgate.config.load import Map, Node
+from tollgate.mapping.mentions import mentions, texts_in
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces, total
 
@@ -54,14 +55,14 @@ def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
     if not isinstance(node, Map):
         return ReportedUsage()
     read, words = node.get("read"), node.get("words")
-    said = [text for inner in walk(read) if (text := text_in(inner)) is not None] if read is not None else []
     template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
-    hears = any("$answer_headers" in text for text in said)
+    hears = read is not None and mentions(read, "answer_headers")
+    asked = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
         excludes=frozenset(Fields(node).texts("excludes")),
         template=template,
         read=total(template) if template is not None else None,
         hears=hears,
-        apart=hears or any(name != "usage" for text in said for name in _DOCUMENT.findall(text)),
+        apart=hears or any(name != "usage" for name in asked),
         words=pieces.template(words, pieces.names("$")) if words is not None else None,
     )

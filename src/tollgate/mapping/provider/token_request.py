@@ -9,7 +9,8 @@ from typing import Any
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure
-from tollgate.mapping.pieces import Template, mentions
+from tollgate.mapping.mentions import mentions
+from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
 
 PARTS = ("form", "body", "headers")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tollgate.config.load import List, Map, Node, Scalar, lookup, text_in, walk
+from tollgate.config.load import List, Map, Node, Scalar, lookup
 from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
 from tollgate.mapping.emit import Code
+from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
@@ -20,7 +21,7 @@ _MADE = ("lost", "name")
 """Steps that make one value, before the part has its place; the others are lists of events."""
 _KEYS = ("event", "stamp", *MOMENTS, "end")
 _STOP = re.compile(r"\bR\.stop\b")
-_LATE = ("$seq", "$run.usage", "$run.stop", "$seen", "$whole")
+_LATE = ("seq", "run.usage", "run.stop", "seen", "whole")
 """Values that change while the stream runs: a stamp that reads one is made anew for every event."""
 
 
@@ -67,7 +68,7 @@ class _Builder:
         self.node = node
         self.out = StreamOut()
         self.inline = ""
-        self.counted = any("$seq" in str(entry.value) for entry in walk(node) if isinstance(entry, Scalar))
+        self.counted = mentions(node, "seq")
         self.base = {**ENGINE, "run": RUN, "seq": SEQ, "whole": WHOLE, "seen": SEEN}
 
     def build(self) -> StreamOut:
@@ -101,7 +102,7 @@ class _Builder:
             return
         code = self.unit.module.function("say_stamp(R, C)", stamp.mark.line)
         site = Site(self.unit, code, Scope(self.base), "stamp" if self.unit.trace else "")
-        late = any(word in (text_in(entry) or "") for entry in walk(stamp) for word in _LATE)
+        late = any(mentions(stamp, name) for name in _LATE)
         if late and templates.sure(site, stamp):
             self.inline = templates.display(site, stamp).py[1:-1]
             code.add("return {}", stamp.mark.line)
