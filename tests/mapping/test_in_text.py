@@ -14,8 +14,8 @@ from tollgate.config.load import read_file, read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, StreamConverter, compile_mapping, convert_response, run_examples
 from tollgate.mapping.convert import response_to_hub
-from tollgate.mapping.streams.converter import run_of
 from tollgate.mapping.streams.handlers import SILENT
+from tollgate.mapping.streams.marked import run_of
 
 MAPPINGS = Path(__file__).parents[2] / "mappings"
 
@@ -69,7 +69,7 @@ def streamed(mapping, pieces, **more):
         mapping.stream_in(piece if isinstance(piece, dict) else {"text": piece}, run, run.context)
         run.settle()
     mapping.stream_in({"stop": "end", **more}, run, run.context)
-    run.finish(marked=False)
+    run.finish()
     assert run.error is None
     return run.whole()
 

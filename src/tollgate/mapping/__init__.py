@@ -24,16 +24,9 @@ from tollgate.mapping.examples import run_examples
 from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.reply_headers import ReplyHeaders
-from tollgate.mapping.streams.converter import (
-    Out,
-    StreamConverter,
-    Tap,
-    as_written,
-    event_and_name,
-    stream_from_hub,
-    tap_response,
-    tap_usage,
-)
+from tollgate.mapping.streams.converter import Out, StreamConverter
+from tollgate.mapping.streams.tap import Tap, tap_response, tap_usage
+from tollgate.mapping.streams.whole import as_written, event_and_name, stream_from_hub
 
 __all__ = [
     "Context",

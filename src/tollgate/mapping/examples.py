@@ -19,10 +19,11 @@ from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
 from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
-from tollgate.mapping.streams.converter import StreamConverter, event_and_name, hub_of_stream
+from tollgate.mapping.streams.converter import StreamConverter
 from tollgate.mapping.streams.part import part_told
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.streams.to_hub import OPERATIONS
+from tollgate.mapping.streams.whole import event_and_name, hub_of_stream
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
@@ -160,5 +161,5 @@ def _operations(mapping: Mapping, example: Example) -> Any:
                 )
             method(value)
         run.settle()
-    run.finish(marked=False)
+    run.finish()
     return [data for _, data in run.out]

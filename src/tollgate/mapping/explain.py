@@ -22,7 +22,8 @@ from tollgate.mapping.convert import (
     response_to_hub,
 )
 from tollgate.mapping.in_text import InText
-from tollgate.mapping.streams.converter import StreamConverter, event_and_name
+from tollgate.mapping.streams.converter import StreamConverter
+from tollgate.mapping.streams.whole import event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
 from tollgate.mapping.values import shown
 

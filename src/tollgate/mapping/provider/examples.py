@@ -28,7 +28,7 @@ from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import Told
 from tollgate.mapping.provider.scopes import KINDS
 from tollgate.mapping.provider.spoken import Spoken
-from tollgate.mapping.streams.converter import as_written, event_and_name, hub_of_stream
+from tollgate.mapping.streams.whole import as_written, event_and_name, hub_of_stream
 from tollgate.wording import did_you_mean
 
 _BRING = ("model", "protocol", "can", "request", "headers")

@@ -1,4 +1,4 @@
-"""Streams from one protocol to another, event by event; and the tap that only watches a stream for usage."""
+"""Streams from one protocol to another, event by event."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from typing import Any
 
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
-from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure, failure
-from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.in_text import InText
-from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.streams.alike import Alike, Lead, Sent, alike
-from tollgate.mapping.streams.handlers import SILENT, Speaker
-from tollgate.mapping.streams.marked import MarkedRun
-from tollgate.mapping.streams.part import part_told
+from tollgate.mapping.streams.marked import MarkedRun, run_of
 from tollgate.mapping.streams.run import Run
 
 Out = tuple[str | None, Any]
@@ -25,29 +20,13 @@ DONE = "[DONE]"
 _MOST_VAIN = 8
 """Events in a row that were no pattern for another, after which no more are tried. A part that begins has three or four
 of them."""
-_NAMED = {"$event", "data"}
-
-
-def run_of(
-    source: Mapping, speaker: Speaker, context: Context, *, frames: bool = False, in_text: InText | None = None
-) -> Run:
-    """The state of one answer of a format; `in_text` are the marks of its provider, instead of the format's own."""
-    marks = in_text or source.in_text
-    closes = source.stream_closes
-    run = (
-        Run(speaker, context, closes=closes, frames=frames)
-        if marks is None
-        else MarkedRun(speaker, context, marks, closes=closes, frames=frames)
-    )
-    run.sent_name = source.sent_name
-    return run
 
 
 class StreamConverter:
     """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes.
     With `hushed`, what the upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
 
-    __slots__ = ("_context", "_marked", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
+    __slots__ = ("_context", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
     def __init__(
         self,
@@ -71,7 +50,6 @@ class StreamConverter:
         self._rules = source.stream_in
         self._run = run_of(source, target.speaker, context, frames=frames, in_text=in_text)
         self._run.hushed = hushed
-        self._marked = False
         self._vain = _MOST_VAIN if type(self._run) is MarkedRun else 0  # text that is searched cannot pass unread
         self.pattern: Alike | None = None
         """What the next events may be like, see `follow`."""
@@ -94,7 +72,7 @@ class StreamConverter:
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
                 # the end mark: what is said for it waits for `finish`, because usage may still come
-                self._marked = True
+                run.marked = True
                 return run.error is None
             if event is None:
                 return run.error is None
@@ -131,10 +109,10 @@ class StreamConverter:
         run = self._run
         out = run.out = []
         try:
-            run.finish(marked=self._marked)
+            run.finish()
         except Fault as fault:
             self._failed(fault)
-        _name_unread(self.target, run, self._context)
+        lose_unread(self.target, run, self._context)
         return out
 
     def fail(self, message: str, type: str | None = None) -> list[Out]:
@@ -146,7 +124,7 @@ class StreamConverter:
             run.fail({"message": message, "type": type})
         except Fault as fault:
             self._failed(fault)
-        _name_unread(self.target, run, self._context)
+        lose_unread(self.target, run, self._context)
         return out
 
     def _failed(self, error: Fault | RecursionError) -> None:
@@ -173,7 +151,8 @@ class StreamConverter:
     @property
     def stop(self) -> str | None:
         """Why the upstream stopped, once it did; `end` when it only marked the end of what it had said."""
-        return self._run.stop or ("end" if self._marked and self._run.received() else None)
+        run = self._run
+        return run.stop or ("end" if run.marked and run.received() else None)
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -209,132 +188,11 @@ class StreamConverter:
         return self._run.received()
 
 
-def _name_unread(target: Mapping, run: Run, context: Context) -> None:
-    """At the end, what the answer held and the client's format has no place for: in the words in which a whole answer
-    names it."""
+def lose_unread(target: Mapping, run: Run, context: Context) -> None:
+    """At the end, what the answer held and the client's format has no place for is lost: in the words in which a whole
+    answer names it."""
     walker = target.walkers.get("response.from_hub")
     if walker is not None:
         # what else there is tells of the answer itself
         for words in walker.lost({"parts": run.received(), "stop_text": run.stop_text}):
             context.lose(words)
-
-
-def event_and_name(written: object) -> tuple[object, str | None]:
-    """An event as examples and files write it, and its SSE name: `{$event: name, data: event}` where there is one."""
-    if type(written) is dict and written.keys() == _NAMED:
-        return written["data"], str(written["$event"])
-    return written, None
-
-
-def as_written(event: object, name: str | None) -> object:
-    """An event as examples and files write it: the other way round."""
-    return event if name is None else {"$event": name, "data": event}
-
-
-def hub_of_stream(
-    source: Mapping, written: list[object], context: Context, in_text: InText | None = None
-) -> dict[str, Any]:
-    """What events (as examples write them) come to, as a hub response; `{error: ...}` alone where they tell one."""
-    if source.stream_in is None:
-        raise MappingFailure(f"mapping {source.name} has no stream.to_hub", source.file)
-    context.lenient = True
-    run = run_of(source, SILENT, context, in_text=in_text)
-    for event, name in map(event_and_name, written):
-        run.event = name
-        source.stream_in(event, run, context)
-        run.settle()
-    run.finish(marked=False)
-    return run.whole() if run.error is None else {"error": run.error}
-
-
-def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
-    """A whole answer, told as a stream: a hub response -> the client's events, each part in one piece."""
-    if target.speaker is None:
-        raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
-    context.lenient = True
-    run = Run(target.speaker, context, closes=True)
-    with target.clean_answer:
-        run.start(
-            hub.get("id"),
-            hub.get("model"),
-            hub.get("created"),
-            {key: value for key, value in hub.items() if key not in OWN_RESPONSE},
-        )
-        run.count_usage(hub.get("usage"))
-        for part in hub.get("parts", []):
-            run.part(*part_told(part))
-        run.finished(hub.get("stop"), hub.get("stop_text"))
-        run.finish(marked=True)
-    _name_unread(target, run, context)
-    return run.out
-
-
-class Tap:
-    """The accounting side of a stream that passes through untouched. Never raises."""
-
-    __slots__ = ("_context", "_marked", "_rules", "_run")
-
-    def __init__(self, source: Mapping) -> None:
-        self._context = Context()
-        self._context.lenient = True
-        self._rules = source.stream_in
-        self._run = Run(SILENT, self._context, closes=source.stream_closes)
-        self._marked = False
-
-    def feed(self, event: object, name: str | None = None) -> None:
-        """Watch one event."""
-        if type(event) is not dict or self._rules is None:
-            self._marked = self._marked or type(event) is str and event.strip() == DONE
-            return
-        run = self._run
-        run.event = name
-        self._context.calls = 0
-        try:
-            self._rules(event, run, self._context)
-        except (Fault, RecursionError):
-            return  # what it told so far still counts
-
-    @property
-    def usage(self) -> dict[str, Any]:
-        """Token counts so far, as a hub usage."""
-        return self._run.usage
-
-    @property
-    def stop(self) -> str | None:
-        """Why the upstream stopped, once it did; `end` (or `tool`) when it only said that the stream is over."""
-        run = self._run
-        reason = run.stop or ("end" if self._marked and run.error is None else None)
-        return settled_stop(reason, calls=bool(run.seen.get("tool_call"))) if reason else None
-
-    @property
-    def error(self) -> dict[str, Any] | None:
-        """What the upstream said went wrong."""
-        return self._run.error
-
-    def parts(self) -> list[dict[str, Any]]:
-        """Everything received so far, as hub parts."""
-        return self._run.received()
-
-
-def tap_response(source: Mapping, body: object) -> dict[str, Any]:
-    """A whole answer that passes through, as a hub response for usage and stop; {} when it cannot be read."""
-    context = Context()
-    context.lenient = True
-    try:
-        return response_to_hub(source, body, context)
-    except MappingFailure:
-        return {}
-
-
-def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
-    """The usage of a whole answer that passes through, without looking at the rest of it where the mapping's usage can
-    be asked alone."""
-    if source.usage_in is None or type(body) is not dict:
-        return tap_response(source, body).get("usage") or {}
-    context = Context()
-    context.lenient = True
-    try:
-        usage = (source.usage_in(body, context) or {}).get("usage")
-    except (Fault, MappingFailure, RecursionError):
-        return {}
-    return usage if type(usage) is dict else {}

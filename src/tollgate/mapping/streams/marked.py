@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
@@ -79,10 +80,10 @@ class MarkedRun(Run):
         else:
             super().part(kind, key, text, said)
 
-    def finish(self, *, marked: bool) -> None:
+    def finish(self) -> None:
         """As `Run.finish`."""
         self._text_over()
-        super().finish(marked=marked)
+        super().finish()
 
     def fail(self, error: object) -> None:
         """As `Run.fail`; what was held back is told, as it was received."""
@@ -112,3 +113,18 @@ class MarkedRun(Run):
                 super().close(None, kind)
             else:
                 super().delta(kind, None, text)
+
+
+def run_of(
+    source: Mapping, speaker: Speaker, context: Context, *, frames: bool = False, in_text: InText | None = None
+) -> Run:
+    """The state of one answer of a format; `in_text` are the marks of its provider, instead of the format's own."""
+    marks = in_text or source.in_text
+    closes = source.stream_closes
+    run = (
+        Run(speaker, context, closes=closes, frames=frames)
+        if marks is None
+        else MarkedRun(speaker, context, marks, closes=closes, frames=frames)
+    )
+    run.sent_name = source.sent_name
+    return run

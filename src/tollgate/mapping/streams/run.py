@@ -33,6 +33,7 @@ class Run(Parts):
         "event",
         "hushed",
         "known",
+        "marked",
         "model",
         "more",
         "out",
@@ -60,6 +61,8 @@ class Run(Parts):
         self.out: list[tuple[str | None, Any]] = []
         self.unmatched: dict[str, int] = {}
         self.state = "open"
+        self.marked = False
+        """The upstream said at its end that the answer is whole ([DONE])."""
         self._said_error = False
         self.hushed = False
         """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later
@@ -285,12 +288,11 @@ class Run(Parts):
         if not self.begun and self._started_by_upstream and self.state == "open":
             self._begin()
 
-    def finish(self, *, marked: bool) -> None:
-        """The upstream ended; `marked` when it said so itself. Everything open is closed, then finish or error is
-        told."""
+    def finish(self) -> None:
+        """The upstream ended. Everything open is closed, then finish or error is told."""
         if self.state != "open":
             return
-        broke = self.stop is None and not (marked and self.received())
+        broke = self.stop is None and not (self.marked and self.received())
         if broke:
             self._close_ended()
             self.error = {"message": ENDED_EARLY, "type": "upstream_error"}
