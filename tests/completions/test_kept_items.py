@@ -2,6 +2,8 @@
 where the answer was converted, too."""
 
 import json
+import sys
+import threading
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -9,7 +11,11 @@ import pytest
 
 from completions.test_kept_thoughts import CONTENT, PROVIDER, upstream
 from support.inprocess import inprocess, replying
+from tollgate.completions import kept_items
 from tollgate.completions.kept_items import put_in_items
+from tollgate.completions.off_loop import is_long
+from tollgate.completions.state_ids import referenced_ids
+from tollgate.config.model import Server
 from tollgate.remembered.told_items import ToldItems
 from tollgate.room import Room
 
@@ -136,7 +142,7 @@ async def test_a_result_that_is_sent_again_is_taken_once(tmp_path):
     ask = {**ASK, "previous_response_id": "m", "input": [RESULT]}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
         here.services.told_items.keep_conversation(
-            "default", "m", [USER, {"type": "function_call", "call_id": "toolu_1", "name": "weather"}, RESULT]
+            "default", "m", [USER, {"type": "function_call", "call_id": "toolu_1", "name": "weather"}, RESULT], 100
         )
         again = await here.post("/v1/responses", {**ask, "input": [RESULT, {"role": "user", "content": "and?"}]})
     assert again.status_code == 200
@@ -198,5 +204,40 @@ async def test_what_is_put_in_takes_room_as_what_is_sent_does():
         dialect="responses", body=b"{}", place=room.place(), key=SimpleNamespace(account_id="alice")
     )
     asked = {"input": [{"type": "item_reference", "id": "msg_1"}]}
-    assert await put_in_items(SimpleNamespace(told_items=items), inbound, asked)
+    runtime = SimpleNamespace(current=SimpleNamespace(gateway=SimpleNamespace(server=Server())))
+    services = SimpleNamespace(told_items=items, runtime=runtime)
+    made = await put_in_items(services, inbound, asked, referenced_ids("responses", asked, json.dumps(asked)))
+    assert made == json.loads(inbound.body) != asked
     assert inbound.place.bytes == room.held == len(inbound.body) > 1000
+
+
+async def test_a_long_past_is_put_in_beside_the_event_loop(tmp_path, monkeypatch):
+    """However short what the client sends is."""
+    monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 2_000)
+    put_in, threads = kept_items._with_items, []
+    monkeypatch.setattr(
+        kept_items, "_with_items", lambda *args: threads.append(threading.current_thread()) or put_in(*args)
+    )
+    app, seen = answering("m1", "m2", "m3")
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
+        for previous, text in ((None, "short"), ("m1", "long " * 1_000), ("m2", "short")):
+            ask = {"model": "acme/one", "input": text, "previous_response_id": previous}
+            assert (await here.post("/v1/responses", ask)).status_code == 200
+    assert len(seen[-1]) == 5
+    assert [thread is threading.main_thread() for thread in threads] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("limits", "item", "said"),
+    [
+        ("max_values: 1000", {"role": "user", "content": ["a"] * 1_000}, "more than 1000 values"),
+        ("max_nesting: 10", {"type": "unknown", "extra": [[[[[[[[[0]]]]]]]]]}, "nested more than 10 levels"),
+    ],
+)
+async def test_a_past_counts_towards_what_a_request_may_hold(tmp_path, limits, item, said):
+    settings = f"server: {{{limits}}}\n"
+    app = upstream(False, [])
+    async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}, settings=settings) as here:
+        here.services.told_items.keep_conversation("default", "m", [item], 100)
+        refused = await here.post("/v1/responses", {**ASK, "previous_response_id": "m", "input": "and?"})
+    assert refused.status_code == 400 and said in refused.text

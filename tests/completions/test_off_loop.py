@@ -45,9 +45,9 @@ models:
 @pytest.mark.parametrize(
     ("path", "place", "body"),
     [
-        ("/v1/chat/completions", "tollgate.completions.needs_of", {}),
-        ("/v1/chat/completions", "tollgate.completions.referenced_ids", {}),
-        ("/v1/chat/completions", "tollgate.completions.looked_up_ids", {}),
+        ("/v1/chat/completions", "tollgate.completions.request.needs_of", {}),
+        ("/v1/chat/completions", "tollgate.completions.request.referenced_ids", {}),
+        ("/v1/chat/completions", "tollgate.completions.request.looked_up_ids", {}),
         ("/v1/messages/count_tokens", "tollgate.completions.counting.read_json", {}),
         ("/v1/messages/count_tokens", "tollgate.tokens.request_texts", {}),
         ("/v1/embeddings", "tollgate.embeddings.read_request", {"model": "embed/one", "input": "hi"}),

@@ -5,6 +5,7 @@ import tracemalloc
 import orjson
 import pytest
 
+from tollgate.remembered import told_items
 from tollgate.remembered.told_items import ToldItems
 
 TEXT = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hé"}]}
@@ -60,3 +61,12 @@ def test_the_memory_takes_little_more_than_it_counts():
         tracemalloc.stop()
     assert told.find("alice", "msg_4999") is not None
     assert 500_000 < taken < 1_500_000
+
+
+def test_a_conversation_of_more_than_all_of_it_is_not_written_out(monkeypatch):
+    told, written = ToldItems(most=2_000), []
+    monkeypatch.setattr(told_items, "_written", lambda value: written.append(value) or b"[]")
+    told.keep_conversation("alice", "resp_1", [TEXT], 2_001)
+    assert told.conversation("alice", "resp_1") is None and not written
+    told.keep_conversation("alice", "resp_2", [TEXT], 2_000)
+    assert told.conversation("alice", "resp_2") == b"[]"

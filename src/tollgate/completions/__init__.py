@@ -7,32 +7,26 @@ until one begins to answer -> convert, record, let the end leave.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 from tollgate.completions.attempt import AttemptFailed, asks_stream, send, unfit_answer
-from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
-from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
-from tollgate.completions.needs import needs_of
-from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.off_loop import run_off_loop
 from tollgate.completions.polling import cancel_job, cancelling, led_stream, stream_calls
+from tollgate.completions.request import CompletionRequest, read_request
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.state_ids import looked_up_ids, referenced_ids
 from tollgate.completions.stateful import StateNotFound, ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
-from tollgate.config.model import Server
 from tollgate.errors import ModelNotFound
 from tollgate.mapping import MappingFailure
-from tollgate.routing import Needs, Offer, fingerprint, plan
+from tollgate.routing import Offer, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.upstream import Call
 
@@ -53,26 +47,24 @@ async def complete(
     Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
     """
     runtime = services.runtime.current
-    body, outline, needs, references, looked_up = await _read(inbound, runtime.gateway.server)
-    if references and await put_in_items(services, inbound, body):
-        body, outline, needs, references, looked_up = await _read(inbound, runtime.gateway.server)
-    if references:
-        needs = replace(needs, native=True)
+    asked = await read_request(services, inbound)
+    body, needs = asked.body, asked.needs
     model = chat_model(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
-    await check_looked_up(services, inbound, looked_up)
+    if asked.looked_up:
+        await check_looked_up(services, inbound, asked.looked_up)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream, runtime.gateway.credits.rates, begun)
-    exchange.sealed = holds_sealed(outline)
+    exchange.sealed = holds_sealed(asked.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens
     if runtime.several_minters:
-        exchange.minters = await minters_of(services, inbound, body, outline)
+        exchange.minters = await minters_of(services, inbound, body, asked.outline)
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
-    offers = await _routes(exchange, needs, references, services.sticky.get(conversation) if conversation else None)
-    exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, outline)))
-    outline = ""  # with pictures, as large as the body
+    offers = await _routes(exchange, asked, services.sticky.get(conversation) if conversation else None)
+    exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, asked.outline)))
+    asked.outline = ""  # with pictures, as large as the body
     try:
         if stream:
             streaming()
@@ -88,35 +80,17 @@ async def complete(
     return reply
 
 
-Understood = tuple[dict[str, Any], str, Needs, list[tuple[str, str]], list[tuple[str, list[str]]]]
-"""A body, checked, its outline, what it asks of a route, and the state it names (`referenced_ids`, `looked_up_ids`)."""
-
-
-async def _read(inbound: Inbound, server: Server) -> Understood:
-    if is_large(inbound.body):
-        return await run_off_loop(_understood, inbound, server)
-    return _understood(inbound, server)
-
-
-def _understood(inbound: Inbound, server: Server) -> Understood:
-    body, outline = read_json(inbound.body, server)
-    dialect = inbound.dialect
-    check_fields(dialect, body)
-    needs = needs_of(dialect, body, outline, len(inbound.body))
-    return body, outline, needs, referenced_ids(dialect, body, outline), looked_up_ids(dialect, body, outline)
-
-
-async def _routes(exchange: Exchange, needs: Needs, references: list[tuple[str, str]], last: str | None) -> list[Offer]:
+async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None) -> list[Offer]:
     """The offers to try: those of the one provider that keeps what the request refers to, or that can read what it
     carries encrypted; `last` is the route on which its conversation went on. Raises `RequestError` when there are
     none."""
-    services, inbound, model = exchange.services, exchange.inbound, exchange.model
+    services, inbound, model, references = exchange.services, exchange.inbound, exchange.model, asked.references
     attempts, minters = services.runtime.current.gateway.retry.attempts, exchange.minters
     keeper = await provider_for(services, inbound, references) if references else None
     offers = plan(
         model,
         inbound.dialect,
-        needs,
+        asked.needs,
         services.health,
         last,
         attempts=len(model.routes) if minters else attempts,
@@ -126,12 +100,12 @@ async def _routes(exchange: Exchange, needs: Needs, references: list[tuple[str, 
         offers = readers(offers, minters, exchange.body)[:attempts]
     if offers:
         return offers
-    asked = exchange.body["model"]
-    if needs.threads:
-        raise ThreadUnsupported(asked)
+    name = asked.body["model"]
+    if asked.needs.threads:
+        raise ThreadUnsupported(name)
     if references:
-        raise StateNotFound(*references[0], f" The provider that keeps it does not serve {asked}.")
-    raise ModelNotFound(asked, f"model {asked} is not available for this request")
+        raise StateNotFound(*references[0], f" The provider that keeps it does not serve {name}.")
+    raise ModelNotFound(name, f"model {name} is not available for this request")
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:

@@ -15,7 +15,7 @@ from tollgate.completions.inline import request_with_bytes
 from tollgate.completions.kept_thoughts import with_thoughts
 from tollgate.completions.minters import unreadable
 from tollgate.completions.native import native_body, native_document, native_headers, parsed_answer
-from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.off_loop import run_off_loop
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import (
     BadRequest,
@@ -214,7 +214,7 @@ def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
 
 def holds_too_much(raw: bytes) -> bool:
     """Whether an answer holds more values than are read: everybody else waits meanwhile."""
-    return is_large(raw) and too_many(raw, _MOST_VALUES)
+    return len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES)
 
 
 def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:

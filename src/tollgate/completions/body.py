@@ -28,9 +28,7 @@ def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
     """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or what is beyond
     the limits of nesting and of values."""
     if len(raw) > server.max_values and too_many(raw, server.max_values):
-        raise BadRequest(
-            f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)"
-        )
+        raise _crowded(server)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -41,32 +39,55 @@ def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
         ) from None
     if not isinstance(body, dict):
         raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
+    return body, outline_of(raw, body, server)
+
+
+def write_json(body: dict[str, Any], server: Server) -> bytes:
+    """A body that was made here as the client might have sent it. Raises `BadRequest` for what is beyond the limits."""
     try:
-        outline = _outline_of(raw, body)
-        deep = outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting)
-    except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
-        deep = True
-    if deep:
-        raise BadRequest(f"the request body is nested more than {server.max_nesting} levels deep")
-    return body, outline
+        raw = orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        raise _deep(server) from None
+    if too_many(raw, server.max_values):
+        raise _crowded(server)
+    return raw
 
 
-def _outline_of(raw: bytes, body: dict[str, Any]) -> str:
+def outline_of(raw: bytes, body: dict[str, Any], server: Server) -> str:
     """The body without its plain text, each byte a character: whatever a request holds beside words stands in it.
+    Raises `BadRequest` for a body that is nested too deep.
 
     Which abilities and which state a request needs is found by substring searches, two dozen of them: over a long
     conversation they would cost more than everything else, and its turns are nearly all plain text. In bytes each would
     cost three times as much: CPython first takes what is searched for a number, and catches its own error.
     """
-    if len(raw) < _SHORT:
-        return raw.decode("latin-1")
+    try:
+        outline = (raw if len(raw) < _SHORT else orjson.dumps(_beside_texts(body))).decode("latin-1")
+    except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
+        raise _deep(server) from None
+    if outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting):
+        raise _deep(server)
+    return outline
+
+
+def _crowded(server: Server) -> BadRequest:
+    return BadRequest(
+        f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)"
+    )
+
+
+def _deep(server: Server) -> BadRequest:
+    return BadRequest(f"the request body is nested more than {server.max_nesting} levels deep")
+
+
+def _beside_texts(body: dict[str, Any]) -> dict[str, Any]:
     rest: dict[str, Any] = {}
     for name, value in body.items():
         if name in _TURNS and type(value) is list:
             rest[name] = _beside_words(value)
         elif name not in _WORDS or type(value) is not str:
             rest[name] = value
-    return orjson.dumps(rest).decode("latin-1")
+    return rest
 
 
 _TURNS = frozenset({"messages", "input"})

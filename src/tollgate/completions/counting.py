@@ -32,7 +32,7 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
     `x-tollgate-estimated`. Raises `NotFound` for state of a provider's that this account was never handed.
     """
-    large = is_large(inbound.body)
+    large = is_large(len(inbound.body))
     server = services.runtime.current.gateway.server
     body, references = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
     model = chat_model(services, inbound, body["model"])

@@ -73,7 +73,7 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
     offer = exchange.offer
     encoding, can = (offer.model.encoding, offer.can) if offer else (None, {})
-    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.is_large())
+    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.large)
     output = await tokens.count(received, encoding) if received else 0
     return {"input": own_tokens(prompt, can), "output": own_tokens(round(output * scale), can)}
 

@@ -90,11 +90,14 @@ class Exchange:
     """What the answer must call its model, where the client takes no other name (`naming.py`)."""
     client_format: ProtocolMapping = field(init=False)
     """The mapping of the format that the client speaks."""
-    _large: bool = field(init=False)
+    size: int = field(init=False)
+    """Of the client's bytes, which are dropped early where they are `large` (`off_loop.is_large`)."""
+    large: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.client_format = self.services.runtime.current.mappings[self.inbound.dialect]
-        self._large = is_large(self.inbound.body)
+        self.size = size = len(self.inbound.body)
+        self.large = is_large(size)
 
     def begin(self, hold: Hold) -> None:
         """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""
@@ -112,17 +115,13 @@ class Exchange:
         self.tier_sent = True
         self.words = ()
 
-    def is_large(self) -> bool:
-        """`off_loop.is_large` of the client's bytes, also after they were dropped."""
-        return self._large
-
     def is_long(self) -> bool:
         """`off_loop.is_long` of the client's bytes, also after they were dropped."""
-        return self._large or is_long(self.inbound.body)
+        return self.large or is_long(self.inbound.body)
 
     def drop_client_bytes(self) -> None:
-        """Free the client's bytes, which nobody will read again, where they are large (`is_large`)."""
-        if self._large:
+        """Free the client's bytes, which nobody will read again, where they are `large`."""
+        if self.large:
             self.inbound.body = b""
 
     def asked_tier(self) -> str | None:

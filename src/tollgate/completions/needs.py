@@ -37,11 +37,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
     """
     tools = bool(body.get("tools") or body.get("functions"))
     images_word, files_word, audio_word = _MEDIA[dialect]
-    images, files, audio = (
-        images_word in outline,
-        files_word in outline,
-        audio_word is not None and audio_word in outline,
-    )
+    images = images_word in outline
+    files = files_word in outline
+    audio = audio_word is not None and audio_word in outline
     if files and dialect == "chat":
         files = '"file_data"' in outline
     prefer_native = tools and _hosted(dialect, body.get("tools"))

@@ -26,15 +26,16 @@ _executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="conversions")
 """Own threads: downloads, look-ups and files need not wait behind conversions."""
 
 
-def is_large(raw: bytes) -> bool:
-    """Whether reading this body may hold the event loop up, however few objects it holds."""
-    return len(raw) > _LARGE_READ
+def is_large(size: int) -> bool:
+    """Whether reading a body of so many bytes may hold the event loop up, however few objects it holds."""
+    return size > _LARGE_READ
 
 
 def is_long(raw: bytes) -> bool:
     """Whether converting this body would hold the event loop up for long: it holds many objects or lists, or much that
     may be either, such as numbers."""
-    return len(raw) > _LARGE_BYTES and (is_large(raw) or count_of(raw, b"{") + count_of(raw, b"[") > _LARGE_OBJECTS)
+    size = len(raw)
+    return size > _LARGE_BYTES and (is_large(size) or count_of(raw, b"{") + count_of(raw, b"[") > _LARGE_OBJECTS)
 
 
 async def run_off_loop(work: Callable[Params, Result], *args: Params.args, **options: Params.kwargs) -> Result:

@@ -213,7 +213,7 @@ async def _told(answer: Answer, raw: bytes) -> Told:
 
 async def _parsed(raw: bytes) -> Any:
     """An answer as JSON; None for what is none, and for more values than a whole answer may have."""
-    return await run_off_loop(_read, raw) if is_large(raw) else _read(raw)
+    return await run_off_loop(_read, raw) if is_large(len(raw)) else _read(raw)
 
 
 def _read(raw: bytes) -> Any:

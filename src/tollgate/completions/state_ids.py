@@ -36,6 +36,7 @@ _LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_
 
 THREAD = "thread.previous_message_id"
 ITEM = "input.item_reference"
+PREVIOUS = "previous_response_id"
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, str]]:
@@ -122,7 +123,7 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def _of_responses_request(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "previous_response_id", body.get("previous_response_id")
+    yield PREVIOUS, body.get(PREVIOUS)
     yield "conversation", _id_of(body.get("conversation"))
     prompt = body["prompt"] if isinstance(body.get("prompt"), dict) else {}
     yield "prompt.id", prompt.get("id")

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tollgate.completions.minters import remember_minter
-from tollgate.completions.state_ids import ITEM, THREAD
+from tollgate.completions.state_ids import ITEM, PREVIOUS, THREAD
 from tollgate.errors import BadRequest, NotFound
 from tollgate.services import Inbound, Services
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NOT_STORED = {
     field: f" What was converted for this format is remembered a while only: set `store` to false and send the {what}."
-    for field, what in ((ITEM, "item itself"), ("previous_response_id", "whole conversation"))
+    for field, what in ((ITEM, "item itself"), (PREVIOUS, "whole conversation"))
 }
 """Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
 stored (`tollgate.remembered.told_items`)."""
@@ -79,13 +79,13 @@ class StateNotFound(NotFound):
     def __init__(self, field: str, minted_id: str, cure: str = "") -> None:
         what = (
             "Previous response"
-            if field == "previous_response_id"
+            if field == PREVIOUS
             else field.removesuffix(".id").rpartition(".")[2].removesuffix("_id").replace("_", " ").capitalize()
         )
         cure = cure or _NOT_STORED.get(field) or (_NOT_KEPT if field.endswith(_NEVER_MINTED) else "")
         super().__init__(f"{what} with id '{minted_id[:100]}' not found.{cure}")
         self.param = field
-        if field == "previous_response_id":
+        if field == PREVIOUS:
             self.code = "previous_response_not_found"
         elif field == THREAD:
             self.code = "thread_not_found"

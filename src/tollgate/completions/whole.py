@@ -51,7 +51,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     raw = await read_answer(exchange, answer)
     if offer.polling is not None:
         answer, raw = await finished_answer(exchange, offer, answer, raw)
-    large = is_large(raw)
+    large = is_large(len(raw))
     raw, body, edited, hub = (
         await run_off_loop(_understood, exchange, offer, answer, raw)
         if large

@@ -34,7 +34,8 @@ __all__ = ["embed"]
 async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request; its row is durable before the answer leaves."""
     gateway = services.runtime.current.gateway
-    request = await run_off_loop(_read, services, inbound) if is_large(inbound.body) else _read(services, inbound)
+    large = is_large(len(inbound.body))
+    request = await run_off_loop(_read, services, inbound) if large else _read(services, inbound)
     model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200], kind=model.type if model else None)

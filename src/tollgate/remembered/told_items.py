@@ -25,6 +25,7 @@ class ToldItems:
     """The memory. Safe to use from several threads."""
 
     def __init__(self, most: int = MOST) -> None:
+        self._most = most
         self._told: BoundedMemory[tuple[str, str, str], bytes] = BoundedMemory(most)
         """By what it is, the account and the id."""
 
@@ -39,11 +40,12 @@ class ToldItems:
         """The item that this account was told under this id, as JSON."""
         return self._told.find(("item", owner, item_id))
 
-    def keep_conversation(self, owner: str, response_id: str, items: list[Any]) -> None:
+    def keep_conversation(self, owner: str, response_id: str, items: list[Any], sent: int) -> None:
         """Remember what an answer ends, the answer's own items included, as a JSON list. An id that stood for another
-        answer before stands for neither: some local servers draw theirs from a thousand."""
+        answer before stands for neither: some local servers draw theirs from a thousand. One of which a client `sent`
+        more bytes than all of the memory holds is not written out to find that it does not fit."""
         key = ("conversation", owner, response_id)
-        written = b"" if self._told.find(key) is not None else _written(items)
+        written = b"" if sent > self._most or self._told.find(key) is not None else _written(items)
         self._told.keep(key, written, len(written) + _EACH)
 
     def conversation(self, owner: str, response_id: str) -> bytes | None:

@@ -1,0 +1,62 @@
+"""What a client asks: its body, read and checked, and what that asks of a route."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tollgate.completions.body import check_fields, outline_of, read_json
+from tollgate.completions.kept_items import put_in_items
+from tollgate.completions.needs import needs_of
+from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.state_ids import looked_up_ids, referenced_ids
+
+if TYPE_CHECKING:
+    from tollgate.config.model import Server
+    from tollgate.routing import Needs
+    from tollgate.services import Inbound, Services
+
+
+@dataclass(slots=True, eq=False)
+class CompletionRequest:
+    """A chat, responses or messages request."""
+
+    body: dict[str, Any]
+    outline: str
+    """The body without its plain text (`body.outline_of`)."""
+    needs: Needs
+    references: list[tuple[str, str]]
+    """The state of a provider's that it goes on from (`referenced_ids`)."""
+    looked_up: list[tuple[str, list[str]]]
+    """What a provider would look up for it (`looked_up_ids`)."""
+
+
+async def read_request(services: Services, inbound: Inbound) -> CompletionRequest:
+    """The request, with what it refers to put in where that was told here (`kept_items.py`). Raises `RequestError`."""
+    server = services.runtime.current.gateway.server
+    asked = await run_off_loop(_read, inbound, server) if is_large(len(inbound.body)) else _read(inbound, server)
+    if asked.references:
+        made = await put_in_items(services, inbound, asked.body, asked.references)
+        if made is not None:
+            large = is_large(len(inbound.body))
+            asked = await run_off_loop(_read, inbound, server, made) if large else _read(inbound, server, made)
+        if asked.references:
+            asked.needs.native = True
+    return asked
+
+
+def _read(inbound: Inbound, server: Server, made: dict[str, Any] | None = None) -> CompletionRequest:
+    """The request in the client's bytes; `made` is their body where they were written here."""
+    dialect, raw = inbound.dialect, inbound.body
+    if made is None:
+        body, outline = read_json(raw, server)
+        check_fields(dialect, body)
+    else:
+        body, outline = made, outline_of(raw, made, server)
+    return CompletionRequest(
+        body,
+        outline,
+        needs_of(dialect, body, outline, len(raw)),
+        referenced_ids(dialect, body, outline),
+        looked_up_ids(dialect, body, outline),
+    )
