@@ -216,12 +216,11 @@ class HttpExchange:
         if self.head:
             pass
         elif self._chunked:
-            if body:
-                self._wire.write(b"%x\r\n" % len(body))
-                self._wire.write(body)
-                self._wire.write(b"\r\n0\r\n\r\n" if last else b"\r\n")
-            elif last:
-                self._wire.write(b"0\r\n\r\n")
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if last:
+                chunk += b"0\r\n\r\n"
+            if chunk:
+                self._wire.write(chunk)
         else:
             if self._left is not None:
                 self._left -= len(body)

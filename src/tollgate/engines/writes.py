@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-_MOST_HELD = 16
+_MOST_HELD = 6
 """Pieces that wait to be written together."""
 
 
