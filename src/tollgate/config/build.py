@@ -13,10 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tollgate.config.cross_checks import check_across
-from tollgate.config.fields import Fields, default_of
 from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
-from tollgate.config.gateway import read_settings, store_reference
+from tollgate.config.gateway import read_settings, secrets_dir, store_reference
 from tollgate.config.included import include, share
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_text
 from tollgate.config.model import Gateway, Provider
@@ -235,8 +234,7 @@ class _Loading:
         names = {reference.name for of_one_file in referred for reference in of_one_file}
         if store is not None:
             names.add(store[0])
-        secrets_dir = folder / Fields(root).text("secrets_dir", default_of(Gateway, "secrets_dir"))
-        secrets, problems = read_secrets(sorted(names), self.environ, secrets_dir)
+        secrets, problems = read_secrets(sorted(names), self.environ, secrets_dir(root, folder))
         settings = read_settings(reading, root, folder, secrets)
         self.problems += problems + reading.problems
         return secrets, settings

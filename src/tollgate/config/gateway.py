@@ -6,16 +6,14 @@ addresses, amounts). Providers and mappings are read by `build.py`.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import replace
-from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from tollgate.config.fields import Fields, default_of
+from tollgate.config.fields import Fields, fields_of
 from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.config.model import (
     Credits,
@@ -35,8 +33,6 @@ from tollgate.config.reading import Reading
 from tollgate.config.schema import HTTP_BASE
 from tollgate.config.secrets import REFERENCE, Secrets, misplaced
 
-T = TypeVar("T")
-
 
 def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Gateway:
     """The settings alone, without providers and mappings."""
@@ -44,13 +40,13 @@ def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -
     return Gateway(
         root=folder,
         server=_server(reading, Fields(top.get("server"))),
-        timeouts=_settings(Fields(top.get("timeouts")), Timeouts),
-        retry=_settings(Fields(top.get("retry")), Retry),
+        timeouts=Timeouts(**fields_of(Timeouts, top.get("timeouts"))),
+        retry=Retry(**fields_of(Retry, top.get("retry"))),
         credits=_credits(reading, Fields(top.get("credits"))),
         store=_store(reading, root, folder, secrets),
-        fetch=_settings(Fields(top.get("fetch")), Fetch),
-        dashboard=_settings(Fields(top.get("dashboard")), Dashboard),
-        secrets_dir=folder / top.text("secrets_dir", default_of(Gateway, "secrets_dir")),
+        fetch=Fetch(**fields_of(Fetch, top.get("fetch"))),
+        dashboard=Dashboard(**fields_of(Dashboard, top.get("dashboard"))),
+        secrets_dir=secrets_dir(root, folder),
         aliases=MappingProxyType(
             {name: str(node.value) for name, node in top.nodes("aliases").items() if isinstance(node, Scalar)}
         ),
@@ -60,10 +56,15 @@ def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -
     )
 
 
+def secrets_dir(root: Map, folder: Path) -> Path:
+    """The folder of secrets that a gateway file names."""
+    return folder / Fields(root).text("secrets_dir", str(Gateway(folder).secrets_dir))
+
+
 def _store(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Store:
     """The block, or the address that stands in its place. That address is the one secret which the file may name."""
     written, at = root.get("store"), Fields(root.get("store"))
-    store = _settings(at, Store)
+    store = Store(**fields_of(Store, written))
     _check_days(reading, at, store)
     url = text_in(written) or store.url
     reference = store_reference(root)
@@ -103,31 +104,8 @@ def store_reference(root: Map) -> tuple[str, Node, str] | None:
     return (match[1], node, path) if match and node else None
 
 
-def _settings(at: Fields, kind: type[T]) -> T:
-    """A dataclass of plain settings, its defaults where the block is silent."""
-    settings: dict[str, Any] = {}
-    for item in dataclasses.fields(kind):  # type: ignore[arg-type]
-        node = at.get(item.name)
-        default = getattr(kind(), item.name)
-        if isinstance(node, List):
-            values = at.integers(item.name) if isinstance(default, frozenset) else at.texts(item.name)
-            settings[item.name] = type(default)(values)
-        elif isinstance(node, Scalar):
-            value = node.value
-            settings[item.name] = (
-                float(value)
-                if isinstance(default, float) and isinstance(value, (int, Decimal))
-                else Path(str(value))
-                if isinstance(default, Path)
-                else (str(value),)
-                if isinstance(default, tuple)
-                else value
-            )
-    return kind(**settings)
-
-
 def _server(reading: Reading, at: Fields) -> Server:
-    server = _settings(at, Server)
+    server = Server(**fields_of(Server, at.node))
     _check_ports(reading, at.get("bind"))
     _check_legacy(reading, at.list("legacy_base_urls"))
     bodies = at.get("max_bodies_bytes")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from types import MappingProxyType
 
-from tollgate.config.fields import Fields, default_of, read_only
+from tollgate.config.fields import Fields, fields_of, read_only
 from tollgate.config.load import List, Map, Node, Scalar, plain
-from tollgate.config.pricing import PRICES, VOLUME_BOUNDS, PriceWindow, Pricing, Volume
+from tollgate.config.pricing import PRICES, VOLUME_CONDITIONS, PriceWindow, Pricing, Volume
 from tollgate.config.reading import Reading
 from tollgate.money import decimal_of, decimal_text
 
@@ -62,13 +63,11 @@ def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
     }
     windows = tuple(
         PriceWindow(
-            MappingProxyType(_prices(reading, prices_node, f"{path}.windows[{i}].prices")[0]),
-            Fields(row).text("start"),
-            Fields(row).text("end"),
-            Fields(row).integers("days", default_of(PriceWindow, "days")),
+            prices=MappingProxyType(_prices(reading, inner, f"{path}.windows[{i}].prices")[0]),
+            **fields_of(PriceWindow, row),
         )
         for i, row in _rows(block.list("windows"))
-        if (prices_node := Fields(row).map("prices")) and Fields(row).text("start") and Fields(row).text("end")
+        if (inner := Fields(row).map("prices")) and Fields(row).text("start") and Fields(row).text("end")
     )
     multipliers = {
         name: value
@@ -78,14 +77,12 @@ def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
     return Pricing(
         prices=MappingProxyType(prices),
         written=MappingProxyType(written),
-        unit=block.integer("unit", default_of(Pricing, "unit")),
-        currency=block.text("currency", default_of(Pricing, "currency")),
         volumes=volumes,
         service_tiers=read_only(tiers),
         windows=windows,
         multipliers=read_only(multipliers),
-        why=block.text("why"),
         source=MappingProxyType({key: _as_written(value, key) for key, value in node.entries.items() if key != "why"}),
+        **fields_of(Pricing, node),
     )
 
 
@@ -105,24 +102,21 @@ def _prices(reading: Reading, node: Map, path: str) -> tuple[dict[str, Decimal],
 
 
 def _volume(reading: Reading, node: Map, path: str) -> Volume:
-    row = Fields(node)
     prices, written = _prices(reading, node, path)
-    bounds: Mapping[str, int | None] = {name: row.integer(name, None) for name in VOLUME_BOUNDS}
+    row = Volume(MappingProxyType(prices), MappingProxyType(written), **fields_of(Volume, node))
+    row = replace(row, word=row.word or None)
     if not written and not node.torn:
         reading.say(node, "found a tier without a price, wanted at least one", path)
     for side in ("prompt", "completion"):
-        low, high = bounds[f"min_{side}_tokens"], bounds[f"max_{side}_tokens"]
+        low, high = getattr(row, f"min_{side}_tokens"), getattr(row, f"max_{side}_tokens")
         least = "more than" if side == "prompt" else "at least"  # as `tariff.py` reads them: exclusive, inclusive
         if low is not None and high is not None and (low >= high if side == "prompt" else low > high):
             bound = f"max_{side}_tokens"
             says = f"found {high}, wanted {least} min_{side}_tokens ({low})"
             reading.say(node.entries[bound], says, f"{path}.{bound}")
-    thinking = row.get("thinking")
-    switch = thinking.value if isinstance(thinking, Scalar) and isinstance(thinking.value, bool) else None
-    word = row.text("word") or None
-    if switch is None and word is None and all(bound is None for bound in bounds.values()) and not node.torn:
+    if not node.torn and all(getattr(row, name) is None for name in VOLUME_CONDITIONS):
         reading.say(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
-    return Volume(MappingProxyType(prices), MappingProxyType(written), thinking=switch, word=word, **bounds)
+    return row
 
 
 def _rows(node: List | None) -> list[tuple[int, Map]]:

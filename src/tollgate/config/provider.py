@@ -14,12 +14,12 @@ from types import MappingProxyType
 
 from tollgate.config.authorisation import Auth
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
-from tollgate.config.fields import Fields, default_of
+from tollgate.config.fields import Fields, fields_of
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, items_of, text_in
-from tollgate.config.model import Endpoint, InnerFraming, Policy, Provider
+from tollgate.config.model import Endpoint, Policy, Provider
 from tollgate.config.provider_model import read_model, serves
-from tollgate.config.reading import Reading, budgets
+from tollgate.config.reading import Reading
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.config.shape import found
 from tollgate.wire import HEADER_NAME
@@ -27,6 +27,8 @@ from tollgate.wording import nearest_word
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
+_WITH_SECRETS = SECRET_PLACES | {"speaks", "images", "discover"}
+"""Keys at the top of a file that are such a place, or hold some."""
 
 _CALL_OF_PATH = re.compile(r"\s*([A-Za-z]+)[ \t]+(/.*\S)\s*\Z", re.DOTALL)
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
@@ -37,48 +39,37 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     """The provider of a checked tree, and what is wrong with it. The `?` of optional secrets is taken off."""
     reading = Reading(document)
     reading.problems += misplaced(document, root, SECRET_PLACES)
+    whole, root = root is document.root, _without_marks(root)
     top = Fields(root)
     endpoints = _endpoints(reading, top)
     _warn_of_written_keys(reading, root)
     _check_header_names(reading, root)
     if (discover_url := Fields(top.get("discover")).get("url")) is not None:
         _check_address(reading, discover_url, "discover.url")
-    models_node = top.map("models")
-    provider = Provider(
-        name=top.text("provider"),
-        document=document,
-        about=top.text("about"),
-        auth=_auth(top),
-        headers=_clean(top, "headers"),
-        query=_clean(top, "query"),
-        variables=_clean(top, "vars"),
-        endpoints=MappingProxyType(endpoints),
-        defines=top.map("define"),
-        edits=reading.edits(top),
-        policies=_policies(reading, top),
-        can=top.plain("can"),
-        in_text=top.list("in_text"),
-        usage=top.get("usage"),
-        errors=top.map("errors"),
-        timeouts=budgets(top),
-        images=_cleaned_map(top, "images"),
-        discover=_cleaned_map(top, "discover"),
-        examples=top.list("examples"),
-        priority=top.integer("priority", default_of(Provider, "priority")),
-        weight=top.integer("weight", default_of(Provider, "weight")),
-        proxy=top.text("proxy", None),
-        verify_tls=top.boolean("verify_tls", default_of(Provider, "verify_tls")),
-        ca_file=_ca_file(reading, top),
-    )
-    if models_node:
-        models = [
-            read_model(reading, provider, name, node, models_node.keys[name])
-            for name, node in models_node.entries.items()
-        ]
-        provider = replace(provider, models=tuple(models))
-    if not endpoints and not provider.images and root is document.root and not reading.problems:
+    ruled = {
+        "name": top.text("provider"),
+        "document": document,
+        "auth": _auth(top),
+        "variables": top.nodes("vars"),
+        "endpoints": MappingProxyType(endpoints),
+        "defines": top.map("define"),
+        "edits": reading.edits(top),
+        "policies": _policies(reading, top),
+        "ca_file": _ca_file(reading, top),
+    }
+    provider = Provider(**fields_of(Provider, root) | ruled)
+    if models := top.map("models"):
+        read = [read_model(reading, provider, name, each, models.keys[name]) for name, each in models.entries.items()]
+        provider = replace(provider, models=tuple(read))
+    if not endpoints and not provider.images and whole and not reading.problems:
         reading.say(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
     return provider, reading.problems
+
+
+def _without_marks(root: Map) -> Map:
+    """The tree with the `?` of optional secrets taken off; nothing else may stand where that is costly."""
+    entries = {key: plain_references(node) if key in _WITH_SECRETS else node for key, node in root.entries.items()}
+    return replace(root, entries=entries)
 
 
 def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
@@ -130,30 +121,19 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
             reading.say(node, "found neither `url` nor `path`, wanted one of them", path)
     if url is None:
         return None
-    return Endpoint(
-        protocol=protocol,
-        mapping=at.text("mapping", protocol),
-        url=url,
-        stream_url=_place(reading, base, at, "stream_url", path),
-        framing=at.word("framing", default_of(Endpoint, "framing")),
-        inner=_inner(reading, at, path),
-        unwrap=at.get("unwrap"),
-        headers=_clean(at, "headers"),
-        query=_clean(at, "query"),
-        edits=reading.edits(at),
-        can=at.plain("can"),
-        in_text=at.list("in_text"),
-        usage=at.get("usage"),
-        errors=at.map("errors"),
-        batch=at.integer("batch", None),
-        encoding=at.word("encoding", default_of(Endpoint, "encoding")),
-        poll=_poll(reading, base, at.map("poll"), f"{path}.poll", protocol),
-        count_tokens_url=_place(reading, base, at, "count_tokens", path),
-        models=at.texts("models"),
-    )
+    _check_inner(reading, at, path)
+    ruled = {
+        "protocol": protocol,
+        "url": url,
+        "stream_url": _place(reading, base, at, "stream_url", path),
+        "edits": reading.edits(at),
+        "poll": _poll(reading, base, at.map("poll"), f"{path}.poll", protocol),
+        "count_tokens_url": _place(reading, base, at, "count_tokens", path),
+    }
+    return Endpoint(**{"mapping": protocol} | fields_of(Endpoint, node) | ruled)
 
 
-def _inner(reading: Reading, at: Fields, path: str) -> InnerFraming | None:
+def _check_inner(reading: Reading, at: Fields, path: str) -> None:
     node = at.get("inner")
     if node is not None and at.text("framing", "") != "aws-eventstream":
         reading.say(
@@ -161,7 +141,6 @@ def _inner(reading: Reading, at: Fields, path: str) -> InnerFraming | None:
             "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
             f"{path}.inner",
         )
-    return at.word("inner", default_of(Endpoint, "inner"))
 
 
 def _place(reading: Reading, base: Node | None, at: Fields, key: str, path: str) -> Node | None:
@@ -245,22 +224,15 @@ def _check_address(reading: Reading, node: Node, path: str) -> bool:
 
 def _policies(reading: Reading, top: Fields) -> tuple[Policy, ...]:
     return tuple(
-        Policy(
-            match=at.texts("match"),
-            edits=reading.edits(at),
-            can=at.plain("can"),
-            in_text=at.list("in_text"),
-            protocols=at.texts("protocols"),
-            priority=at.integer("priority", None),
-        )
-        for at in map(Fields, items_of(top.get("policies")))
+        Policy(**{"match": ()} | fields_of(Policy, node) | {"edits": reading.edits(Fields(node))})
+        for node in items_of(top.get("policies"))
     )
 
 
 def _auth(top: Fields) -> Auth:
-    at = Fields(top.get("auth"))
-    options = {key: plain_references(node) for key, node in at.node.entries.items() if key != "kind"} if at.node else {}
-    return Auth(kind=at.word("kind", default_of(Auth, "kind")), options=MappingProxyType(options))
+    options = dict(top.nodes("auth"))
+    kind = text_in(options.pop("kind", None))
+    return Auth(kind, MappingProxyType(options)) if kind else Auth(options=MappingProxyType(options))
 
 
 def _ca_file(reading: Reading, top: Fields) -> str | None:
@@ -278,15 +250,6 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         says = f'found "{written}", which cannot be read: {error.strerror or error}'
     reading.say(node, says, "ca_file", hint="relative to this file")
     return None
-
-
-def _clean(at: Fields, key: str) -> MappingProxyType[str, Node]:
-    return MappingProxyType({name: plain_references(node) for name, node in at.nodes(key).items()})
-
-
-def _cleaned_map(at: Fields, key: str) -> Map | None:
-    node = at.map(key)
-    return plain_references(node) if node else None  # type: ignore[return-value]
 
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from datetime import date
 from types import MappingProxyType
 
-from tollgate.config.fields import Fields, default_of
+from tollgate.config.fields import Fields, fields_of
 from tollgate.config.image_schema import IMAGE_STEPS, PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
 from tollgate.config.model import Model, ModelType, Provider, names_match
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.pricing import PRICES, Pricing
-from tollgate.config.reading import Reading, budgets
+from tollgate.config.reading import Reading
 from tollgate.config.shape import found
 from tollgate.wording import path_text
 
 EMBEDDINGS = "embeddings"
 """The protocol of embedding models; other protocols are for chat models."""
+
+_OUTPUT: dict[ModelType, tuple[str, ...]] = {"chat": ("text",), "embedding": ("embeddings",), "image": ("image",)}
+"""What each type of model gives."""
 
 IMAGE_KEYS = ("price", "bill", *IMAGE_STEPS)
 """What an image model says for the image compiler."""
@@ -30,56 +33,33 @@ def serves(protocol: str) -> str:
 
 def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark: Mark) -> Model:
     """The model of a checked node; problems go to `reading`."""
-    at = Fields(node)
-    path = f"models.{name}"
-    short = name.partition("/")[2]
-    upstream = at.text("upstream") or short
-    kind = at.word("type", _type_of(at, provider))
-    modalities = Fields(at.get("modalities"))
-    dimensions = at.integers("dimensions")
-    image = kind == "image"
-    if image:
+    at, path, short = Fields(node), f"models.{name}", name.partition("/")[2]
+    kind: ModelType = at.text("type", _type_of(at, provider))  # type: ignore[assignment]
+    if kind == "image":
         _check_image_price(reading, at, path)
-    return Model(
-        id=name,
-        provider=provider.name,
-        upstream=upstream,
-        mark=mark,
-        aliases=at.texts("aliases"),
-        name=at.text("name") or short,
-        description=at.text("description"),
-        type=kind,
-        created=at.integer("created", default_of(Model, "created")),
-        canonical_slug=at.text("canonical_slug") or name,
-        hugging_face_id=at.text("hugging_face_id", None),
-        context=at.integer("context", default_of(Model, "context")),
-        max_output=at.integer("max_output", None),
-        input_modalities=modalities.texts("input", default_of(Model, "input_modalities")),
-        output_modalities=modalities.texts(
-            "output",
-            ("embeddings",) if kind == "embedding" else ("image",) if image else default_of(Model, "output_modalities"),
-        ),
-        tokenizer=at.text("tokenizer", default_of(Model, "tokenizer")),
-        encoding=at.text("encoding", None),
-        instruct_type=at.text("instruct_type", None),
-        parameters=at.texts("parameters"),
-        dimensions=dimensions,
-        max_dimension=at.integer("max_dimension", max(dimensions, default=None)),
-        max_inputs=at.integer("max_inputs", default_of(Model, "max_inputs")),
-        price=_pricing(reading, at, path) if not image else None,
-        protocols=at.texts("protocols"),
-        can=at.plain("can"),
-        in_text=at.list("in_text"),
-        edits=reading.edits(at),
-        timeouts=budgets(at),
-        priority=at.integer("priority", _priority(provider, name, upstream)),
-        weight=at.integer("weight", provider.weight),
-        public=at.boolean("public", default_of(Model, "public")),
-        tags=at.texts("tags"),
-        input_schema=_input_schema(reading, at, path),
-        image=_image(at, mark) if image else None,
-        retires=_retires(reading, at, path),
-    )
+    modalities = Fields(at.get("modalities"))
+    defaults = {
+        "upstream": short,
+        "output_modalities": _OUTPUT[kind],
+        "max_dimension": max(at.integers("dimensions"), default=None),
+        "priority": _priority(provider, name, at.text("upstream", short)),
+        "weight": provider.weight,
+    }
+    ruled = {
+        "id": name,
+        "provider": provider.name,
+        "mark": mark,
+        "name": at.text("name") or short,
+        "type": kind,
+        "canonical_slug": at.text("canonical_slug") or name,
+        **{f"{side}_modalities": modalities.texts(side) for side in ("input", "output") if modalities.get(side)},
+        "price": None if kind == "image" else _pricing(reading, at, path),
+        "edits": reading.edits(at),
+        "input_schema": _input_schema(reading, at, path),
+        "image": _image(at, mark) if kind == "image" else None,
+        "retires": _retires(reading, at, path),
+    }
+    return Model(**defaults | fields_of(Model, node) | ruled)
 
 
 def _retires(reading: Reading, at: Fields, path: str) -> str:

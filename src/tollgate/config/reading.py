@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from tollgate.config.fields import Fields, read_only
+from tollgate.config.fields import Fields
 from tollgate.config.load import Document, Mark, Node, Problem
 from tollgate.config.model import Edits, EditSet
-
-BUDGETS = ("connect", "first_byte", "idle", "total")
 
 
 @dataclass(slots=True)
@@ -31,9 +28,3 @@ class Reading:
                 for key in ("request", "response", "stream")
             }
         )
-
-
-def budgets(at: Fields) -> MappingProxyType[str, float]:
-    """The timeouts a scope sets, by name."""
-    inner = Fields(at.get("timeouts"))
-    return read_only({key: inner.number(key, 0.0) for key in BUDGETS if inner.get(key) is not None})

@@ -1,0 +1,44 @@
+"""`fields_of`: the fields of a dataclass out of a block, by their types."""
+
+import dataclasses
+
+import pytest
+
+from tollgate.config import model, pricing
+from tollgate.config.fields import _readers, fields_of
+from tollgate.config.gateway_schema import gateway_schema
+from tollgate.config.load import read_text
+from tollgate.config.provider_schema import provider_schema
+
+PROVIDER = provider_schema()
+GATEWAY = gateway_schema()["properties"]
+BLOCKS = {
+    model.Server: (GATEWAY["server"], {"trusted_proxies"}),
+    model.Timeouts: (GATEWAY["timeouts"], set()),
+    model.Retry: (GATEWAY["retry"], set()),
+    model.Store: (GATEWAY["store"]["anyOf"][1], set()),
+    model.Fetch: (GATEWAY["fetch"], set()),
+    model.Dashboard: (GATEWAY["dashboard"], set()),
+    model.Provider: (PROVIDER, {"auth", "policies", "models"}),
+    model.Policy: (PROVIDER["properties"]["policies"]["items"], set()),
+    model.Endpoint: (PROVIDER["$defs"]["endpoint"], {"url"}),
+    model.Model: (PROVIDER["$defs"]["model"], {"price", "input_schema"}),
+    pricing.Pricing: (PROVIDER["$defs"]["price"], {"volumes", "service_tiers", "windows", "multipliers"}),
+    pricing.Volume: (PROVIDER["$defs"]["price"]["properties"]["volumes"]["items"], set()),
+    pricing.PriceWindow: (PROVIDER["$defs"]["price"]["properties"]["windows"]["items"], {"prices"}),
+}
+"""Blocks by what they become, with the keys that have a rule of their own because of what they hold."""
+
+
+@pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.__name__)
+def test_a_key_is_read_by_the_type_of_its_field(kind):
+    schema, ruled = BLOCKS[kind]
+    keys = schema["properties"].keys() & {each.name for each in dataclasses.fields(kind)}
+    assert keys - _readers(kind).keys() == ruled
+
+
+def test_fields_that_are_absent_or_null_keep_their_defaults():
+    root = read_text("batch: 8\nheaders: {a: b}\npoll: null\nmodels: one\nuse: less\n", "a.yaml").root
+    found = fields_of(model.Endpoint, root)
+    assert found == {"batch": 8, "headers": {"a": root.entries["headers"].entries["a"]}, "models": ("one",)}
+    assert fields_of(model.Endpoint, None) == {}
