@@ -77,11 +77,6 @@ def test_a_huge_value_does_not_fill_the_message():
     assert len(raised.value.message) < 400
 
 
-def test_a_schema_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="properties.n.type"):
-        InputSchema({"type": "object", "properties": {"n": {"type": "numbr"}}})
-
-
 def test_alternatives_are_named():
     schema = InputSchema({"type": "object", "oneOf": [{"required": ["text_prompt"]}, {"required": ["json_prompt"]}]})
     assert schema.admit({"text_prompt": "a"}) == {"text_prompt": "a"}

@@ -75,6 +75,8 @@ class _Compiling:
             case "pattern":
                 found = re.compile(value).search
                 return _text(lambda text: found(text) is not None)
+            case "format" if value == "regex":
+                return _text(_compiles)
             case "minLength":
                 return _text(lambda text: len(text) >= value)
             case "minimum":
@@ -183,6 +185,14 @@ def _among(words: list[Any]) -> Test:
 
 def _text(holds: Callable[[str], bool]) -> Test:
     return lambda node: type(node) is not Scalar or not isinstance(node.value, str) or holds(node.value)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _number(holds: Callable[[Any], bool]) -> Test:

@@ -6,45 +6,64 @@ ms to import, is asked only about what is not surely right, and words the mistak
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_TEXTS = frozenset({"title", "description", "format", "$comment", "contentEncoding", "contentMediaType"})
-_FLAGS = frozenset({"deprecated", "readOnly", "writeOnly", "uniqueItems"})
-_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_COUNTS = frozenset(
-    {f"{bound}{what}" for bound in ("min", "max") for what in ("Length", "Items", "Contains", "Properties")}
-)
+from tollgate.config.accept import compile_accept
+from tollgate.config.load import Node, plain
+
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"})
 """Keywords that hold a schema."""
 CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 """Keywords that hold a list of schemas."""
 TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
 """Keywords that hold schemas by names of the file's own."""
-_VALUES = frozenset({"default", "const"})
-_LISTS = frozenset({"enum", "examples"})
-_REFERENCES = frozenset({"$ref", "$id", "$schema", "$anchor"})
-_LEFT = frozenset({"patternProperties", "definitions", "unevaluatedItems", "unevaluatedProperties", "contentSchema"})
-"""Keywords that are left to `jsonschema` to judge, as are references."""
-KEYWORDS = frozenset({"type", "required", "dependentRequired", "multipleOf", "pattern", "nullable"}).union(
-    _TEXTS, _FLAGS, _BOUNDS, _COUNTS, SCHEMAS, CHOICES, TABLES, _VALUES, _LISTS, _REFERENCES, _LEFT
+_HELD: dict[str, Any] = {"$ref": "#/$defs/schema"}
+_TYPE = {"enum": list(_TYPES)}
+_USUAL: dict[str, Any] = {
+    "type": {"anyOf": [_TYPE, {"type": "array", "items": _TYPE, "minItems": 1, "uniqueItems": True}]},
+    "required": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    "pattern": {"type": "string", "format": "regex"},
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+    **dict.fromkeys(SCHEMAS, _HELD),
+    **dict.fromkeys(CHOICES, {"type": "array", "items": _HELD, "minItems": 1}),
+    **dict.fromkeys(TABLES, {"type": "object", "additionalProperties": _HELD}),
+    **dict.fromkeys(
+        ("title", "description", "format", "$comment", "contentEncoding", "contentMediaType"), {"type": "string"}
+    ),
+    **dict.fromkeys(("deprecated", "readOnly", "writeOnly", "uniqueItems"), {"type": "boolean"}),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), {"type": "number"}),
+    **{
+        f"{bound}{what}": {"type": "integer", "minimum": 0}
+        for bound in ("min", "max")
+        for what in ("Length", "Items", "Contains", "Properties")
+    },
+    **dict.fromkeys(("enum", "examples"), {"type": "array"}),
+    **dict.fromkeys(("default", "const"), True),
+}
+"""The usual keywords, each with a schema of what it may hold."""
+_LEFT = frozenset({"$ref", "$id", "$schema", "$anchor", "nullable", "definitions", "contentSchema"}).union(
+    {"dependentRequired", "patternProperties", "unevaluatedItems", "unevaluatedProperties"}
 )
+"""Keywords that are left to `jsonschema` to judge."""
+KEYWORDS = _LEFT.union(_USUAL)
 """Every word that says something in a JSON Schema."""
+_SCHEMA = {"type": ["object", "boolean"], "properties": _USUAL, "additionalProperties": False}
+_is_usual = compile_accept({**_HELD, "$defs": {"schema": _SCHEMA}})
 _LONGEST = 120
 """Characters of a message that says something; longer ones print the whole value."""
 
 
-def schema_mistake(schema: Any) -> tuple[tuple[str | int, ...], str] | None:
-    """Why a document is no JSON Schema: where the mistake is, and what. None when it is one."""
-    if _sound(schema):
+def schema_mistake(node: Node) -> tuple[tuple[str | int, ...], str] | None:
+    """Why a value is no JSON Schema: where the mistake is, and what. None when it is one."""
+    if _is_usual(node):
         return None
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 
     try:
-        Draft202012Validator.check_schema(schema)
+        Draft202012Validator.check_schema(plain(node, floats=True))
     except SchemaError as error:
         return tuple(error.absolute_path), _words(error.absolute_path, error.message)
     return None
@@ -54,55 +73,5 @@ def _words(path: Sequence[str | int], message: str) -> str:
     """The library's message, or a better one for a wrong `type`:
     that it fits none of the meta-schema's alternatives helps nobody."""
     if "type" in [*path][-2:]:
-        return f"a type is one of {', '.join(sorted(_TYPES))}"
+        return f"a type is one of {', '.join(_TYPES)}"
     return message if len(message) <= _LONGEST else ""
-
-
-def _sound(schema: Any) -> bool:
-    """True only for what is certainly a schema."""
-    if isinstance(schema, bool):
-        return True
-    return isinstance(schema, Mapping) and all(_keyword(word, value) for word, value in schema.items())
-
-
-def _keyword(word: str, value: Any) -> bool:
-    if word in SCHEMAS:
-        return _sound(value)
-    if word in TABLES:
-        return isinstance(value, Mapping) and all(_sound(child) for child in value.values())
-    if word in CHOICES:
-        return isinstance(value, list) and bool(value) and all(_sound(child) for child in value)
-    if word == "type":
-        names = value if isinstance(value, list) else [value]
-        return (
-            bool(names)
-            and all(isinstance(name, str) and name in _TYPES for name in names)
-            and len(set(names)) == len(names)
-        )
-    if word == "required":
-        return (
-            isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
-        )
-    if word in _TEXTS:
-        return isinstance(value, str)
-    if word in _FLAGS:
-        return isinstance(value, bool)
-    if word in _BOUNDS:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if word == "multipleOf":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-    if word in _COUNTS:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if word == "pattern":
-        return isinstance(value, str) and _compiles(value)
-    if word in _LISTS:
-        return isinstance(value, list)
-    return word in _VALUES
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True

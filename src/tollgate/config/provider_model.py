@@ -128,8 +128,7 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     node = at.map("input_schema")
     if node is None:
         return None
-    schema = plain(node, floats=True)
-    mistake = schema_mistake(schema)
+    mistake = schema_mistake(node)
     if mistake is not None:
         at_fault = find(node, mistake[0])
         reading.say(
@@ -139,4 +138,4 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
             mistake[1],
         )
         return None
-    return MappingProxyType(schema)  # type: ignore[arg-type]
+    return MappingProxyType(plain(node, floats=True))  # type: ignore[arg-type]

@@ -150,20 +150,15 @@ def _offer(
     provider, path = pieces.provider, f"models.{model.id}"
     steps = shared.with_own(job_pieces, model.image, path)
     price = read_price(job_pieces, model.image, path, model)
-    schema = None
-    try:
-        schema = InputSchema(model.input_schema or {"type": "object"})
-    except ValueError as error:
-        pieces.mistake(model.mark, f"found no JSON Schema: {error}", f"{path}.input_schema")
     submit = steps.steps["submit"]
-    if submit is None or price is None or schema is None:
+    if submit is None or price is None:
         return None
     poll_node = steps.node.get("poll")
     return ImageOffer(
         provider=provider.name,
         model=model,
         facts={"id": model.id, "upstream": model.upstream, "name": model.name},
-        schema=schema,
+        schema=InputSchema(model.input_schema or {"type": "object"}),
         price=price,
         submit=submit,
         poll=steps.steps["poll"],

@@ -1,6 +1,6 @@
 """The `input` of a job against its model's `input_schema`: defaults first, then every rule, the error with its path.
 
-Validators are built once, when the files are read; a schema that is none is found there too.
+Whether a schema is one was found when its file was read (`config/json_schema.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.json_schema import schema_mistake
 from tollgate.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -27,12 +26,7 @@ class InputSchema:
     """One model's compiled schema. `document` is what `GET /v1/images/models` shows."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Raises ValueError when `schema` is no JSON Schema."""
         self.document: dict[str, Any] = plain_numbers(schema)
-        mistake = schema_mistake(self.document)
-        if mistake is not None:
-            where = ".".join(str(part) for part in mistake[0])
-            raise ValueError(f"{where + ': ' if where else ''}{mistake[1][:200]}")
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
