@@ -144,6 +144,10 @@ class Part:
         if said.more:
             self.more = merged(self.more, said.more)
 
+    def is_bare(self) -> bool:
+        """Whether it is nothing yet: it has no text, nor a field that would be something without one."""
+        return not self.pieces and (not self.more or self.kind in GROWING)
+
     def complete(self) -> bool:
         """Whether the arguments of a call are a whole JSON value: then nothing can follow."""
         text = self.text

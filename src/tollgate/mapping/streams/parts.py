@@ -11,8 +11,9 @@ from typing import Any
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
+from tollgate.mapping.streams.addressing import Addressing
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import GROWING, NO_MORE, Part, Said, hashable, unfit
+from tollgate.mapping.streams.part import NO_MORE, Part, Said, hashable, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 
@@ -25,14 +26,12 @@ class Parts:
     """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
 
     __slots__ = (
+        "_addressing",
         "_ahead",
-        "_by_id",
-        "_by_key",
         "_closes",
         "_current",
         "_done",
         "_held",
-        "_last_call",
         "_names",
         "_speaker",
         "_tools",
@@ -69,13 +68,10 @@ class Parts:
         """Further fields of a kind of part that came before one began."""
         self._done: list[dict[str, Any]] = []
         self._names: list[str | None] = []
-        self._by_key: dict[object, Part] = {}
-        self._by_id: dict[str, Part] = {}
-        self._last_call: Part | None = None
+        self._addressing = Addressing(closes=closes)
         self.sent_name: Callable[..., Any] | None = None
         """The name under which a tool was sent, where that may be another than its own (`request.tool_name`)."""
         self._tools: ToolNames | None = None
-        """Names of the request's tools, once a call was told."""
 
     @property
     def open_part(self) -> Part | None:
@@ -85,58 +81,27 @@ class Parts:
 
     def _new(self, kind: str, key: object, said: Said) -> Part:
         """A part that begins, described by what is said of it."""
-        key = hashable(key)
-        part = Part(kind, key)
+        part = Part(kind, hashable(key))
         if kind in self._ahead:
             part.more = part.fresh = self._ahead.pop(kind)
         self.seen[kind] = self.seen.get(kind, 0) + 1
-        if key is not None:
-            self._by_key[key] = part
-        if kind == "tool_call":
-            self._last_call = part
-            if said.id:
-                self._by_id[said.id] = part
         part.describe(said)
+        self._addressing.add(part)
         return part
 
     def _find(self, kind: str, key: object, said: Said) -> Part | None:
-        """The part a delta belongs to. Tool calls go by place *and* id: a new id with a name under a used place is a
-        new call; without a name it goes on (some servers draw another id for every fragment). Without both, a name
-        begins a new one once the arguments of the last are whole. A place that nothing began is taken for that of the
-        last, while its arguments are not whole: arguments alone belong to nobody else."""
+        """The part a delta goes on with; None for a new one."""
         if kind == "tool_call":
-            last = self._last_call
-            if key is None and not said.id:
-                return None if said.name and last is not None and last.name is not None and last.complete() else last
-            if key is None:
-                return self._by_id.get(said.id)
-            part = self._by_key.get(hashable(key))
-            if part is None and not (said.id or said.name or self._closes):
-                return None if last is None or not last.name or last.ended or last.complete() else last
-            if part is None or part.kind != kind or (said.id and said.name and part.id and part.id != said.id):
-                return None
-            self._last_call = part
-            return part
+            return self._addressing.call(key, said)
         if key is not None:
-            part = self._by_key.get(hashable(key))
+            part = self._addressing.at(key)
         else:
             part = self._held[-1] if self._held else self._current
         return part if part is not None and part.kind == kind and not (part.closed or part.ended) else None
 
-    def _begun(self, key: object, said: Said) -> bool:
-        """Whether a call with this place and id has begun; what comes next is more of it."""
-        known = self._by_id.get(said.id) if said.id else None
-        if known is None or known.key != hashable(key):
-            return False
-        self._by_key[known.key] = self._last_call = known
-        return True
-
-    def _begins_a_name(self, text: str, *, whole: bool = False) -> bool:
-        """Whether the name of a declared tool begins so (and goes on, unless `whole`): names may come in pieces. Until
-        arguments come, a call whose name can still grow is not told."""
-        return self._tool_names().begins(text, whole=whole)
-
+    @property
     def _tool_names(self) -> ToolNames:
+        """The names of the request's tools. A call whose name begins another one's may have told only a piece of it."""
         if self._tools is None:
             self._tools = ToolNames(self.context, self.sent_name)
         return self._tools
@@ -182,9 +147,9 @@ class Parts:
         """Say what can be said: the opening once there is something to open, then the text that waits."""
         if not part.opened:
             if part.kind == "tool_call":
-                if not part.name or not (part.waiting or part.ended) and self._begins_a_name(part.name):
+                if not part.name or not (part.waiting or part.ended) and self._tool_names.begins(part.name):
                     return
-            elif not part.waiting and (not part.more or part.kind in GROWING):
+            elif part.is_bare():
                 return
             self._open(part)
         if part.waiting:
@@ -194,7 +159,7 @@ class Parts:
         handlers = self._speaker.kinds.get(part.kind)
         part.opened = True
         if part.kind == "tool_call" and self.sent_name is not None and part.name:
-            part.name = self._tool_names().own(part.name)
+            part.name = self._tool_names.own(part.name)
         if handlers is None:
             part.mute = True
             self.context.lose(f"{part.kind} of the answer")
@@ -233,13 +198,10 @@ class Parts:
             if not part.name:
                 self.context.lose("a tool call without a name")
                 return
-            # a call without arguments still has an empty object
-            if not part.more.get("custom") and (not (text := part.text) or text.isspace()):
-                part.grow("{}")
-            elif not part.more.get("custom") and (words := unfit(part.text or "")):
-                self.context.lose(words)
-        elif not part.opened and part.text is None and part.token is None and (not part.more or part.kind in GROWING):
-            return  # an empty part says nothing
+            if not part.more.get("custom"):
+                self._check_arguments(part)
+        elif not part.opened and part.is_bare() and part.token is None:
+            return
         if not part.opened:
             self._open(part)
         if part.waiting:
@@ -250,6 +212,14 @@ class Parts:
                 handlers.close(self, part, self.context)
         self._done.append(part.hub())
         self._names.append(part.item)
+
+    def _check_arguments(self, call: Part) -> None:
+        """A call without arguments still has an empty object; others that are none are named."""
+        text = call.text
+        if not text or text.isspace():
+            call.grow("{}")
+        elif words := unfit(text):
+            self.context.lose(words)
 
     def _close_ended(self) -> None:
         """Close what is over, before an error is: it came whole."""

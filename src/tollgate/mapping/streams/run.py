@@ -91,7 +91,7 @@ class Run(Parts):
     def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
         """The upstream begins a part. A call that has begun under this place and id is that call: some tell both with
         every piece."""
-        if self.state == "open" and not (kind == "tool_call" and self._begun(key, said)):
+        if self.state == "open" and not (kind == "tool_call" and self._addressing.begun(key, said)):
             self._admit(self._new(kind, key, said))
 
     def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
@@ -110,7 +110,7 @@ class Run(Parts):
             and (key is None or key == current.key)
             and not current.ended
             and (said is None or said.repeats(current))
-            and (kind != "tool_call" or key is not None or current is self._last_call)
+            and (kind != "tool_call" or key is not None or current is self._addressing.last_call)
         ):
             if text:
                 current.pieces.append(text)
@@ -126,44 +126,48 @@ class Run(Parts):
 
     def _take_delta(self, kind: str, key: object, text: str | None, said: Said) -> None:
         """A delta that is more than text of the part being told: it may begin a part, or belong to one that waits."""
-        if (
-            key is not None
-            and (owner := self._by_key.get(hashable(key))) is not None
-            and owner.kind != kind
-            and not owner.closed
-        ):
+        owner = self._addressing.at(key) if key is not None else None
+        if owner is not None and owner.kind != kind and not owner.closed:
             return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
         part = self._find(kind, key, said)
-        fresh = part is None
         if part is None:
-            named = said.id or said.name
-            if said.more and not (text or named or said.token):
-                self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), said.more)  # told before its part begins
-                return
-            if kind == "tool_call" and not named and (not text or text.isspace()):
-                return
-            part = self._new(kind, key, said)
+            self._begin_with(kind, key, text, said)
         elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
-            return
         else:
-            if part.name and not part.opened and said.name and self._begins_a_name(part.name + said.name, whole=True):
-                part.name += said.name
-            part.describe(said)
-        if said.more:
-            part.fresh = merged(part.fresh, said.more)
-        if part.id and kind == "tool_call":
-            self._by_id.setdefault(part.id, part)
-        if text:
-            part.grow(text)
-        if fresh:
+            self._go_on(part, text, said)
+
+    def _begin_with(self, kind: str, key: object, text: str | None, said: Said) -> None:
+        """A delta of a part that has not begun: it begins one, unless there is too little in it."""
+        named = said.id or said.name
+        if said.more and not (text or named or said.token):
+            self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), said.more)  # told before its part begins
+        elif kind != "tool_call" or named or text and not text.isspace():
+            part = self._new(kind, key, said)
+            self._add(part, text, said)
             self._admit(part)
-        elif part is self._current:
+
+    def _go_on(self, part: Part, text: str | None, said: Said) -> None:
+        """A delta of a part that has begun."""
+        if part.name and not part.opened and said.name:  # a name may come in pieces
+            longer = part.name + said.name
+            part.name = longer if self._tool_names.begins(longer, whole=True) else part.name
+        part.describe(said)
+        if part.kind == "tool_call":
+            self._addressing.add_id(part)
+        self._add(part, text, said)
+        if part is self._current:
             self._speak(part)
             if self._held and not self._closes and part.complete():
                 self._close(part)
                 self._advance()
+
+    def _add(self, part: Part, text: str | None, said: Said) -> None:
+        if said.more:
+            part.fresh = merged(part.fresh, said.more)
+        if text:
+            part.grow(text)
 
     def grown(self, kind: str, key: object, so_far: object) -> str | None:
         """See `Growth.grown`."""
@@ -171,7 +175,7 @@ class Run(Parts):
 
     def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
         """See `Growth.leafwise`; without a key the leaves are the last call's."""
-        return self._growth.leafwise(kind, hashable(key) if key is not None else self._last_call, leaves)
+        return self._growth.leafwise(kind, hashable(key) if key is not None else self._addressing.last_call, leaves)
 
     def close(
         self, key: object = None, kind: str | None = None, text: object = None, said: Said = NOTHING_SAID
@@ -179,7 +183,7 @@ class Run(Parts):
         """The upstream is done with a part. What it says of it again counts only where nothing was said before."""
         if self.state != "open":
             return
-        part = self._current if key is None else self._by_key.get(hashable(key))
+        part = self._current if key is None else self._addressing.at(key)
         if part is None or kind is not None and part.kind != kind:
             if kind is not None and (text or said.token or said.name):
                 self._take_whole(kind, key, text, said)
