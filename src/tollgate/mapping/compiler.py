@@ -29,18 +29,17 @@ from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
-from tollgate.mapping.streams.frames import framed
-from tollgate.mapping.streams.from_hub import StreamOut, compile_stream_out
-from tollgate.mapping.streams.handlers import Handlers, Speaker
+from tollgate.mapping.streams import from_hub
+from tollgate.mapping.streams.handlers import Speaker
 from tollgate.mapping.streams.part import Said
-from tollgate.mapping.streams.to_hub import StreamIn, compile_stream_in
+from tollgate.mapping.streams.to_hub import STREAM_IN, compile_stream_in
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
 from tollgate.wire import CLIENT_FORMATS
 
 SECTIONS = ("request", "response", "error")
 DIRECTIONS = harmless.DIRECTIONS
-_USAGE_IN = "response_to_hub_usage"
+_USAGE_IN = "response.to_hub.usage"
 SENT_TIER = "service_tier"
 """Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
 TOOL_NAME = "tool_name"
@@ -52,6 +51,11 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
+_CONDITIONS: tuple[tuple[str, str, dict[str, Var]], ...] = (
+    *(("request", key, {"headers": HEADERS}) for key in CONDITIONS),
+    ("stream", OPENING, {}),
+)
+"""Section, key, and what the condition reads beside `$`."""
 _MORE_KEYS = {
     "request": (harmless.KEY, SENT_TIER, TOOL_NAME, *CONDITIONS),
     "error": tuple(ERROR_WORDS),
@@ -84,27 +88,26 @@ class Mapping:
             name: namespace[py]  # type: ignore[misc]
             for name, py in built.sections.items()
         }
-        """`request.to_hub` and the like, as functions of (document, context)."""
+        """`request.to_hub` and the like, as functions of (document, context); those that a file leaves out are not
+        there."""
         self.walkers: dict[str, Walker] = {
             name: Walker(
                 reads, harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED, built.idle.get(name)
             )
             for name, reads in built.reads.items()
         }
-        self.usage_in: Section | None = namespace.get(_USAGE_IN)  # type: ignore[assignment]
-        """The `usage` of `response.to_hub` alone, as a function of (answer, context): for native answers, of which
-        nothing else is read."""
-        self.sent_tier: Section | None = namespace.get(f"request_{SENT_TIER}")  # type: ignore[assignment]
-        """The service tier a request of this format asks for, as a function of (request, context);
-        None where there are none."""
-        self.sent_name: Section | None = namespace.get(f"request_{TOOL_NAME}")  # type: ignore[assignment]
-        """The name under which a tool is sent, as a function of (its own name, context); None where that is always its
-        own."""
-        self.stream_in: Section | None = namespace[built.stream_in.py] if built.stream_in else None  # type: ignore[assignment]
-        self.stream_closes = built.stream_in.closes if built.stream_in else False
-        self.opening: Section | None = self.sections.get(f"stream.{OPENING}")
-        """Whether an event says nothing of the answer itself, as a function of (event, context)."""
-        self.speaker: Speaker | None = _speaker(built.stream_out, namespace) if built.stream_out else None
+        self.usage_in = self.sections.get(_USAGE_IN)
+        """The `usage` of `response.to_hub` alone: for native answers, of which nothing else is read."""
+        self.sent_tier = self.sections.get(f"request.{SENT_TIER}")
+        """The service tier a request of this format asks for."""
+        self.sent_name = self.sections.get(f"request.{TOOL_NAME}")
+        """The name under which a tool is sent, of its own name; None where that is always its own."""
+        self.opening = self.sections.get(f"stream.{OPENING}")
+        """Whether an event says nothing of the answer itself."""
+        self.stream_in: Section | None = namespace.get(STREAM_IN)  # type: ignore[assignment]
+        """The rules of `stream.to_hub`, as a function of (event, run, context)."""
+        self.stream_closes = built.stream_closes
+        self.speaker: Speaker | None = from_hub.linked(built.stream_out, namespace) if built.stream_out else None
         self.in_text: InText | None = linked(built.in_text, namespace)
         """Marks in the text of its answers; a provider's own stand instead of them."""
         self.reply_headers = built.reply_headers
@@ -136,8 +139,9 @@ class _Built:
         self.sections: dict[str, str] = {}
         self.reads: dict[str, Reads] = {}
         self.idle: dict[str, harmless.Idle] = {}
-        self.stream_in: StreamIn | None = None
-        self.stream_out: StreamOut | None = None
+        self.stream_closes = False
+        """Whether its streams say where parts end."""
+        self.stream_out: from_hub.StreamOut | None = None
         self.in_text: dict[TextMark, str] = {}
         self.reply_headers = NO_HEADERS
         self.error_words: dict[str, tuple[str, ...]] = dict.fromkeys(ERROR_WORDS, ())
@@ -148,6 +152,12 @@ class _Built:
         """Under which its code is kept."""
         self.names: dict[str, object] = {}
         """The constants its code uses."""
+
+    def add(self, name: str) -> str:
+        """Declare a section; gives the name of its function."""
+        py = self.sections[name] = name.replace(".", "_")
+        self.reads[name] = Reads()
+        return py
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
@@ -199,17 +209,12 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
             node = lookup(root, name, direction)
             if node is not None:
                 _section(unit, f"{name}.{direction}", node, built)
-    for key in (SENT_TIER, TOOL_NAME):
-        _request_fact(unit, root, key)
+    _request_facts(unit, root, built)
     _conditions(unit, root, built)
-    stream = root.get("stream")
-    if isinstance(stream, Map):
-        if OPENING in stream.entries:
-            _condition(unit, f"stream.{OPENING}", stream.entries[OPENING], built, {})
-        if "to_hub" in stream.entries:
-            built.stream_in = compile_stream_in(unit, stream.entries["to_hub"])
-        if "from_hub" in stream.entries:
-            built.stream_out = compile_stream_out(unit, stream.entries["from_hub"])
+    if (rules := lookup(root, "stream", "to_hub")) is not None:
+        built.stream_closes = compile_stream_in(unit, rules)
+    if (told := lookup(root, "stream", "from_hub")) is not None:
+        built.stream_out = from_hub.compile_stream_out(unit, told)
     built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
     let.check_read(unit, root)
@@ -254,8 +259,7 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
     for name in SECTIONS:
         for direction in DIRECTIONS:
             if lookup(root, name, direction) is not None:
-                built.reads[f"{name}.{direction}"] = Reads()
-                built.sections[f"{name}.{direction}"] = f"{name}_{direction}"
+                built.add(f"{name}.{direction}")
     for name in ("response", "error"):
         if f"{name}.from_hub" in built.sections:
             unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],))
@@ -284,40 +288,35 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
-        templates.function(unit, f"{_USAGE_IN}(D, C)", usage, Scope(names))
+        py = built.sections[_USAGE_IN] = _USAGE_IN.replace(".", "_")  # what it reads counts for all of the answer
+        templates.function(unit, f"{py}(D, C)", usage, Scope(names))
 
 
-def _request_fact(unit: Unit, root: Map, key: str) -> None:
+def _request_facts(unit: Unit, root: Map, built: _Built) -> None:
     """`request.service_tier` and `request.tool_name`: templates over a request of this format, and over the name of a
     tool."""
-    node = lookup(root, "request", key)
-    if node is not None:
-        scope = Scope({**ENGINE, "": Var("", "D", (Reads(),))})
-        templates.function(unit, f"request_{key}(D, C)", node, scope)
+    for key in (SENT_TIER, TOOL_NAME):
+        node = lookup(root, "request", key)
+        if node is not None:
+            name = f"request.{key}"
+            header = f"{built.add(name)}(D, C)"
+            templates.function(unit, header, node, Scope({**ENGINE, "": Var("", "D", (built.reads[name],))}))
 
 
 def _conditions(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.base64_vectors` and `request.asked_model`: sections like the others, but conditions over the client's
-    request (`$`) and its `$headers`."""
-    request = root.get("request")
-    if not isinstance(request, Map):
-        return
-    for key in CONDITIONS:
-        node = request.entries.get(key)
-        if node is None:
+    """`request.base64_vectors` and `request.asked_model`: conditions over the client's request (`$`) and its
+    `$headers`. `stream.opening`: one over an event."""
+    for section, key, names in _CONDITIONS:
+        holder = root.get(section)
+        if not isinstance(holder, Map) or key not in holder.entries:
             continue
         if misplaced := _misplaced(key, built):
-            unit.mistake(request.keys[key], misplaced)
+            unit.mistake(holder.keys[key], misplaced)
             continue
-        _condition(unit, f"request.{key}", node, built, {"headers": HEADERS})
-
-
-def _condition(unit: Unit, name: str, node: Node, built: _Built, names: Table[str, Var]) -> None:
-    """A section that is a condition over `$` and `names`."""
-    built.sections[name], built.reads[name] = name.replace(".", "_"), Reads()
-    code = unit.module.function(f"{built.sections[name]}(D, C)", node.mark.line)
-    condition = when.test(Site(unit, code, Scope({"": Var("", "D", (built.reads[name],)), **names})), node)
-    code.add(f"return bool({condition.py})", node.mark.line)
+        name, node = f"{section}.{key}", holder.entries[key]
+        code = unit.module.function(f"{built.add(name)}(D, C)", node.mark.line)
+        scope = Scope({"": Var("", "D", (built.reads[name],)), **names})
+        code.add(f"return bool({when.test(Site(unit, code, scope), node).py})", node.mark.line)
 
 
 def _misplaced(key: str, built: _Built) -> str | None:
@@ -325,9 +324,9 @@ def _misplaced(key: str, built: _Built) -> str | None:
     if key == BASE64_VECTORS:
         return None if built.hub else f"`{key}` is for files with `hub: embeddings`: conversations have no vectors"
     once = [name for name, form in CLIENT_FORMATS.items() if form.names_model_once]
-    if built.name in once:
-        return None
-    return f"`{key}` is for formats whose streams name the model once: {', '.join(once)}"
+    if key == ASKED_MODEL and built.name not in once:
+        return f"`{key}` is for formats whose streams name the model once: {', '.join(once)}"
+    return None
 
 
 def _tells_usage_itself(node: Map) -> bool:
@@ -339,24 +338,3 @@ def _tells_usage_itself(node: Map) -> bool:
         and all(isinstance(each, Scalar) and each.value != "usage" for each in copied.items)
     )
     return plain and "usage" in node.entries and node.entries.keys().isdisjoint(_DECIDING)
-
-
-def _speaker(out: StreamOut, namespace: dict[str, Any]) -> Speaker:
-    kinds = {
-        kind: Handlers(
-            **{step: namespace[py] for step, py in steps.items()},
-            framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
-            tells_stop=kind in out.tells_stop,
-        )
-        for kind, steps in out.kinds.items()
-    }
-    moments = {moment: namespace[py] for moment, py in out.moments.items()}
-    return Speaker(
-        moments.get("start"),
-        moments.get("finish"),
-        moments.get("error"),
-        namespace[out.stamp] if out.stamp else None,
-        out.end,
-        kinds,
-        out.event,
-    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tollgate.config.load import List, Map, Node, Scalar, lookup
 from tollgate.mapping import hub, templates
@@ -13,7 +15,8 @@ from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
 from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
-from tollgate.mapping.streams.frames import is_steady
+from tollgate.mapping.streams.frames import framed, is_steady
+from tollgate.mapping.streams.handlers import Handlers, Speaker
 
 MOMENTS = ("start", "finish", "error")
 STEPS = ("lost", "name", "open", "delta", "close")
@@ -185,3 +188,18 @@ def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
         )
         return None
     return _Builder(unit, node).build()
+
+
+def linked(out: StreamOut, namespace: Mapping[str, Any]) -> Speaker:
+    """What was compiled with its functions."""
+    kinds = {
+        kind: Handlers(
+            **{step: namespace[py] for step, py in steps.items()},
+            framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
+            tells_stop=kind in out.tells_stop,
+        )
+        for kind, steps in out.kinds.items()
+    }
+    moments = {moment: namespace[out.moments[moment]] if moment in out.moments else None for moment in MOMENTS}
+    stamp = namespace[out.stamp] if out.stamp else None
+    return Speaker(**moments, stamp=stamp, end=out.end, kinds=kinds, event=out.event)

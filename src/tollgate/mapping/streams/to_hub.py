@@ -77,22 +77,18 @@ _NAMED = frozenset({"id", "model", "created"})
 """What an upstream names its answer by: settled once the answer has begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamIn:
-    """The compiled rules: a function of (event, run, context); `closes`: the upstream says where parts end."""
-
-    py: str
-    closes: bool
+STREAM_IN = "stream_to_hub"
+"""The generated function: of (event, run, context)."""
 
 
-def compile_stream_in(unit: Unit, node: Node) -> StreamIn:
-    """Compile; mistakes are noted in the unit."""
-    code = unit.module.function("stream_to_hub(D, R, C)", node.mark.line)
+def compile_stream_in(unit: Unit, node: Node) -> bool:
+    """Compile; mistakes are noted in the unit. Gives whether the upstream says where parts end."""
+    code = unit.module.function(f"{STREAM_IN}(D, R, C)", node.mark.line)
     scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
     unit.reads_answer = True
     _rules(Site(unit, code, scope), node, top=True)
     unit.reads_answer = False
-    return StreamIn("stream_to_hub", _has_close(node))
+    return _has_close(node)
 
 
 def _has_close(node: Node) -> bool:
