@@ -402,15 +402,15 @@ async def test_state_of_a_provider_that_lacks_the_model_is_named_as_the_mistake(
     "broken",
     [
         "tollgate.completions.whole.reported_tier",
-        "tollgate.completions.native_stage.NativeChat.feed",
-        "tollgate.completions.native_stage.NativeChat.close",
+        "tollgate.completions.native_chat.NativeChat.feed",
+        "tollgate.completions.native_chat.NativeChat.close",
     ],
 )
 async def test_a_mistake_of_the_gateway_leaves_a_row_and_no_hold(tmp_path, monkeypatch, broken):
     def slip(*_: object) -> None:
         raise KeyError("slip")
 
-    stream = "native_stage" in broken
+    stream = "native_chat" in broken
     app = replying(blocks=blocks(None), headers=SSE) if stream else replying(body=chat())
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
         monkeypatch.setattr(broken, slip)

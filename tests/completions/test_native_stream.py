@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage
-from tollgate.completions.native_stream import ChatStream, PlainStream, last_sequence
+from tollgate.completions.native_chat import ChatStream
+from tollgate.completions.native_plain import PlainStream, last_sequence
 from tollgate.completions.route_events import Reframed
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder

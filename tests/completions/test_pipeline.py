@@ -426,7 +426,7 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
 @pytest.mark.parametrize(
     ("counting", "text", "stream", "leave"),
     [
-        ("native_stage.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
+        ("native_chat.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
         ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1}),
     ],
     ids=["in mid-stream", "waiting for a whole answer"],

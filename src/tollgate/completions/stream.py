@@ -16,7 +16,8 @@ from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.native_stage import native_stage
+from tollgate.completions.native_chat import NativeChat
+from tollgate.completions.native_plain import NativePlain
 from tollgate.completions.stateful import remember_state
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.routing import Offer
@@ -34,7 +35,8 @@ _MOST_OPENING = 4 * 1024 * 1024
 
 
 class Stage(Protocol):
-    """What the pump drives: a native stream (`native_stage.py`) or a converted one (`converted_stream.py`)."""
+    """What the pump drives: a native stream (`native_chat.py`, `native_plain.py`) or a converted one
+    (`converted_stream.py`)."""
 
     error: UpstreamError | None
     """Why the answer failed, once the upstream told so or broke off; nothing more is fed then."""
@@ -85,7 +87,7 @@ class Stage(Protocol):
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """The reply for a stream that has begun. Raises `AttemptFailed` while another route may still be tried."""
     offer = offer.hearing(answer.headers)
-    stage: Stage = native_stage(exchange, offer) if exchange.native else ConvertedStream(exchange, offer)
+    stage = _stage(exchange, offer)
     blocks = answer.chunks()
     try:
         first = await _first(blocks, stage)
@@ -98,6 +100,12 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
         if failed is not None:
             raise AttemptFailed(failed)
     return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
+
+
+def _stage(exchange: Exchange, offer: Offer) -> Stage:
+    if not exchange.native:
+        return ConvertedStream(exchange, offer)
+    return NativeChat(exchange, offer) if exchange.inbound.dialect == "chat" else NativePlain(exchange, offer)
 
 
 async def _first(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
