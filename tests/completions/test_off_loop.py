@@ -105,7 +105,7 @@ async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_i
     tmp_path, monkeypatch, caplog, path, stream
 ):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
-    monkeypatch.setattr("tollgate.completions.attempt._MOST_VALUES", 100)
+    monkeypatch.setattr("tollgate.completions.judging._MOST_VALUES", 100)
     for module in ("native", "route_events"):
         monkeypatch.setattr(f"tollgate.completions.{module}.LARGE_EVENT", 100)
     monkeypatch.setattr("tollgate.completions.native._MOST_VALUES", 100)

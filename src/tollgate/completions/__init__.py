@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tollgate.completions.attempt import AttemptFailed, asks_stream, send, unfit_answer
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
+from tollgate.completions.judging import AttemptFailed, unfit_answer
 from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import chat_model, check_consulted
 from tollgate.completions.naming import asked_model
@@ -21,6 +21,7 @@ from tollgate.completions.polling import cancel_job, cancelling, led_stream, str
 from tollgate.completions.request import CompletionRequest, read_request
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
+from tollgate.completions.sending import asks_stream, send
 from tollgate.completions.stateful import StateNotFound, ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_parts
+from tollgate.completions.judging import judge_chunk, reported_failure, unfit_answer
 from tollgate.completions.kept_items import keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.opening import is_opening, opening_of

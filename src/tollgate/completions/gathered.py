@@ -10,10 +10,11 @@ from functools import partial
 
 import orjson
 
-from tollgate.completions.attempt import AttemptFailed, context_of
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import AttemptFailed
 from tollgate.completions.kept_items import keep_items
+from tollgate.completions.sending import context_of
 from tollgate.completions.stream import count_usage, rest_of
 from tollgate.errors import UpstreamError
 from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
@@ -59,7 +60,7 @@ def convert_instead(exchange: Exchange, offer: Offer) -> None:
     put together from a stream, or a stream made of a whole one, or its text holds marks (`in_text:`)."""
     context = exchange.context = _answer_context(exchange, offer, exchange.context)
     if exchange.stream:
-        context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`attempt.py`)
+        context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`sending.py`)
     exchange.native = False
 
 

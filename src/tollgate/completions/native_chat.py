@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.attempt import judge_chunk, without_secrets
 from tollgate.completions.chat_chunks import are_of_others, is_empty, merged_usage, says_nothing
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import judge_chunk, without_secrets
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.completions.native_stage import NativeStage

@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.attempt import judge_chunk, without_secrets
 from tollgate.completions.estimate import texts_of_events
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import judge_chunk, without_secrets
 from tollgate.completions.minters import encrypted_in
 from tollgate.completions.missing_usage import MissingUsage, filled, written_usage
 from tollgate.completions.native import parsed_event, valid_utf8

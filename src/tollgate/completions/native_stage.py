@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tollgate.completions.attempt import reported_failure, unfit_answer
 from tollgate.completions.estimate import estimate_usage, texts_of_events
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import reported_failure, unfit_answer
 from tollgate.completions.native_stream import NativeStream
 from tollgate.completions.opening import answers, opening_of
 from tollgate.completions.route_events import Reframed, converts_frames

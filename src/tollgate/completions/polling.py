@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, check_head, holds_too_much, read_answer
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, check_head, holds_too_much, read_answer
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import AttemptFailed, without_frames
 from tollgate.completions.minters import goes_without_unreadable
 from tollgate.errors import (
     BadRequest,

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Collection
 from functools import partial
 from typing import Any, Protocol
 
-from tollgate.completions.attempt import AttemptFailed, without_frames
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import AttemptFailed, without_frames
 from tollgate.completions.native_chat import NativeChat
 from tollgate.completions.native_plain import NativePlain
 from tollgate.completions.stateful import remember_state

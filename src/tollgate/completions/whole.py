@@ -11,13 +11,6 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.attempt import (
-    AttemptFailed,
-    judged_answer,
-    read_answer,
-    reported_failure,
-    without_secrets,
-)
 from tollgate.completions.converted_stream import encode_events
 from tollgate.completions.estimate import (
     choices_apart,
@@ -28,6 +21,7 @@ from tollgate.completions.estimate import (
     texts_of_parts,
 )
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import AttemptFailed, judged_answer, read_answer, reported_failure, without_secrets
 from tollgate.completions.kept_items import keep_items, keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.minters import encrypted_in

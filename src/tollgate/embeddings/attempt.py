@@ -14,9 +14,10 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
-from tollgate.completions.attempt import MAX_ANSWER_BYTES, AttemptFailed, context_of, unfit_answer, unusable
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, unfit_answer, unusable
 from tollgate.completions.native import native_body
+from tollgate.completions.sending import context_of
 from tollgate.embeddings.request import EmbeddingRequest, Item
 from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed

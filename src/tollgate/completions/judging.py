@@ -1,0 +1,164 @@
+"""What comes back from a route, judged: whether it is an answer at all, and which error it tells.
+
+What an error means for the next route is `mapping/provider/errors.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+import orjson
+
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.native import parsed_answer
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.json_bounds import too_many
+from tollgate.mapping import MappingFailure
+from tollgate.routing import Offer
+from tollgate.upstream import Answer
+
+_MAX_ERROR_BYTES = 256 * 1024
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in
+memory."""
+_MOST_VALUES = 3_000_000
+"""In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers
+tell, are half of that."""
+_JSON_FRAMINGS = ("ndjson", "json-array")
+Failure = TypeVar("Failure", bound=TollgateError)
+
+
+class AttemptFailed(Exception):
+    """This route did not answer. `error` is what the caller would be told if it were the last."""
+
+    def __init__(self, error: UpstreamError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+async def check_head(answer: Answer, offer: Offer, *, stream: bool) -> None:
+    """Raises `AttemptFailed` for an answer that is a refusal, or no stream where one is to come."""
+    try:
+        if not 200 <= answer.status < 300:
+            raise await _refused(answer, offer)
+        if stream and not _is_stream(answer, offer):
+            raise await _not_a_stream(answer, offer)
+    except BaseException:  # also of a client that left while the reasons were read
+        answer.abort()
+        raise
+
+
+async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
+    """A whole answer as it came. Raises `AttemptFailed` when it does not come whole."""
+    began = time.perf_counter()
+    try:
+        return await answer.read(MAX_ANSWER_BYTES)
+    except (UpstreamUnreachable, UpstreamTimeout, UpstreamFailed) as error:
+        raise AttemptFailed(error) from None
+    finally:
+        exchange.upstream_ms += (time.perf_counter() - began) * 1000
+
+
+def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any]:
+    """A whole answer, raw and parsed. Raises `AttemptFailed` when it is no answer."""
+    if holds_too_much(raw):
+        raise unusable(f"the answer holds more than {_MOST_VALUES} values", answer.status)
+    try:
+        body, raw = parsed_answer(raw)
+    except orjson.JSONDecodeError:
+        raise unusable("the answer is not JSON", answer.status) from None
+    verdict = offer.errors.judge(answer.status, answer.headers, body)
+    if verdict is not None:
+        raise AttemptFailed(verdict.error())
+    if not isinstance(body, dict) and (exchange.native or not isinstance(body, list)):
+        raise unusable("the answer is not a JSON object", answer.status)
+    return raw, body
+
+
+def holds_too_much(raw: bytes) -> bool:
+    """Whether an answer holds more values than are read: everybody else waits meanwhile."""
+    return len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES)
+
+
+def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
+    """The error a stream event reports, or None."""
+    verdict = offer.errors.judge(200, {}, chunk, chunk=True)
+    return verdict.error() if verdict is not None else None
+
+
+def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamFailed:
+    """The error for what a mapping found told in an answer: a hub error, or None where it stopped because of an error
+    without a word about it."""
+    told = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
+    message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
+    overloaded = "overloaded_error" in (told.get("type"), told.get("code"))
+    return UpstreamFailed(message, overloaded=overloaded)
+
+
+def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:
+    """The error for an answer of a form that the route's mapping or edits cannot work with: no answer of this route, so
+    another may be tried while nothing was sent (DESIGN section 4). The log has the line that could not."""
+    message = offer.errors.redact(f"the answer does not fit its mapping: {failure}")
+    return UpstreamFailed(message, upstream_status=200)
+
+
+def without_frames(error: Failure) -> Failure:
+    """The error without its traceback, cause and context.
+
+    The frames of a traceback hold the answer, which holds the error: such a cycle, with the request's body in it, stays
+    in memory until the garbage collector runs, which may be many requests later.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
+def without_secrets(raw: bytes, offer: Offer) -> bytes:
+    """Bytes of a provider's own that tell a failure: it may quote our key in them."""
+    return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def unusable(why: str, status: int) -> AttemptFailed:
+    """The failure of an attempt whose answer, of this status, is of no use."""
+    return AttemptFailed(UpstreamFailed(why, upstream_status=status))
+
+
+async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
+    body: Any
+    try:
+        raw = await answer.read(_MAX_ERROR_BYTES)
+    except TollgateError:
+        raw = b""
+    try:
+        body, _ = parsed_answer(raw)
+    except orjson.JSONDecodeError:
+        body = raw.decode("utf-8", "replace")
+    verdict = offer.errors.judge(answer.status, answer.headers, body)
+    assert verdict is not None
+    return AttemptFailed(verdict.error(body))
+
+
+async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
+    """A 200 that is no event stream: an error in a JSON body, or an HTML page from something in between."""
+    try:
+        raw = await answer.read(_MAX_ERROR_BYTES)
+        body = orjson.loads(raw)
+    except (TollgateError, orjson.JSONDecodeError):
+        body = None
+    if isinstance(body, (dict, list)):
+        verdict = offer.errors.judge(answer.status, answer.headers, body)
+        if verdict is not None:
+            return AttemptFailed(verdict.error())
+    kind = answer.headers.get("content-type", "")[:100]
+    return unusable(
+        f"a stream was asked for and none came: with `framing: {offer.framing}` {kind!r} is none "
+        "(`can: {streams: false}` is for an upstream that does not stream)",
+        answer.status,
+    )
+
+
+def _is_stream(answer: Answer, offer: Offer) -> bool:
+    """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON
+    documents: what comes instead is an event there, and judged as one."""
+    kind = answer.headers.get("content-type", "")
+    return not kind.startswith("text/html" if offer.framing in _JSON_FRAMINGS else ("text/html", "application/json"))

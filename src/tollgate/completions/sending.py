@@ -1,0 +1,146 @@
+"""Sending a request to one route: its body in the route's format, and the head of what comes back.
+
+A failure before the first byte is an `AttemptFailed` that says whether another route may do better.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tollgate.completions.exchange import Exchange
+from tollgate.completions.inline import request_with_bytes
+from tollgate.completions.judging import AttemptFailed, check_head
+from tollgate.completions.kept_thoughts import with_thoughts
+from tollgate.completions.minters import unreadable
+from tollgate.completions.native import native_body, native_document, native_headers
+from tollgate.completions.off_loop import run_off_loop
+from tollgate.completions.sealed import without_sealed
+from tollgate.errors import BadRequest, UpstreamError
+from tollgate.mapping import Context, Refused, request_to_hub
+from tollgate.routing import Offer
+from tollgate.upstream import Answer, call_to
+from tollgate.wire import CLIENT_FORMATS
+
+
+async def send(exchange: Exchange, offer: Offer) -> Answer:
+    """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
+    `BadRequest` when the request cannot be carried to this protocol."""
+    exchange.attempt(offer)
+    inbound = exchange.inbound
+    stream = asks_stream(exchange, offer)
+    headers = offer.headers(inbound.headers, stream=stream, native=exchange.native)
+    if exchange.native:
+        edited = exchange.sealed or exchange.minters or offer.request_edits is not None
+        body = (
+            await run_off_loop(passed_body, exchange, offer, stream)
+            if edited and exchange.is_long()
+            else passed_body(exchange, offer, stream)
+        )
+        headers = native_headers(inbound.headers, headers, offer.made_headers)
+        url = offer.url(stream, inbound.query)
+    else:
+        body, url = await converted_body(exchange, offer), offer.url(stream)
+    call = call_to(offer, "POST", url, headers, body, stream)
+    del body
+    if not exchange.routes_left:
+        exchange.drop_client_bytes()
+    began = time.perf_counter()
+    try:
+        answer = await exchange.services.client.open(call)
+        call.body = b""  # it is there, and the answer remembers the call
+    except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
+        raise AttemptFailed(error) from None
+    finally:
+        exchange.called = call.sent
+    exchange.first_byte(began)
+    await check_head(answer, offer, stream=stream and offer.polling is None)
+    return answer
+
+
+def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
+    """The bytes to send where the protocols match: the client's own when no edit applies. `stream`: the route is asked
+    for one, whatever its client wants."""
+    body, upstream = exchange.body, offer.model.upstream
+    ask_usage = stream and offer.protocol == "chat"
+    gathered, told_anew = stream and not exchange.stream, exchange.stream and not stream
+    if (gathered or told_anew or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+        why = "which answers as a stream only" if gathered else "whose answers are made anew"
+        raise BadRequest(f"n greater than 1 cannot be had of this model, {why}", param="n")
+    if gathered:
+        body = {**body, "stream": True}
+    elif told_anew:
+        body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    anew = gathered or told_anew or offer.encoding != "json"
+    foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
+    sealed = exchange.sealed or bool(foreign)
+    if sealed or offer.request_edits is not None or anew:
+        context = exchange.context = context_of(exchange, offer)
+        if sealed:
+            body = without_sealed(offer.protocol, body, context, foreign)
+        document = native_document(body, upstream, ask_usage=ask_usage)
+        edited = offer.request_edits(document, context) if offer.request_edits is not None else document
+        exchange.tier_sent = edited.get("service_tier") is not None
+        exchange.words = offer.usage.words_of(edited)
+        if sealed or edited is not document or anew:
+            return offer.encoded(edited)
+    elif offer.usage.words is not None:
+        exchange.words = offer.usage.words_of(body)
+    return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
+
+
+async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
+    """The bytes to send in another protocol: converted, then edited."""
+    context = exchange.context = context_of(exchange, offer)
+    if exchange.stream:
+        # for formats whose first event already tells usage (PITFALLS 12)
+        context.estimate = {"input": exchange.admitted_tokens}
+    long = exchange.is_long()
+    hub = await run_off_loop(_hub_of, exchange, offer, context) if long else _hub_of(exchange, offer, context)
+    if not offer.streams and "stream" in hub:
+        hub = {name: value for name, value in hub.items() if name != "stream"}
+    elif not offer.whole and not exchange.stream:
+        hub = {**hub, "stream": True}
+    context.request = hub
+    settings = exchange.services.runtime.current.gateway.fetch
+    try:
+        document = await request_with_bytes(offer.mapping, hub, context, settings, long=long)
+    except Refused as error:
+        if error.param == "messages":  # so mappings call the turns, whose field the upstream's format cannot know
+            error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
+        raise
+    if offer.request_edits is not None:
+        document = (
+            await run_off_loop(offer.request_edits, document, context)
+            if long
+            else offer.request_edits(document, context)
+        )
+    read_tier = offer.mapping.sent_tier
+    exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
+    exchange.words = offer.usage.words_of(document)
+    try:
+        return offer.encoded(document)
+    except TypeError as error:
+        # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
+        raise BadRequest(
+            f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
+        ) from None
+
+
+def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:
+    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, exchange.body, context))
+
+
+def asks_stream(exchange: Exchange, offer: Offer) -> bool:
+    """Whether a route is asked for a stream: where its client wants one and it streams, or it does nothing else."""
+    return exchange.stream and offer.streams or not offer.whole
+
+
+def context_of(exchange: Exchange, offer: Offer) -> Context:
+    """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
+    inbound = exchange.inbound
+    context = Context(offer.model_facts, offer.can, None, inbound.strict)
+    context.asked_model = exchange.asked_model
+    if offer.request_edits is not None and offer.request_edits.reads_headers:
+        context.hear(inbound.headers)
+    return context
