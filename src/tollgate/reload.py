@@ -18,8 +18,6 @@ from pathlib import Path
 from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
 from tollgate.config.load import Document, List, Mark, Problem, lookup, read_text
 from tollgate.config.model import Gateway
-from tollgate.config.price_warnings import unpriced_warnings
-from tollgate.config.retirement import retirement_warnings
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -151,17 +149,8 @@ class Reloader:
         loaded = load_or_tell_all(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         _check_own_files(before.gateway, loaded.gateway)
-        said = {
-            *before.loaded.warnings,
-            *unpriced_warnings(before.gateway),
-            *retirement_warnings(
-                before.gateway.providers.values(), datetime.fromtimestamp(before.loaded.read_at, UTC).date()
-            ),
-        }
-        coming = retirement_warnings(loaded.gateway.providers.values())  # of all: days pass for those unchanged, too
-        for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway), *coming):
-            if warning not in said:
-                log.warning("%s", warning.render(source=False))
+        said = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
+        _log_warnings(warning for warning in loaded.warned() if warning not in said)
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
         loaded.reusable.let_go()
         self._try_out(before, runtime)

@@ -21,8 +21,6 @@ from tollgate.app import App
 from tollgate.config.build import load_settings
 from tollgate.config.gateway import served_at
 from tollgate.config.model import Gateway, Server
-from tollgate.config.price_warnings import unpriced_warnings
-from tollgate.config.retirement import retirement_warnings
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of
@@ -89,8 +87,7 @@ def load(
     loaded = load_or_tell_all(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
-    providers = loaded.gateway.providers.values()
-    for warning in (*loaded.warnings, *unpriced_warnings(loaded.gateway), *retirement_warnings(providers)):
+    for warning in loaded.warned():
         log.warning("%s", warning.render(source=False))
     if off := loaded.providers_off:
         log.info("%s", off)

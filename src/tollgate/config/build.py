@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,10 +20,11 @@ from tollgate.config.gateway import read_settings, secrets_dir, store_reference
 from tollgate.config.included import include, share
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_text
 from tollgate.config.model import Gateway, Provider
-from tollgate.config.price_warnings import price_warnings
+from tollgate.config.price_warnings import price_warnings, unpriced_warnings
 from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.reading import Reading
+from tollgate.config.retirement import retirement_warnings
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, read_secrets, references
 from tollgate.errors import ConfigErrors
@@ -56,6 +58,13 @@ class Loaded:
         named = f": {', '.join(off)}" if len(off) <= _MOST_NAMED else ""
         why = "because a secret is not set (`tollgate check` names it)"
         return f"{len(off)} of {len(providers)} providers are off, {why}{named}"
+
+    def warned(self, day: date | None = None) -> Iterator[Problem]:
+        """All warnings as they are on a day (None: today): those of the files, and those about models without a price
+        or soon withdrawn, of which that may become true while a file stays the same."""
+        yield from self.warnings
+        yield from unpriced_warnings(self.gateway)
+        yield from retirement_warnings(self.gateway.providers.values(), day)
 
     @property
     def reusable(self) -> Reusable:
