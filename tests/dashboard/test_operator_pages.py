@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from tollgate.dashboard import usage_queries, usage_sums
+from tollgate.dashboard import usage_report, usage_sums
 from tollgate.dashboard.pages import operator as operator_pages
 from tollgate.ledger import Ledger
 
@@ -132,7 +132,7 @@ async def test_of_many_keys_the_dearest_are_named_and_any_can_be_asked_for(here,
     for name in ("one", "two", "three"):
         await ask(await alice.make_key(name=name))
     monkeypatch.setattr(usage_sums, "MOST", 2)
-    monkeypatch.setattr(usage_queries, "_BYTES_A_ROW", 1)
+    monkeypatch.setattr(usage_report, "_BYTES_A_ROW", 1)
     reply = await operator.get("/operator/usage?range=24h&by=key_id")
     said = text_of(reply)
     assert " 1 other " in said

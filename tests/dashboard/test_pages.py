@@ -20,7 +20,7 @@ from support.stores import spent_by
 from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
-from tollgate.dashboard.usage_queries import bucket_starts
+from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.services import Inbound
 

@@ -14,7 +14,8 @@ import pytest
 
 from support.few_descriptors import few_descriptors
 from tollgate.config.model import Credits, Store
-from tollgate.dashboard.usage_queries import UsageQueries, bucket_starts
+from tollgate.dashboard.usage_queries import UsageQueries
+from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.errors import BadRequest, Unavailable
 from tollgate.ledger import Ledger, UsageRow
 from tollgate.ledger.reports import Filters, damaged_files
@@ -107,13 +108,12 @@ async def test_late_rows_of_a_closed_hour_are_counted(books, queries):
 
 
 async def test_what_is_kept_is_bounded(books, queries, monkeypatch):
-    from tollgate.dashboard import usage_queries as module
-
-    monkeypatch.setattr(module, "_MOST_KEPT", 50)
+    kept = queries._reports._kept
+    monkeypatch.setattr(kept, "_most", 50)
     await write(books, 5)
     for number in range(30):
         await queries.report(Filters(text=f"nothing like {number}"), HOUR, 24)
-    assert queries._size <= 50
+    assert 0 < kept._size <= 50
 
 
 @pytest.mark.parametrize(

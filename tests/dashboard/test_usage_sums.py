@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from tollgate.config.model import Credits, Store
-from tollgate.dashboard import usage_queries as module
+from tollgate.dashboard import usage_report as module
 from tollgate.dashboard import usage_sums
 from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.usage_sums import EVERY_VALUE, Leading, in_groups, read_leading
@@ -62,8 +62,8 @@ def reports(tmp_path):
 
 def look_again(reports) -> None:
     """Let the time be over for which the dearest are believed."""
-    for about, (told, _) in reports._led.items():
-        reports._led[about] = told, 0.0
+    for about, (told, _) in reports._reports._led.items():
+        reports._reports._led[about] = told, 0.0
 
 
 def spent(rows, name: str) -> list[tuple[str, Decimal]]:
@@ -125,8 +125,9 @@ async def test_what_was_summed_stays_while_the_dearest_change_places(rows, repor
     await ledger.settle()
     look_again(reports)
     asked = []
-    summed = reports._sum
-    monkeypatch.setattr(reports, "_sum", lambda filters, *rest: asked.append(filters.since) or summed(filters, *rest))
+    sums = reports._reports
+    summed = sums._sum
+    monkeypatch.setattr(sums, "_sum", lambda filters, *rest: asked.append(filters.since) or summed(filters, *rest))
     report = await reports.report(Filters(), HOUR, 24)
     assert report.by("key_id")[0][0] == second and report.count("key_id") == 40
     assert asked == [NOW.replace(minute=0)], "the hour with a new row"

@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, Response
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
-from tollgate.dashboard.usage_queries import bucket_starts
+from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.dashboard.usage_sums import TOLD
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound

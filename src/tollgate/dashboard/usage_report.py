@@ -1,0 +1,185 @@
+"""Sums of usage over time, kept by time bucket together with the state (name, time, size) of the files they came from:
+a page that is shown again reads only what changed; 10 million rows are read once, not once a page.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tollgate.dashboard import usage_sums
+from tollgate.dashboard.usage_files import UsageFiles
+from tollgate.dashboard.usage_sums import COUNTED, EVERY_VALUE, Leading, dimensions_of, in_groups, place
+from tollgate.ledger.reports import Filters, hour_of, usage_files
+from tollgate.measures import Bucket, Facts, Measures, Report
+from tollgate.remembered.bounded import BoundedMemory
+
+Signature = tuple[tuple[str, int, int], ...]
+"""What the files of a bucket look like; an empty one has no rows."""
+
+FILES = 500
+"""One query has so many files open; each takes 0.1 MB beyond what DuckDB is allowed."""
+_MOST_KEPT = 40_000
+"""`Measures` in the cache, about half a kilobyte each."""
+_BYTES_A_ROW = 80
+"""What a row takes in a published file, about."""
+_MEASURED_ROWS = 1_000_000
+"""Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile,
+only take longer."""
+_LED_FOR = 60
+"""The dearest keys and accounts are looked for again after so many times what it took: a minute for a second."""
+_MOST_LED = 200
+"""Reports of which the dearest are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A report to be made; its filters bound no time."""
+
+    filters: Filters
+    width: timedelta
+    starts: tuple[datetime, ...]
+    states: Mapping[datetime, Signature]
+
+    @property
+    def name(self) -> tuple[object, ...]:
+        """What reports of other times have in common with this one."""
+        return self.filters, self.width, len(self.starts)
+
+    def key(self, start: datetime, leading: Leading) -> tuple[object, ...]:
+        """What the sums of one of its buckets are kept under."""
+        return self.filters, self.width, leading.key, start
+
+    def groups(self, starts: Sequence[datetime]) -> list[list[datetime]]:
+        """Consecutive buckets together, as many as one query may read."""
+        return in_groups(starts, self.states, FILES)
+
+    def rows_of(self, starts: Sequence[datetime]) -> int:
+        """How many rows these buckets have, by the size of their files."""
+        return sum(size for start in starts for _, _, size in self.states[start]) // _BYTES_A_ROW
+
+    def during(self, group: Sequence[datetime]) -> Filters:
+        """The rows of some consecutive buckets."""
+        return replace(self.filters, since=group[0], until=group[-1] + self.width)
+
+
+class Reports:
+    """Reports over the files of one usage directory. `report` may run on several threads."""
+
+    def __init__(self, files: UsageFiles, clock: Callable[[], datetime]) -> None:
+        self._files = files
+        self._clock = clock
+        self._kept: BoundedMemory[tuple[object, ...], tuple[Signature, Facts]] = BoundedMemory(_MOST_KEPT)
+        self._led: OrderedDict[tuple[object, ...], tuple[Leading, float]] = OrderedDict()
+        """What is told apart in a report of too many keys or accounts, with the clock time until which."""
+        self._lock = threading.Lock()
+
+    def report(self, filters: Filters, width: timedelta, count: int) -> Report:
+        """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
+        starts = tuple(bucket_starts(self._clock(), width, count))
+        asked = _Asked(replace(filters, since=None, until=None), width, starts, self._states(starts, width))
+        with self._lock:
+            leading, until = self._led.get(asked.name, (EVERY_VALUE, float("inf")))
+        found, missing = self._found(asked, leading)
+        if time.monotonic() > until or (leading is EVERY_VALUE and self._are_too_many(asked, missing)):
+            leading = self._lead(asked)
+            found, missing = self._found(asked, leading)
+        every = 1 + asked.rows_of(missing) // _MEASURED_ROWS
+        for group in asked.groups(missing):
+            began = time.monotonic()
+            fresh = self._sum(asked.during(group), width, leading, every)
+            for start in group:
+                facts = found[start] = fresh.get(start, {})
+                if self._files.incomplete_at < began:
+                    self._kept.keep(asked.key(start, leading), (asked.states[start], facts), _weight(facts))
+        return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts), leading.counts)
+
+    def _states(self, starts: Sequence[datetime], width: timedelta) -> dict[datetime, Signature]:
+        """What the files of each bucket look like now."""
+        states: dict[datetime, list[tuple[str, int, int]]] = {start: [] for start in starts}
+        first = starts[0]
+        for path in usage_files(self._files.directory, first, starts[-1] + width):
+            try:
+                about = path.stat()
+            except FileNotFoundError:
+                continue
+            said = (path.name, about.st_mtime_ns, about.st_size)
+            hour = hour_of(path)
+            place = max(0, (hour - first) // width)
+            while place < len(starts) and starts[place] < hour + timedelta(hours=1):
+                states[starts[place]].append(said)
+                place += 1
+        return {start: tuple(found) for start, found in states.items()}
+
+    def _found(self, asked: _Asked, leading: Leading) -> tuple[dict[datetime, Facts], list[datetime]]:
+        """What is kept of the buckets, and those that are to be summed."""
+        kept = {start: self._kept.find(asked.key(start, leading)) for start in asked.starts}
+        found = {start: each[1] for start, each in kept.items() if each and each[0] == asked.states[start]}
+        return found, [start for start in asked.starts if start not in found and asked.states[start]]
+
+    # ---- what is told apart
+
+    def _are_too_many(self, asked: _Asked, missing: Sequence[datetime]) -> bool:
+        """Whether there are more keys or accounts than are told apart; the newest files are asked."""
+        return asked.rows_of(missing) > _MOST_KEPT and bool(self._leading(asked, asked.groups(missing)[-1:]).values)
+
+    def _lead(self, asked: _Asked) -> Leading:
+        """Look for the dearest keys and accounts, and remember them if they are not all."""
+        began = time.monotonic()
+        newer = self._leading(asked, asked.groups(asked.starts))
+        with self._lock:
+            leading = self._led.pop(asked.name, (EVERY_VALUE, 0.0))[0].or_newer(newer)
+            if leading.values:
+                now = time.monotonic()
+                self._led[asked.name] = leading, now + _LED_FOR * (now - began)
+                while len(self._led) > _MOST_LED:
+                    self._led.popitem(last=False)
+        return leading
+
+    def _leading(self, asked: _Asked, groups: Sequence[Sequence[datetime]]) -> Leading:
+        statement = usage_sums.leading(dimensions_of(asked.filters))
+        return usage_sums.read_leading(
+            row for group in groups for row in self._files.query(asked.during(group), statement)
+        )
+
+    # ---- sums
+
+    def _sum(self, filters: Filters, width: timedelta, leading: Leading, every: int) -> dict[datetime, Facts]:
+        dimensions = dimensions_of(filters)
+        buckets: dict[datetime, Facts] = {}
+
+        def measures(row: tuple[Any, ...]) -> Measures | None:
+            start = row[0].replace(tzinfo=UTC)
+            name, value = place(row[1], dimensions, row[2:])
+            if not leading.tells(name, value):
+                return None
+            return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value or "", Measures())
+
+        after = 2 + len(dimensions)
+        for row in self._files.query(filters, usage_sums.sums(width, dimensions, leading)):
+            if (measured := measures(row)) is not None:
+                for name, number in zip(COUNTED, row[after:], strict=True):
+                    setattr(measured, name, number)
+        for row in self._files.query(filters, usage_sums.times(width, dimensions, every, leading)):
+            if (measured := measures(row)) is not None:
+                kind = "total" if row[after] else "first_byte"
+                setattr(measured, kind, Measures.pack(row[after + 1], row[after + 2]))
+        return buckets
+
+
+def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
+    """The beginnings of the last `count` buckets, oldest first; the last one holds `now`. Widths divide a day,
+    or are days."""
+    origin = datetime(2000, 1, 3, tzinfo=UTC)
+    newest = origin + (now - origin) // width * width
+    for back in range(count - 1, -1, -1):
+        yield newest - back * width
+
+
+def _weight(facts: Facts) -> int:
+    return 1 + sum(len(values) for values in facts.values())
