@@ -17,7 +17,6 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode
+from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode, read_value
 
 if TYPE_CHECKING:
     from tollgate.ledger import Ledger
@@ -75,15 +74,6 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "create_link": str,
 }
 """What may be called, and how its result is read back."""
-
-_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
-    "amount": Decimal,
-    "spend_cap": Decimal,
-    "expires_at": datetime.fromisoformat,
-    "allowed_models": tuple,
-    "endpoints": tuple,
-    "allowed_addresses": tuple,
-}
 
 
 class AdminServer:
@@ -152,10 +142,7 @@ class AdminServer:
             name, arguments = asked["call"], asked.get("with", {})
             if name not in METHODS:
                 raise BadRequest(f'no method "{name}"')
-            read = {
-                key: _ARGUMENTS[key](value) if key in _ARGUMENTS and value is not None else value
-                for key, value in arguments.items()
-            }
+            read = {key: read_value(key, value) for key, value in arguments.items()}
             return encode({"result": await getattr(self._ledger, name)(**read)})
         except TollgateError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)

@@ -5,7 +5,7 @@ Also how each becomes JSON (journal, admin socket) and comes back. Money travels
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -184,24 +184,20 @@ def encode_row(row: UsageRow) -> bytes:
 Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, AccountSums)
 
 _INT64 = 2**63 - 1
-_MONEY = frozenset({"spend_cap", "amount", "cost", "granted", "spent", "held"})
-_TIMES = frozenset({"created_at", "updated_at", "expires_at", "last_used", "deadline_at"})
-_TUPLES = frozenset({"allowed_models", "endpoints", "allowed_addresses", "images"})
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("spend_cap", "amount", "cost", "granted", "spent", "held"), Decimal),
+    **dict.fromkeys(("created_at", "updated_at", "expires_at", "last_used", "deadline_at"), datetime.fromisoformat),
+    **dict.fromkeys(("allowed_models", "endpoints", "allowed_addresses", "images"), tuple),
+}
+"""How the fields that JSON has no form for are read back."""
+
+
+def read_value(name: str, value: Any) -> Any:
+    """The value of a record's field, written as JSON or as a store has it."""
+    return value if value is None or isinstance(value, datetime) or name not in _READ else _READ[name](value)
 
 
 def decode(kind: type[Record], values: Mapping[str, Any]) -> Record:
     """The record written as `values`; unknown names are ignored, so an older process can read a newer journal."""
-    known: dict[str, Any] = {}
-    for each in fields(kind):
-        if each.name not in values:
-            continue
-        value = values[each.name]
-        if value is not None:
-            if each.name in _MONEY:
-                value = Decimal(value)
-            elif each.name in _TIMES and isinstance(value, str):
-                value = datetime.fromisoformat(value)
-            elif isinstance(value, list) and each.name in _TUPLES:
-                value = tuple(value)
-        known[each.name] = value
-    return kind(**known)
+    names = (each.name for each in fields(kind) if each.name in values)
+    return kind(**{name: read_value(name, values[name]) for name in names})
