@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import Command, config_option, fail, json_option, print_json, print_table, with_books
+from tollgate.cli.books import (
+    Command,
+    config_option,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    print_views,
+    with_books,
+)
 from tollgate.cli.credits import plain_sums
 
 if TYPE_CHECKING:
@@ -31,23 +40,13 @@ def list_(path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([_plain(view) for view in views])
         return
-    print_table(
-        ("account", "name", "role", "balance", "held", "spent", "granted", "active keys", "created"),
-        [
-            (
-                v.account.id,
-                v.account.name,
-                v.account.role,
-                v.sums.balance,
-                v.sums.held,
-                v.sums.spent,
-                v.sums.granted,
-                v.active_keys,
-                v.account.created_at,
-            )
-            for v in views
-        ],
-        numbers=frozenset({"balance", "held", "spent", "granted", "active keys"}),
+    columns = {"account": "account.id", "name": "account.name", "role": "account.role"}
+    amounts = {"balance": "sums.balance", "held": "sums.held", "spent": "sums.spent", "granted": "sums.granted"}
+    counts = {"active keys": "active_keys"}
+    print_views(
+        {**columns, **amounts, **counts, "created": "account.created_at"},
+        views,
+        numbers=frozenset((*amounts, *counts)),
     )
 
 

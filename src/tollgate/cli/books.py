@@ -11,9 +11,10 @@ import asyncio
 import os
 import pwd
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -158,6 +159,17 @@ def print_table(
                 print_row(columns, row)
             return
     console.print(table)
+
+
+def print_views(
+    columns: Mapping[str, str | Callable[[Any], object]],
+    views: Sequence[object],
+    *,
+    numbers: frozenset[str] = frozenset(),
+) -> None:
+    """A table of some values, a row each; a column is an attribute of them, such as `account.id`, or made of them."""
+    makers = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
+    print_table(tuple(columns), [[make(view) for make in makers] for view in views], numbers=numbers)
 
 
 def print_row(columns: Sequence[str], row: Sequence[object]) -> None:

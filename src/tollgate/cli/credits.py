@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import config_option, json_option, print_json, print_table, with_books
+from tollgate.cli.books import config_option, json_option, print_json, print_views, with_books
 
 if TYPE_CHECKING:
     from tollgate.ledger.administration import Administration
@@ -69,18 +69,11 @@ def show(path: Path | None, account: str | None, as_json: bool) -> None:
         ]
         print_json(shown if account is None else shown[0] | {"grants": given})
         return
-    amounts = frozenset({"granted", "spent", "balance", "held", "amount"})
-    print_table(
-        ("account", "granted", "spent", "balance", "held"),
-        [(each.account_id, each.granted, each.spent, each.balance, each.held) for each in sums],
-        numbers=amounts,
-    )
+    amounts = ("granted", "spent", "balance", "held")
+    print_views({"account": "account_id", **{name: name for name in amounts}}, sums, numbers=frozenset(amounts))
     if grants:
-        print_table(
-            ("granted on", "amount", "note"),
-            [(each.created_at, each.amount, each.note) for each in grants],
-            numbers=amounts,
-        )
+        columns = {"granted on": "created_at", "amount": "amount", "note": "note"}
+        print_views(columns, grants, numbers=frozenset({"amount"}))
 
 
 def plain_sums(sums: AccountSums) -> dict[str, Any]:

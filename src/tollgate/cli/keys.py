@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, print_table, with_books
+from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, print_views, with_books
 
 if TYPE_CHECKING:
     from tollgate.accounts import KeyView
@@ -248,74 +248,51 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
 def print_keys(views: list[KeyView]) -> None:
     """Keys as a table; the secret is shown by its last four characters. What few keys have is a column where one of
     these has it."""
+    columns: dict[str, str | Callable[[KeyView], object]] = {
+        "key": "key.id",
+        "ends in": "key.last_four",
+        "account": "key.account_id",
+        "name": "key.name",
+        "state": "state",
+        "expires": "key.expires_at",
+        "models": _models,
+        "spent": "spent",
+        "cap": _cap,
+        "rpm": "key.rpm",
+        "tpm": "key.tpm",
+    }
+    if any(view.key.restricted for view in views):
+        columns |= {
+            "at once": "key.max_concurrent",
+            "endpoints": lambda view: ", ".join(view.key.endpoints or ("all",)),
+            "addresses": lambda view: ", ".join(view.key.allowed_addresses or ("all",)),
+        }
+    if any(view.key.strict for view in views):
+        columns["strict"] = "key.strict"
+    columns["last used"] = "key.last_used"
+    print_views(columns, views, numbers=frozenset({"spent", "cap", "rpm", "tpm", "at once"}))
+
+
+def _models(view: KeyView) -> str:
+    allowed = view.key.allowed_models
+    return "all" if allowed is None else ", ".join(allowed) or "none"
+
+
+def _cap(view: KeyView) -> str | None:
     from tollgate.money import decimal_text
 
-    restricted = any(view.key.restricted for view in views)
-    strict = any(view.key.strict for view in views)
-    print_table(
-        (
-            "key",
-            "ends in",
-            "account",
-            "name",
-            "state",
-            "expires",
-            "models",
-            "spent",
-            "cap",
-            "rpm",
-            "tpm",
-            *(("at once", "endpoints", "addresses") if restricted else ()),
-            *(("strict",) if strict else ()),
-            "last used",
-        ),
-        [
-            (
-                v.key.id,
-                v.key.last_four,
-                v.key.account_id,
-                v.key.name,
-                v.state,
-                v.key.expires_at,
-                "all" if v.key.allowed_models is None else ", ".join(v.key.allowed_models) or "none",
-                v.spent,
-                None if v.key.spend_cap is None else f"{decimal_text(v.key.spend_cap)}/{v.key.cap_window}",
-                v.key.rpm,
-                v.key.tpm,
-                *(_restrictions(v.key) if restricted else ()),
-                *((v.key.strict,) if strict else ()),
-                v.key.last_used,
-            )
-            for v in views
-        ],
-        numbers=frozenset({"spent", "cap", "rpm", "tpm", "at once"}),
-    )
+    cap = view.key.spend_cap
+    return None if cap is None else f"{decimal_text(cap)}/{view.key.cap_window}"
 
 
-def _restrictions(key: KeyRecord) -> tuple[int | None, str, str]:
-    return key.max_concurrent, ", ".join(key.endpoints or ("all",)), ", ".join(key.allowed_addresses or ("all",))
+_JSON_FIELDS = (
+    *("id", "account_id", "name", "last_four", "state", "expires_at", "allowed_models", "spent", "spend_cap"),
+    *("cap_window", "rpm", "tpm", "max_concurrent", "endpoints", "allowed_addresses", "strict"),
+    *("created_at", "last_used"),
+)
 
 
 def plain_key(view: KeyView) -> dict[str, Any]:
     """A key as JSON has it."""
-    key = view.key
-    return {
-        "id": key.id,
-        "account_id": key.account_id,
-        "name": key.name,
-        "last_four": key.last_four,
-        "state": view.state,
-        "expires_at": key.expires_at,
-        "allowed_models": key.allowed_models,
-        "spent": view.spent,
-        "spend_cap": key.spend_cap,
-        "cap_window": key.cap_window,
-        "rpm": key.rpm,
-        "tpm": key.tpm,
-        "max_concurrent": key.max_concurrent,
-        "endpoints": key.endpoints,
-        "allowed_addresses": key.allowed_addresses,
-        "strict": key.strict,
-        "created_at": key.created_at,
-        "last_used": key.last_used,
-    }
+    seen = {"state": view.state, "spent": view.spent}
+    return {name: seen[name] if name in seen else getattr(view.key, name) for name in _JSON_FIELDS}

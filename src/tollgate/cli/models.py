@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tollgate.cli.books import compiled, config_option, fail, json_option, print_json, print_table
+from tollgate.cli.books import compiled, config_option, fail, json_option, print_json, print_table, print_views
 
 if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
@@ -59,31 +59,20 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
         ]
         print_table(("model", "provider", "upstream", "protocols", "priority", "weight", "retires"), rows)
     else:
-        table = [
-            (
-                model.id,
-                model.type,
-                model.facts.context or "",
-                *_shown_prices(runtime, model),
-                model.facts.provider,
-                len(model.routes),
-                ", ".join(_aliases(runtime, model)),
-            )
-            for model in models
-        ]
-        print_table(
-            (
-                "model",
-                "type",
-                "context",
-                "prompt, per M",
-                "completion, per M",
-                "currency",
-                "provider",
-                "routes",
-                "aliases",
-            ),
-            table,
+        prices = {model.id: _shown_prices(runtime, model) for model in models}
+        print_views(
+            {
+                "model": "id",
+                "type": "type",
+                "context": lambda model: model.facts.context or "",
+                "prompt, per M": lambda model: prices[model.id][0],
+                "completion, per M": lambda model: prices[model.id][1],
+                "currency": lambda model: prices[model.id][2],
+                "provider": "facts.provider",
+                "routes": lambda model: len(model.routes),
+                "aliases": lambda model: ", ".join(_aliases(runtime, model)),
+            },
+            models,
         )
     if not as_json and (off := runtime.loaded.providers_off):
         click.echo(off, err=True)
