@@ -32,7 +32,8 @@ def steady():
 
 def tried(model, protocol="chat", *args, **kwargs):
     kwargs.setdefault("rng", steady())
-    return [f"{o.provider}:{o.protocol}" for o in plan(model, protocol, *args, **kwargs)]
+    offers, calls = plan(model, protocol, *args, **kwargs)
+    return [f"{o.provider}:{o.protocol}" for o in offers[:calls]]
 
 
 def test_lower_priority_numbers_come_first():
@@ -151,7 +152,7 @@ def test_equals_share_by_weight():
 
     model = of(route("a", weight=3), route("b", weight=1), route("c", weight=0))
     draw = random.Random(7).random
-    first = Counter(plan(model, "chat", rng=draw)[0].provider for _ in range(4000))
+    first = Counter(plan(model, "chat", rng=draw).offers[0].provider for _ in range(4000))
     assert first["c"] == 0
     assert 0.70 < first["a"] / 4000 < 0.80
 
@@ -220,8 +221,9 @@ def test_any_plan_is_short_and_never_repeats_a_route(rows, attempts):
     if not routes:
         return
     found = plan(of(*routes), "chat", health=health, attempts=attempts)
-    assert 1 <= len(found) <= attempts
-    assert len({offer.route for offer in found}) == len(found)
+    assert 1 <= found.calls <= attempts
+    assert {offer.provider for offer in found.offers} == {name for name, *_ in rows}, "one may refuse: all are there"
+    assert len({offer.route for offer in found.offers}) == len(found.offers)
 
 
 class TestSticky:

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollgate.mapping.provider.offer import Offer
 
@@ -79,6 +79,14 @@ class Route:
         return next((offer for offer in self.offers if offer.protocol == protocol), None)
 
 
+class Plan(NamedTuple):
+    """What to try for one request: the offers in their order, and how many of them may be called. There are more offers
+    than that, because one that turns out unable to carry the request is passed over without a call."""
+
+    offers: list[Offer]
+    calls: int
+
+
 def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, weight: int = 1) -> Route:
     """A route from the offers of one model at one provider (in the order of its file)."""
     ranked = {client: _ranked(offers, client) for client, kind in _TYPES.items() if offers and model.type == kind}
@@ -96,13 +104,13 @@ def plan(
     attempts: int = 3,
     pinned: str | None = None,
     rng: Callable[[], float] = random.random,
-) -> list[Offer]:
-    """The offers to try, best first, each of a different route; empty when no route can serve this protocol.
+) -> Plan:
+    """The offers to try, best first, each of a different route; none when no route can serve this protocol.
 
     Order: routes that fit the request's needs (others only when none fits, since declared abilities may be out of
     date), the conversation's last route (`sticky`), lower `priority` (the operator's word), the client's own protocol
     before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that
-    recovers first is tried. `pinned` names the one provider that may answer (it minted an id the request refers to).
+    recovers first is called. `pinned` names the one provider that may answer (it minted an id the request refers to).
     """
     found = [(route, offer) for route in model.routes if (offer := _serving(route, client_protocol, needs)) is not None]
     if pinned is not None or needs.native:
@@ -114,7 +122,7 @@ def plan(
             and (not needs.threads or offer.can.get("threads") is True)
         ]
     if len(found) < 2:
-        return [found[0][1]] if found else []
+        return Plan([offer for _, offer in found], 1)
     fitting = [(route, offer) for route, offer in found if fits(offer, needs)]
     found = fitting or found
     now = health.now() if health is not None else 0.0
@@ -133,11 +141,10 @@ def plan(
             cooling.append((until, rank, offer))
         else:
             ready.append((rank, offer))
-    if not ready:
-        return [min(cooling, key=lambda entry: entry[:2])[2]]
     ready.sort(key=lambda entry: entry[0])
     cooling.sort(key=lambda entry: entry[:2])
-    return [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)][:attempts]
+    offers = [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)]
+    return Plan(offers, attempts if ready else 1)
 
 
 def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:

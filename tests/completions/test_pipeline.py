@@ -137,6 +137,36 @@ async def test_a_route_that_cannot_carry_a_request_is_passed_over(tmp_path, refu
     assert (found["outcome"], found["provider"], found["attempts"], found["earlier_attempts"]) == (*row, None)
 
 
+@pytest.mark.parametrize("resting", [False, True], ids=["healthy", "all rest"])
+async def test_the_one_route_that_can_carry_a_request_is_found_behind_any_number_that_cannot(tmp_path, resting):
+    """Only calls are counted: four routes that refuse leave all three attempts to the fifth, and where all rest it is
+    the one to be asked although others recover earlier."""
+    names, waits = ("one", "two", "three", "four", "five"), iter(range(10, 100))
+    refuse, called, status = "request: [{refuse: no seeds, when: $.seed}]", [], 429 if resting else 200
+
+    async def answer(*call):
+        headers = {"content-type": "application/json", "retry-after": str(next(waits))}
+        return await replying(status, GOOD, headers=headers, seen=called)(*call)
+
+    async with inprocess(
+        tmp_path,
+        providers={
+            name: provider(name, priority=place, more="" if name == "five" else refuse)
+            for place, name in enumerate(names)
+        },
+        apps=dict.fromkeys(names, answer),
+        environ=SECRET,
+    ) as here:
+        while resting and len(called) < len(names):
+            assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
+        status = 200
+        called.clear()
+        reply = await here.post("/v1/chat/completions", {**ASK, "seed": 1})
+        assert (reply.status_code, len(called)) == (200, 1)
+        told = reply.headers["x-tollgate-provider"], reply.headers["x-tollgate-attempts"]
+    assert told == ("five", "1")
+
+
 BAD = {
     "a 500": replying(500, b'{"error":{"message":"inner trouble"}}'),
     "a 429": replying(

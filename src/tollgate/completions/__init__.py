@@ -27,7 +27,7 @@ from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
 from tollgate.errors import ModelNotFound
 from tollgate.mapping import MappingFailure
-from tollgate.routing import Offer, fingerprint, plan
+from tollgate.routing import Offer, Plan, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.upstream import Call
 
@@ -63,14 +63,16 @@ async def complete(
     if runtime.several_minters:
         exchange.minters = await minters_of(services, inbound, body, asked.outline)
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
-    offers = await _routes(exchange, asked, services.sticky.get(conversation) if conversation else None)
-    exchange.begin(await services.ledger.hold(inbound.key, most_it_costs(exchange, offers[0], needs, asked.outline)))
+    routes = await _routes(exchange, asked, services.sticky.get(conversation) if conversation else None)
+    exchange.begin(
+        await services.ledger.hold(inbound.key, most_it_costs(exchange, routes.offers[0], needs, asked.outline))
+    )
     asked.outline = ""  # with pictures, as large as the body
     try:
         if stream:
             streaming()
         exchange.limits = await services.ledger.admit(inbound.key, needs.prompt_tokens)
-        reply = await try_routes(exchange, offers, _answer)
+        reply = await try_routes(exchange, routes, _answer)
     except BaseException as error:
         await settle_failure(exchange, error)
         raise
@@ -81,26 +83,18 @@ async def complete(
     return reply
 
 
-async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None) -> list[Offer]:
+async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None) -> Plan:
     """The offers to try: those of the one provider that keeps what the request refers to, or that can read what it
     carries encrypted; `last` is the route on which its conversation went on. Raises `RequestError` when there are
     none."""
     services, inbound, model, references = exchange.services, exchange.inbound, exchange.model, asked.references
-    attempts, minters = services.runtime.current.gateway.retry.attempts, exchange.minters
+    attempts = services.runtime.current.gateway.retry.attempts
     keeper = await provider_for(services, inbound, references) if references else None
-    offers = plan(
-        model,
-        inbound.dialect,
-        asked.needs,
-        services.health,
-        last,
-        attempts=len(model.routes) if minters else attempts,
-        pinned=keeper,
-    )
-    if minters:
-        offers = readers(offers, minters, exchange.body)[:attempts]
-    if offers:
-        return offers
+    found = plan(model, inbound.dialect, asked.needs, services.health, last, attempts=attempts, pinned=keeper)
+    if exchange.minters:
+        found = found._replace(offers=readers(found.offers, exchange.minters, exchange.body))
+    if found.offers:
+        return found
     name = asked.body["model"]
     if asked.needs.threads:
         raise ThreadUnsupported(name)

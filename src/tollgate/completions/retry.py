@@ -26,13 +26,13 @@ from tollgate.errors import (
 )
 from tollgate.ledger.usage_row import failed_attempt
 from tollgate.public_errors import public_status
-from tollgate.routing import Offer
+from tollgate.routing import Offer, Plan
 
 Answered = TypeVar("Answered")
 
 
 async def try_routes(
-    exchange: Exchange, offers: list[Offer], once: Callable[[Exchange, Offer], Awaitable[Answered]]
+    exchange: Exchange, routes: Plan, once: Callable[[Exchange, Offer], Awaitable[Answered]]
 ) -> Answered:
     """What the first route gives that begins to answer. `once` tries one and raises `AttemptFailed` when it did not.
 
@@ -45,15 +45,15 @@ async def try_routes(
     Raises the error to tell when none did: at once when the provider finds the request itself at fault, since no other
     route can help; else the worst failure of those that were called; the refusal where none was.
     """
-    waiting = [*offers]
+    waiting, calls = [*routes.offers], routes.calls
     failures: list[UpstreamError] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
-    called = offers[0]
-    while waiting:
+    called = waiting[0]
+    while waiting and exchange.attempts < calls:
         offer = waiting.pop(0)
         exchange.attempts += 1
-        exchange.routes_left = len(waiting)
+        exchange.routes_left = min(len(waiting), calls - exchange.attempts)
         exchange.first_byte_ms = None  # an attempt that failed is not what the client waited for
         began = exchange.inbound.elapsed_ms()
         try:
@@ -74,11 +74,11 @@ async def try_routes(
         if not isinstance(error, UpstreamRejected):
             failures.append(error)
             continue
-        more = exchange.services.runtime.current.gateway.retry.attempts - exchange.attempts
-        if more <= 0 or not goes_without_unreadable(exchange, error):
+        most = exchange.services.runtime.current.gateway.retry.attempts
+        if exchange.attempts >= most or not goes_without_unreadable(exchange, error):
             failures = [error]
             break
-        waiting = [offer, *waiting][:more]
+        waiting, calls = [offer, *waiting], min(max(calls, exchange.attempts + 1), most)
     if exchange.offer is not called:
         exchange.attempt(called)  # the row is about the route whose error is told
     try:

@@ -24,7 +24,7 @@ from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.mapping import holds
-from tollgate.routing import Needs, Offer, plan
+from tollgate.routing import Needs, Plan, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.tariff import upper_bound
 
@@ -40,15 +40,17 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     if model is None or model.type != "embedding":
         raise ModelNotFound(request.model[:200], kind=model.type if model else None)
     check_count(request.items, model.facts.max_inputs)
-    offers = _routes(services, model, request, gateway.retry.attempts)
+    routes = _routes(services, model, request, gateway.retry.attempts)
     exchange = Exchange(services, inbound, request.body, model, False, gateway.credits.rates)
     expected = _expected_tokens(request)
-    exchange.begin(await services.ledger.hold(inbound.key, upper_bound(expected, 0, offers[0].tariff, exchange.rates)))
+    exchange.begin(
+        await services.ledger.hold(inbound.key, upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates))
+    )
     sent: list[Item] = []
     try:
         exchange.admitted_tokens = expected
         exchange.limits = await services.ledger.admit(inbound.key, expected)
-        found = await try_routes(exchange, offers, lambda exchange, offer: attempt(exchange, request, offer, sent))
+        found = await try_routes(exchange, routes, lambda exchange, offer: attempt(exchange, request, offer, sent))
         exchange.route_answered()
         await _record(exchange, found)
     except BaseException as error:
@@ -66,16 +68,16 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
     )
 
 
-def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> list[Offer]:
+def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> Plan:
     """The offers to try. Token ids mean something only to the tokenizer they came from, so they are never converted."""
-    offers = plan(model, "embeddings", Needs(native=request.tokens_given), services.health, None, attempts=attempts)
+    found = plan(model, "embeddings", Needs(native=request.tokens_given), services.health, None, attempts=attempts)
     if request.tokens_given:
-        offers = [offer for offer in offers if offer.can.get("token_ids") is not False]
-        if not offers:
+        found = found._replace(offers=[offer for offer in found.offers if offer.can.get("token_ids") is not False])
+        if not found.offers:
             raise BadRequest(f"input holds token ids, which no provider of {model.id} takes; send text", "input")
-    if not offers:
+    if not found.offers:
         raise ModelNotFound(request.model, f"model {request.model} is not available for this request")
-    return offers
+    return found
 
 
 def _expected_tokens(request: EmbeddingRequest) -> int:
