@@ -203,6 +203,21 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     assert stream.tail(None) == stop
 
 
+@pytest.mark.parametrize(
+    "rest", [b"event: response.created\ndata: ", b"event: response.created", b"data:", b": no end"]
+)
+@pytest.mark.parametrize("protocol", ["chat", "plain"])
+def test_an_event_whose_data_never_came_is_not_passed_on(rest, protocol):
+    """It would be the first event of an answer (no other route is tried then), and its empty text no JSON."""
+    stream = (
+        ChatStream(judge, MARKS)
+        if protocol == "chat"
+        else PlainStream(judge, MARKS, (b"end",), lambda *_: False, MissingUsage(lambda usage: usage, 0, lambda: True))
+    )
+    assert stream.feed(rest) + stream.close() == b""
+    assert stream.error is not None
+
+
 @pytest.mark.parametrize("blank", [b"\n\n", b"\n", b"\r", b""], ids=["whole", "half", "a return", "none"])
 @pytest.mark.parametrize("ends", [True, False], ids=["the answer's end", "another event"])
 def test_a_last_event_without_its_blank_line_gets_one(blank, ends):

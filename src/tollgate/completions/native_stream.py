@@ -133,12 +133,14 @@ class NativeStream:
 
     def _rest(self) -> bytes:
         """What an upstream that has ended left unfinished: an event without its blank line counts when its data is
-        whole. It gets one: clients read no event without, and this may be the one that ends the answer."""
+        whole. It gets one: clients read no event without, and this may be the one that ends the answer. One whose data
+        had not begun (`event: response.created`, `data:`) says nothing: with a blank line it would be an event of an
+        empty text, on which clients' JSON readers fail."""
         return self._take(
             [
                 event if event.raw.endswith(BLANK) else event._replace(raw=event.raw + b"\n\n")
                 for event in self._decoder.finish()
-                if not event.data or event.data == b"[DONE]" or parsed_event(event.data) is not None
+                if event.data == b"[DONE]" or event.data and parsed_event(event.data) is not None
             ]
         )
 
