@@ -111,6 +111,14 @@ def test_what_is_no_array_is_one_event(document: bytes) -> None:
     assert [data for _, data, _ in decode("json-array", document)] == [document.lstrip(b"[")]
 
 
+@pytest.mark.parametrize("begins", [b"[", b"{},"], ids=["in the list", "behind a document"])
+def test_many_commas_of_an_array_are_looked_at_once_each(begins):
+    """Quadratic, these take minutes."""
+    frames = decode("json-array", begins + b"," * 1_000_000 + b'{"a": 1}]'[: None if begins == b"[" else -1])
+
+    assert [data for _, data, _ in frames][-1] == b'{"a": 1}'
+
+
 def test_an_exception_inside_a_stream_is_flagged_and_named() -> None:
     frames = decode("aws-eventstream", START + THROTTLED + FAULT)
     assert frames == [
