@@ -89,7 +89,7 @@ def compile_edits(
     names = {**ENGINE, "vars": Var("vars", vars_name, present=True, is_dict=True, known=frozenset(known))}
     if of == "request":
         names["headers"] = HEADERS
-    EditWriter(unit, Scope(names), lossy=of == "request").write("edit", edits, nodes.mark.line)
+    EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)
     namespace = built_with(unit, defines, VALUES | RUNTIME)
     return EditList(
         (namespace["edit"],),
