@@ -51,6 +51,27 @@ def test_the_options_of_an_unknown_kind_of_authorisation_are_not_judged(here: Pa
     assert result.stdout == "1 error, 0 warnings in 1 file; nothing was loaded\n"
 
 
+def test_what_reads_a_part_with_a_mistake_is_no_mistake_of_its_own(here: Path) -> None:
+    """What was cut out because it is wrong is not told to be missing as well."""
+    (here / "providers" / "acme.yaml").write_text(
+        "provider: acme\nvars: {host: [x]}\nurl: https://{{ $vars.host }}\n"
+        "speaks: {chat: {path: /c, poll: {while: $.a, call: /b, hosts: [[a]]}}}\nrequest: [drop]\n"
+        "images: {submit: {call: POST https://a.example/b, result: {images: [$.url]}}}\n"
+        'models: {acme/a: {price: {prompt: "0", completion: "0"}}, acme/i: {input_schema: {}, price: 7}}\n'
+    )
+    (here / "providers" / "bemo.yaml").write_text(GOOD.replace("acme", "bemo") + "vasr: {x: y}\nquery: {a: $vars.x}\n")
+    result = run("check")
+    assert [line for line in result.stderr.splitlines() if not line.startswith(" ")] == [
+        "providers/acme.yaml:2:14: vars.host: found a list, wanted text, a whole number or true or false",
+        'providers/acme.yaml:4:52: speaks.chat.poll.call: found "/b", wanted a method and an address (POST '
+        + "https://api.example/v1/jobs)",
+        "providers/acme.yaml:4:64: speaks.chat.poll.hosts[0]: found a list, wanted text",
+        'providers/acme.yaml:5:11: request[0]: found "drop", wanted a map',
+        "providers/acme.yaml:7:93: models.acme/i.price: found 7, wanted a map",
+        "providers/bemo.yaml:5:1: found unknown key `vasr`, wanted a known one (did you mean `vars`?)",
+    ]
+
+
 def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(here: Path) -> None:
     """All errors at once (DESIGN section 3): of shape, of what does not compile in the same file or in another one,
     and examples of files that are whole. What a file lacks because of its errors is not told beside them."""

@@ -94,7 +94,7 @@ def test_editors_know_the_edits_of_the_language() -> None:
         ("timeouts: {connect: 100000}", "found 100000, wanted a number of seconds above 0 and at most 86400"),
         ("models: {a/b: {max_inputs: 0}}", "found 0, wanted a whole number from 1 to 1000000"),
         ("auth: {region: eu}", "found no `kind`"),
-        ("headers: {a: [x]}", "found a list, wanted text or a whole number or a number or a map"),
+        ("headers: {a: [x]}", "found a list, wanted text, a number or a map"),
     ],
 )
 def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) -> None:

@@ -94,7 +94,8 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "POST https",
             "FETCH https",
-            "acme.yaml:4:11: images.submit.call: wanted a method and an address (POST https://api.example/v1/jobs)",
+            'acme.yaml:4:11: images.submit.call: found "FETCH https://api.acme.example/jobs", '
+            + "wanted a method and an address (POST https://api.example/v1/jobs)",
         ),
         (
             "    call: POST https://api.acme.example/jobs\n",
@@ -144,7 +145,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         (
             "    result: {status: $.status}\n",
             '    hosts: ["acme.example/x"]\n    result: {status: $.status}\n',
-            "acme.yaml:9:13: images.poll.hosts: acme.example/x says more than a host",
+            "acme.yaml:9:13: images.poll.hosts[0]: acme.example/x says more than a host",
         ),
         (
             "images:\n",

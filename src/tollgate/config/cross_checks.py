@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, find, lookup
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, find, items_of, lookup
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
@@ -26,12 +26,13 @@ def check_across(
     the providers read in this run; what the others say of themselves was found right before."""
     problems: list[Problem] = []
     seen: dict[str, Provider] = {}
+    known = sorted({*gateway.mappings, *CLIENT_FORMATS})
     for provider in providers:
         problems += _name(provider, seen)
-        problems += _protocols(gateway, provider)
+        problems += _protocols(provider, known)
         if provider.name in fresh:
             for model in provider.models:
-                problems += _reachable(provider, model)
+                problems += _reachable(provider, model, known)
         problems += _currencies(gateway, provider)
     problems += _model_aliases(providers)
     problems += _gateway_aliases(gateway, providers, document, root, sound)
@@ -51,9 +52,8 @@ def _name(provider: Provider, seen: dict[str, Provider]) -> Iterator[Problem]:
         yield document.warning(at, says, path="provider", hint=f"or name the file {provider.name}.yaml")
 
 
-def _protocols(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
+def _protocols(provider: Provider, known: Sequence[str]) -> Iterator[Problem]:
     document = provider.document
-    known = sorted({*gateway.mappings, *CLIENT_FORMATS})
     for endpoint in provider.endpoints.values():
         if endpoint.mapping not in known:
             speaks = find(document.root, ["speaks"])
@@ -67,17 +67,21 @@ def _protocols(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
             says = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
             yield document.problem(at, says, path=path, hint=did_you_mean(endpoint.mapping, known))
     for index, policy in enumerate(provider.policies):
+        unknown = [name for name in policy.protocols if name not in provider.endpoints]
+        if not unknown or _endpoints_missing(provider, known):
+            continue
         # those of a shared file are for the endpoints of others too
         shared = find(document.root, ["policies", index]).mark.file != document.file
-        for name in policy.protocols:
-            if name not in provider.endpoints and not (shared and name in known):
+        for name in unknown:
+            if not (shared and name in known):
                 yield _not_spoken(provider, ["policies", index, "protocols"], name)
 
 
-def _reachable(provider: Provider, model: Model) -> Iterator[Problem]:
-    unknown = [name for name in model.protocols if name not in provider.endpoints and name not in _written(provider)]
-    for name in unknown:
-        yield _not_spoken(provider, ["models", model.id, "protocols"], name)
+def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iterator[Problem]:
+    unknown = [name for name in model.protocols if name not in provider.endpoints]
+    if unknown and not _endpoints_missing(provider, known):
+        for name in unknown:
+            yield _not_spoken(provider, ["models", model.id, "protocols"], name)
     document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
         if not provider.images:
@@ -88,15 +92,8 @@ def _reachable(provider: Provider, model: Model) -> Iterator[Problem]:
         serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
         for name in (model.protocols or provider.endpoints)
     )
-    if fitting or unknown:
+    if fitting or unknown or _endpoints_missing(provider, known):
         return
-    speaks = lookup(document.root, "speaks")
-    if speaks is None and nearest_word("speaks", entries_of(document.root)):
-        return  # it is misspelt, which is said
-    if isinstance(speaks, Scalar) and not provider.endpoints:
-        return  # the address of the one protocol is missing, which is said
-    if isinstance(speaks, Map) and speaks.entries.keys() != provider.endpoints.keys():
-        return  # an endpoint that has a mistake of its own is missing here: it may be the one
     spoken = ", ".join(provider.endpoints) or "nothing"
     yield document.problem(
         model.mark,
@@ -108,14 +105,24 @@ def _reachable(provider: Provider, model: Model) -> Iterator[Problem]:
     )
 
 
-def _written(provider: Provider) -> Iterable[str]:
-    """The protocols as the file names them under `speaks`. One with a mistake is no endpoint, and was reported."""
-    speaks = lookup(provider.document.root, "speaks")
-    return [speaks.text] if isinstance(speaks, Scalar) else entries_of(speaks)
+def _endpoints_missing(provider: Provider, known: Collection[str]) -> bool:
+    """Whether there are fewer endpoints than were meant, because of a mistake that is told: one has an address that is
+    none, or a name that none of the `known` mappings has."""
+    if any(endpoint.mapping not in known for endpoint in provider.endpoints.values()):
+        return True
+    root = provider.document.root
+    speaks = lookup(root, "speaks")
+    if speaks is None:
+        return isinstance(root, Map) and root.torn or bool(nearest_word("speaks", entries_of(root)))
+    if isinstance(speaks, Map):
+        return speaks.torn or speaks.entries.keys() != provider.endpoints.keys()
+    return not provider.endpoints
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
     node: Node = find(provider.document.root, path)
+    items = [item for item in items_of(node) if isinstance(item, Scalar) and item.value == name]
+    node = items[0] if items else node
     return provider.document.problem(
         node,
         f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',

@@ -10,6 +10,7 @@ from tollgate.config.model import BodyEncoding, Framing, InnerFraming
 from tollgate.config.schema import (
     PROTOCOL_NAME,
     Schema,
+    address,
     can,
     condition,
     edits,
@@ -71,8 +72,8 @@ def endpoint() -> Schema:
                 text("A glob over canonical or upstream ids.", minLength=1),
                 "Only these models are served here; with a ! in front: all but these.",
             ),
-            "url": template("The complete address instead of `url` and `path`."),
-            "stream_url": template("The address of streamed calls when it differs; a path is appended to `url`."),
+            "url": address("The complete address instead of `url` and `path`."),
+            "stream_url": address("The address of streamed calls when it differs; a path is appended to `url`."),
             "mapping": text(
                 "The mapping file when it is not the protocol's own.",
                 pattern=PROTOCOL_NAME,
@@ -99,7 +100,7 @@ def endpoint() -> Schema:
             "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
             "encoding": text("How requests are written.", enum=list(get_args(BodyEncoding)), default="json"),
             "poll": _poll(),
-            "count_tokens": template("Where tokens are counted: a path or an address."),
+            "count_tokens": address("Where tokens are counted: a path or an address."),
         },
     )
 

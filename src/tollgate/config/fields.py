@@ -7,6 +7,7 @@ A key that is absent, null, or was cut out because it was wrong gives the defaul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from operator import attrgetter
@@ -109,6 +110,11 @@ class Fields:
         node = self.get(key)
         return node if isinstance(node, List) else None
 
+    def kept(self, key: str) -> List | None:
+        """A list whose items nobody counts, without the holes where something wrong was cut out."""
+        node = self.list(key)
+        return _kept(node) if node else None
+
     def nodes(self, key: str) -> MappingProxyType[str, Node]:
         """A map's entries as they are (templates by name)."""
         return _nodes(self.get(key))
@@ -126,13 +132,19 @@ def _integers(node: Node | None) -> tuple[int, ...]:
     return tuple(item.value for item in items_of(node) if isinstance(item, Scalar) and isinstance(item.value, int))
 
 
+def _kept(node: List) -> List:
+    kept = tuple(item for item in node.items if not (isinstance(item, Scalar) and item.value is None))
+    return node if len(kept) == len(node.items) else replace(node, items=kept)
+
+
 def _nodes(node: Node | None) -> MappingProxyType[str, Node]:
     return read_only(dict(entries_of(node)))
 
 
 _READERS: dict[Any, Callable[[Any], object]] = {
     **dict.fromkeys((str, int, bool, str | None, int | None, bool | None), attrgetter("value")),
-    **dict.fromkeys((Node | None, Map | None, List | None), lambda node: node),
+    **dict.fromkeys((Node | None, Map | None), lambda node: node),
+    List | None: _kept,
     float: lambda node: float(node.value),
     Path: lambda node: Path(node.value),
     tuple[str, ...]: _texts,

@@ -300,6 +300,8 @@ class Provider:
     query: Mapping[str, Node] = field(default_factory=_empty)
     variables: Mapping[str, Node] = field(default_factory=_empty)
     """`vars:` of the file: text or `$secret.NAME`; read as `$vars.name` in urls, headers and auth options."""
+    lacks_variables: bool = False
+    """Whether some of them were left out because of a mistake that is told, so that what reads them is none."""
     endpoints: Mapping[str, Endpoint] = field(default_factory=_empty)
     defines: Map | None = None
     edits: EditSet = EditSet()

@@ -51,10 +51,12 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         "document": document,
         "auth": _auth(top),
         "variables": top.nodes("vars"),
+        "lacks_variables": _lacks_variables(document.root, top),
         "endpoints": MappingProxyType(endpoints),
         "defines": top.map("define"),
         "edits": reading.edits(top),
         "policies": _policies(reading, top),
+        "examples": top.list("examples"),
         "ca_file": _ca_file(reading, top),
     }
     provider = Provider(**fields_of(Provider, root) | ruled)
@@ -76,8 +78,9 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     speaks = top.get("speaks")
     base = top.get("url")
     written = reading.document.root
-    if base is None and nearest_word("url", entries_of(written)):
-        base = Scalar(None, "", False, written.mark)  # misspelt, which is said
+    torn = isinstance(written, Map) and written.torn
+    if base is None and (torn or nearest_word("url", entries_of(written))):
+        base = Scalar(None, "", False, written.mark)  # misspelt or none, which is said
     elif base is not None and not _check_address(reading, base, "url"):
         base = Scalar(None, "", False, base.mark)  # said once, and not again for each path behind it
     if isinstance(speaks, Scalar):
@@ -94,6 +97,12 @@ def _endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
         return {str(speaks.value): Endpoint(str(speaks.value), str(speaks.value), base)}
     if not isinstance(speaks, Map):
         return {}
+    if isinstance(base, Map) and any(
+        isinstance(node, Scalar) or "path" in entries_of(node) for node in speaks.entries.values()
+    ):
+        says = "found a map, behind which no path of `speaks` can be put, wanted text"
+        reading.say(base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
+        base = Scalar(None, "", False, base.mark)
     endpoints = {}
     for protocol, node in speaks.entries.items():
         endpoint = _endpoint(reading, protocol, node, base, f"speaks.{protocol}")
@@ -135,7 +144,8 @@ def _endpoint(reading: Reading, protocol: str, node: Node, base: Node | None, pa
 
 def _check_inner(reading: Reading, at: Fields, path: str) -> None:
     node = at.get("inner")
-    if node is not None and at.text("framing", "") != "aws-eventstream":
+    torn = at.node is not None and at.node.torn and at.get("framing") is None  # what it says there is wrong, and told
+    if node is not None and at.text("framing", "") != "aws-eventstream" and not torn:
         reading.say(
             node,
             "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
@@ -160,6 +170,8 @@ def _poll(reading: Reading, base: Node | None, node: Map | None, path: str, prot
     if serves(protocol) == "embedding":
         reading.say(node, "vectors are there at once, wanted no `poll`", path)
     for key, wanted in POLL_WANTED.items():
+        if node.torn:
+            break  # what is wrong in it was told, and may be what is missing here
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
             reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
     entries = dict(node.entries)
@@ -250,6 +262,16 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         says = f'found "{written}", which cannot be read: {error.strerror or error}'
     reading.say(node, says, "ca_file", hint="relative to this file")
     return None
+
+
+def _lacks_variables(written: Node, top: Fields) -> bool:
+    """Whether some of `vars`, or all, were cut out of what is read."""
+    if not isinstance(written, Map):
+        return False
+    node = written.get("vars")
+    if node is None:
+        return written.torn or bool(nearest_word("vars", written.entries))
+    return not isinstance(node, Map) or node.torn or node.entries.keys() != top.nodes("vars").keys()
 
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:

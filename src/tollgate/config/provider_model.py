@@ -121,7 +121,7 @@ def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
 def _image(at: Fields, mark: Mark) -> Map:
     node = at.node or Map({}, {}, mark)
     kept = {key: value for key, value in node.entries.items() if key in IMAGE_KEYS}
-    return Map(kept, {key: node.keys[key] for key in kept}, node.mark, node.flow)
+    return Map(kept, {key: node.keys[key] for key in kept}, node.mark, node.flow, node.torn)
 
 
 def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[str, object] | None:

@@ -16,6 +16,7 @@ from tollgate.config.schema import (
     DIALECT,
     PROVIDER_NAME,
     Schema,
+    address,
     boolean,
     can,
     condition,
@@ -65,7 +66,7 @@ def provider_schema() -> Schema:
                         "description": "Text, or $secret.NAME (with ? at the end: may be unset).",
                     },
                 ),
-                "url": template("The base address, or the complete one when `speaks` is one word."),
+                "url": address("The base address, or the complete one when `speaks` is one word."),
                 "speaks": speaks(),
                 "headers": headers("Headers of every call."),
                 "query": headers("Query parameters of every call."),
@@ -191,7 +192,7 @@ def _discover() -> Schema:
     return record(
         "The provider's own list of models, read while running.",
         {
-            "url": template("The address of the list."),
+            "url": address("The address of the list."),
             "headers": headers("Headers of that call, when they differ."),
             "every": {**seconds("How often.", default=3600), "maximum": 2_592_000},
             "list": {

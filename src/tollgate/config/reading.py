@@ -24,7 +24,7 @@ class Reading:
         """The three edit lists of a scope; an empty list says nothing."""
         return EditSet(
             **{
-                key: Edits(self.document, node) if (node := at.list(key)) and node.items else None
+                key: Edits(self.document, node) if (node := at.kept(key)) and node.items else None
                 for key in ("request", "response", "stream")
             }
         )

@@ -102,6 +102,11 @@ def template(about: str) -> Schema:
     return {"description": f"{about} A template: `$` reads data, `{{{{ }}}}` computes, the rest is literal."}
 
 
+def address(about: str) -> Schema:
+    """An address, or a template that makes one."""
+    return {**template(about), "type": ["string", "object"], "wanted": "an address like https://api.example/v1"}
+
+
 def condition(about: str) -> Schema:
     """An expression that holds or not."""
     return {"type": ["string", "boolean"], "description": about}

@@ -19,7 +19,7 @@ from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.config.provider_schema import models_schema, own_schema, provider_schema, shared_schema
 from tollgate.config.schema import Schema
-from tollgate.wording import clipped, did_you_mean, path_text
+from tollgate.wording import clipped, did_you_mean, nearest_word, path_text
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -161,8 +161,10 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
                     wanted = _choice(known, _MAX_LISTED if hint else len(known))
                     yield problem(mark, f"found unknown key `{key}`, wanted {wanted}", hint), (*path, key)
         case "required":
+            known = list(schema.get("properties", {}))
+            misspelt = {_intended(key, known) for key in error.instance if key not in known}
             for key in schema["required"]:
-                if key not in error.instance:
+                if key not in error.instance and key not in misspelt:  # one slip is told once
                     wanted = _missing(schema.get("properties", {}).get(key, {}))
                     yield problem(node, f"found no `{key}`, wanted {wanted}"), path
         case "propertyNames" | "pattern" if "propertyNames" in (error.absolute_schema_path or ()):
@@ -173,6 +175,10 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case "minItems" | "minProperties":
             kind = "list" if isinstance(node, List) else "map"
             yield problem(node, f"found an empty {kind}, wanted at least one entry"), path
+        case "minimum" | "maximum" if schema.get("type") == "integer" and isinstance(error.instance, Decimal):
+            pass  # 1e9 is no whole number, which is told
+        case "type" if "enum" in schema:
+            pass  # it is none of the words either, which says more
         case "uniqueItems":
             yield problem(node, "found an entry twice, wanted each once"), path
         case _:
@@ -198,7 +204,8 @@ def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
         return f"{schema.get('wanted', 'a number')} and at most {high}"
     if error.validator == "minLength":
         return "some text"
-    return " or ".join(dict.fromkeys(_KINDS[kind] for kind in _as_list(kinds) if kind != "null"))
+    listed = dict.fromkeys(kind for kind in _as_list(kinds) if kind != "null")
+    return _choice([_KINDS[kind] for kind in listed if not (kind == "integer" and "number" in listed)])
 
 
 def _missing(schema: dict[str, Any]) -> str:
@@ -214,7 +221,7 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
     if not isinstance(node, Scalar):
         if error.validator == "type" and kinds == ["array"]:
             return "put a dash before each entry"
-        return "keys with values, without dashes" if error.validator == "type" and "object" in kinds else ""
+        return "keys with values, without dashes" if error.validator == "type" and kinds[:1] == ["object"] else ""
     if error.validator == "enum":
         known = [str(word) for word in schema["enum"]]
         return did_you_mean(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
@@ -237,7 +244,7 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
             return f"write {node.value} without quotes"
         if "seconds" in str(schema.get("wanted")) and (span := _SPAN.fullmatch(node.text.strip())):
             return f"write {int(span[1]) * _SECONDS[span[2]]}"
-        if kinds == ["integer"] and (written := _written_out(node.text)):
+        if set(kinds) & {"integer", "number"} and "string" not in kinds and (written := _written_out(node.text)):
             return f"write {written}"
         if kinds == ["array"] and node.value is not None:
             return f"write [{node.text}]" if len(node.text) < _MAX_SHOWN else "write a list"
@@ -249,17 +256,29 @@ _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Spans as people write them, where a number of seconds belongs: 15m -> 900."""
 
 
+_POWER = re.compile(r"([1-9][0-9]{0,8})[eE]\+?0*([0-9])")
+"""A whole number as programs print it: 1e6."""
+
+
 def _written_out(text: str) -> str:
-    """A whole number in figures alone: 128k -> 128000; empty when it is none."""
+    """A whole number in figures alone: 128k -> 128000, 010 -> 10, 1e3 -> 1000; empty when it is none."""
     figures, factor = text.replace("_", "").replace(",", ""), 1
+    if power := _POWER.fullmatch(figures):
+        return power[1] + "0" * int(power[2])
     if figures[-1:] in ("k", "K", "M"):
         figures, factor = figures[:-1], 1_000_000 if figures[-1] == "M" else 1000
     return str(int(figures) * factor) if figures.isascii() and figures.isdigit() else ""
 
 
+def _intended(key: str, known: list[str]) -> str:
+    """The known key that an unknown one was probably meant to be; empty when there is none."""
+    word = _ELSEWHERE.get(key, "")
+    return word if word in known else nearest_word(key, known)
+
+
 def _meant(key: str, known: list[str]) -> str:
-    word = _ELSEWHERE.get(key)
-    return f"did you mean `{word}`?" if word in known else did_you_mean(key, known)
+    word = _intended(key, known)
+    return f"did you mean `{word}`?" if word else ""
 
 
 def _choice(words: list[str], most: int = _MAX_LISTED) -> str:

@@ -82,7 +82,7 @@ class JobPieces:
         if match is None or match[1].upper() not in self._methods:
             self.mistake(
                 node if node is not None else self._pieces.document.root,
-                "wanted a method and an address",
+                f"found {found(node) if node is not None else 'nothing'}, wanted a method and an address",
                 path,
                 "POST https://api.example/v1/jobs",
             )
@@ -120,11 +120,13 @@ class JobPieces:
         if not isinstance(node, List):
             return None
         found = []
-        for item in node.items:
+        for number, item in enumerate(node.items):
+            if not isinstance(item, Scalar) or item.value is None:
+                continue  # it is no text, which was told
             try:
-                found.append(read_host(str(item.value) if isinstance(item, Scalar) else ""))
+                found.append(read_host(str(item.value)))
             except ValueError as error:
-                self.mistake(item, str(error), path)
+                self.mistake(item, str(error), f"{path}[{number}]")
         return tuple(found)
 
     def _reader(

@@ -30,6 +30,8 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
         address = template(None, context, **values) if template is not None else None
         if node is None or template is None:
             return None
+        if address is None and pieces.provider.lacks_variables:
+            return None
         if address is None:
             unset = [
                 name for name, value in pieces.variables.items() if value is None and mentions(node, f"vars.{name}")
@@ -38,9 +40,9 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
             pieces.mistake(node, f"the address is incomplete for {facts['id']}: {why}", where)
             return None
         if not isinstance(address, str) or not address.startswith(("http://", "https://", "app://")):
-            found = pieces.redact(str(address))[:80]
+            found = "a map" if isinstance(address, dict) else f'"{pieces.redact(str(address))[:80]}"'
             hint = "what stands in braces is escaped: {{ $vars.x | raw }}" if _ESCAPED.match(str(address)) else ""
-            pieces.mistake(node, f'found "{found}", wanted an address like https://api.example/v1', where, hint)
+            pieces.mistake(node, f"found {found}, wanted an address like https://api.example/v1", where, hint)
             return None
         return with_query(address, query)
 

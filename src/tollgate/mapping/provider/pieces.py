@@ -46,7 +46,8 @@ class Pieces:
         for name, node in provider.variables.items():
             template = self.template(node, {"secret": None})
             self.variables[name] = template(secret=self.secrets) if template is not None else None
-        self._fields = {"model": MODEL_FIELDS, "vars": frozenset(self.variables), "http": HTTP}
+        known = None if provider.lacks_variables else frozenset(self.variables)
+        self._fields = {"model": MODEL_FIELDS, "vars": known, "http": HTTP}
 
     def tried(self, make: Callable[[], _Made]) -> _Made | None:
         """What `make` gives, or None with its problems noted."""
