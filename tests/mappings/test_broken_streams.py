@@ -132,10 +132,17 @@ def test_the_last_item_is_done_as_the_answer_ended_where_blocks_end_before_it(ca
     events, status = ENDS[case]
     said = told("responses", events, "messages")
     assert [event["item"]["status"] for event in said if event["type"] == "response.output_item.done"] == [status]
-    if said[-1]["type"] != "response.failed":
-        assert said[-1]["response"]["output"] == [
-            event["item"] for event in said if event["type"] == "response.output_item.done"
-        ]
+    assert said[-1]["response"]["output"] == [
+        event["item"] for event in said if event["type"] == "response.output_item.done"
+    ]
+
+
+def test_only_what_the_error_broke_off_is_incomplete():
+    events = [*block(None, "{}", **CALL), {"type": "content_block_start", "index": 1, "content_block": TEXT}]
+    events += [{"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "half a"}}]
+    events += [{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}]
+    output = told("responses", events, "messages")[-1]["response"]["output"]
+    assert [item["status"] for item in output] == ["completed", "incomplete"]
 
 
 def test_what_was_said_of_a_block_waits_for_no_end():

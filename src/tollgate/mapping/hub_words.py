@@ -293,7 +293,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
             first = next(iter(shapes))
             first = first.items or first
             for key in place.fields:
-                told = key == "item" and section == "response.from_hub" and first.name == "part"  # in `$whole`
+                told = key in ("item", "cut") and section == "response.from_hub" and first.name == "part"  # in `$whole`
                 if not told and not any(key in (at.items or at).fields for at in shapes):
                     hint = known_words(key, first.fields)
                     unit.warn(

@@ -106,7 +106,8 @@ ABOUT: dict[str, str] = {
     "delta": "the piece of text that just arrived",
     "fields": "what came with that piece beside its text: logprobs, annotations, ...",
     "seq": "how many events were said before this one",
-    "whole": "the answer so far, as a hub response; its parts have the `item` they were told by",
+    "whole": "the answer so far, as a hub response; its parts have the `item` they were told by, "
+    "and those that an error broke off are `cut`",
     "seen": "how many parts of each kind have begun: $seen.tool_call",
     "error": "what went wrong: message, type, code, param",
 }

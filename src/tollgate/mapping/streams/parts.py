@@ -30,6 +30,7 @@ class Parts:
         "_ahead",
         "_closes",
         "_current",
+        "_cut_off",
         "_done",
         "_held",
         "_names",
@@ -38,6 +39,7 @@ class Parts:
         "begun",
         "context",
         "count",
+        "error",
         "frames",
         "id",
         "nth",
@@ -56,6 +58,8 @@ class Parts:
         self.context = context
         self.id = context.answer_id()
         self.stop: str | None = None
+        self.error: dict[str, Any] | None = None
+        """What went wrong, once it did."""
         self.begun = False
         """The client was told that the answer starts."""
         self.stamp: dict[str, Any] = NO_MORE
@@ -68,6 +72,8 @@ class Parts:
         """Further fields of a kind of part that came before one began."""
         self._done: list[dict[str, Any]] = []
         self._names: list[str | None] = []
+        self._cut_off = 0
+        """How many of the last ones an error broke off."""
         self._addressing = Addressing(closes=closes)
         self.sent_name: Callable[..., Any] | None = None
         """The name under which a tool was sent, where that may be another than its own (`request.tool_name`)."""
@@ -212,6 +218,8 @@ class Parts:
                 handlers.close(self, part, self.context)
         self._done.append(part.hub())
         self._names.append(part.item)
+        if self.error is not None:
+            self._cut_off += 1
 
     def _check_arguments(self, call: Part) -> None:
         """A call without arguments still has an empty object; others that are none are named."""

@@ -29,7 +29,6 @@ class Run(Parts):
         "_said_error",
         "_started_by_upstream",
         "created",
-        "error",
         "event",
         "hushed",
         "known",
@@ -55,7 +54,6 @@ class Run(Parts):
         self._started_by_upstream = False
         self.stop_text: str | None = None
         self.usage: dict[str, Any] = {}
-        self.error: dict[str, Any] | None = None
         self.event: str | None = None
         self.seq = 0
         self.out: list[tuple[str | None, Any]] = []
@@ -257,11 +255,13 @@ class Run(Parts):
             self.unmatched[name] = self.unmatched.get(name, 0) + 1
 
     def whole(self) -> dict[str, Any]:
-        """The answer so far, as a hub response, its parts with the names they were told by (`item`); its stop is `open`
-        until the upstream stopped."""
+        """The answer so far, as a hub response, its parts with the names they were told by (`item`), and those that an
+        error broke off as `cut`; its stop is `open` until the upstream stopped."""
         parts = [
             part if name is None else {**part, "item": name} for part, name in zip(self._done, self._names, strict=True)
         ]
+        for place in range(len(parts) - self._cut_off, len(parts)):
+            parts[place] = {**parts[place], "cut": True}
         if self._current is not None and self._current.opened:
             parts.append(self._current.hub())
         made: dict[str, Any] = {
