@@ -554,6 +554,27 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
         ]
 
 
+async def test_as_many_providers_are_asked_for_a_count_as_for_an_answer(tmp_path):
+    """A client waits for the count before each of its turns: with five providers that hang it waited for five."""
+    names, asked = [f"p{number}" for number in range(5)], []
+    speaks = "speaks: {messages: {path: /messages, count_tokens: /count}}\nurl: app://%s\n"
+    async with inprocess(
+        tmp_path,
+        providers={
+            name: provider(name, priority=place).replace(
+                f"speaks: chat\nurl: app://{name}/chat\n", speaks.replace("%s", name)
+            )
+            for place, name in enumerate(names)
+        },
+        apps=dict.fromkeys(names, replying(500, seen=asked)),
+        environ=SECRET,
+    ) as here:
+        counted = await here.post("/v1/messages/count_tokens", ASK)
+        assert counted.headers["x-tollgate-estimated"] == "true" and len(asked) == 3
+        (row,) = await rows(here, tmp_path)
+    assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
+
+
 async def test_tokens_of_what_a_provider_keeps_are_counted_for_the_account_that_got_it_alone(tmp_path):
     kept = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": [kept]}]}

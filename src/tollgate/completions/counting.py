@@ -48,7 +48,10 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         client_protocol="messages",
         attempts=0,
     )
+    most = services.runtime.current.gateway.retry.attempts
     for route in model.routes:
+        if row.attempts == most:  # a client waits for it before each turn
+            break
         offer = route.offer("messages")
         if offer is None or not (url := offer.address.count_tokens) or keeper not in (None, offer.provider):
             continue

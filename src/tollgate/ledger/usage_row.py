@@ -99,7 +99,11 @@ COLUMNS: tuple[Column, ...] = (
         "VARCHAR",
         "wire format the provider was spoken to in; differs from client_protocol when converted",
     ),
-    Column("attempts", "INTEGER", "providers tried for this request, 1 to 3; 0 where tokens were counted here"),
+    Column(
+        "attempts",
+        "INTEGER",
+        "providers tried for this request, 1 to 3; 0 where tokens were counted here and none was asked",
+    ),
     Column(
         "status",
         "INTEGER",
