@@ -72,6 +72,35 @@ def test_what_reads_a_part_with_a_mistake_is_no_mistake_of_its_own(here: Path) -
     ]
 
 
+def test_what_an_image_model_changes_of_a_step_that_is_missing_is_told_at_the_model(here: Path) -> None:
+    """And what follows from a step, a kind of authorisation or a rule that was left out as wrong is not told."""
+    (here / "providers" / "acme.yaml").write_text(
+        "provider: acme\nimages:\n  submit: {call: /jobs, result: {images: [$.url]}}\n"
+        "models:\n  acme/i: {input_schema: {}, price: {price: '1'}, submit: {headers: {a: b}}, poll: {auth: false}}\n"
+        "auth: {kidn: sigv4, service: bedrock}\nerrors: {rules: [{when: 7, verdict: next}]}\n"
+    )
+    (here / "providers" / "bemo.yaml").write_text(
+        "provider: bemo\nimages:\n  prepare: POST https://a.example\n"
+        "  submit: {call: POST https://a.example, body: $job.picture, result: {images: [$.url]}}\n"
+        "models: {bemo/i: {input_schema: {}, price: {price: '1'}, prepare: {headers: {a: b}}}}\n"
+        "auth: {kind: oauth_client, token_ulr: https://a.example, client_id: a, client_secret: b}\n"
+        "in_text: [{from: [a], kind: text}]\n"
+    )
+    result = run("check")
+    assert [line for line in result.stderr.splitlines() if not line.startswith(" ")] == [
+        'providers/acme.yaml:3:18: images.submit.call: found "/jobs", wanted a method and an address (POST '
+        + "https://api.example/v1/jobs)",
+        "providers/acme.yaml:5:84: models.acme/i.poll: found what differs from `images.poll`, but this provider has no "
+        + "such step (a step of the model's own needs a `call`)",
+        'providers/acme.yaml:6:7: auth: found no `kind`, wanted "none", "sigv4", "signed", "oauth_jwt" or '
+        + '"oauth_client"',
+        "providers/acme.yaml:7:25: errors.rules[0].when: found 7, wanted text or true or false",
+        'providers/bemo.yaml:3:12: images.prepare: found "POST https://a.example", wanted a map',
+        "providers/bemo.yaml:6:39: auth: `oauth_client` has no option `token_ulr` (did you mean `token_url`?)",
+        "providers/bemo.yaml:7:18: `from` is a text without blanks at its ends, found a list (from: <think>)",
+    ]
+
+
 def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(here: Path) -> None:
     """All errors at once (DESIGN section 3): of shape, of what does not compile in the same file or in another one,
     and examples of files that are whole. What a file lacks because of its errors is not told beside them."""

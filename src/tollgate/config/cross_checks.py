@@ -84,7 +84,8 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
             yield _not_spoken(provider, ["models", model.id, "protocols"], name)
     document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
-        if not provider.images:
+        root = document.root if not provider.images else None
+        if root is not None and not (isinstance(root, Map) and (root.torn or nearest_word("images", root.entries))):
             says = "found an image model, but this provider has no `images`"
             yield document.problem(model.mark, says, path=path)
         return

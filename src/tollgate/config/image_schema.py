@@ -62,7 +62,9 @@ def images() -> Schema:
             "upload": step(
                 "Before `submit`: sends a picture of the input there.", {"when": _ASKED_WHEN}, wanted=("call",)
             ),
-            "submit": step("Begins a job; the only step of a provider that answers with the pictures at once."),
+            "submit": step(
+                "The call that begins a job; the only one of a provider that answers with the pictures at once."
+            ),
             "poll": step(
                 "Asks how a job is doing.",
                 {

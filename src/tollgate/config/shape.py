@@ -162,7 +162,8 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
                     yield problem(mark, f"found unknown key `{key}`, wanted {wanted}", hint), (*path, key)
         case "required":
             known = list(schema.get("properties", {}))
-            misspelt = {_intended(key, known) for key in error.instance if key not in known}
+            closed = schema.get("additionalProperties") is False  # else an unknown key is none that is told
+            misspelt = {_intended(key, known) for key in error.instance if closed and key not in known}
             for key in schema["required"]:
                 if key not in error.instance and key not in misspelt:  # one slip is told once
                     wanted = _missing(schema.get("properties", {}).get(key, {}))

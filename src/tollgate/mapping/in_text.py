@@ -169,7 +169,8 @@ def _text(unit: Unit, item: Map, key: str) -> str | None:
         return None
     if (text := text_in(node)) and text.strip() == text:
         return text
-    unit.mistake(node, f"`{key}` is a text without blanks at its ends", f"{key}: <think>")
+    found = f"`{node.text}`" if isinstance(node, Scalar) else "a list" if isinstance(node, List) else "a map"
+    unit.mistake(node, f"`{key}` is a text without blanks at its ends, found {found}", f"{key}: <think>")
     return None
 
 
@@ -179,8 +180,8 @@ def _word(unit: Unit, item: Map, key: str, known: tuple[str, ...]) -> str | None
         return None
     if isinstance(node, Scalar) and node.value in known:
         return str(node.value)
-    found = node.text if isinstance(node, Scalar) else "this"
-    unit.mistake(node, f"`{key}` cannot be `{found}`", known_words(found, known))
+    found = f"`{node.text}`" if isinstance(node, Scalar) else "a list" if isinstance(node, List) else "a map"
+    unit.mistake(node, f"`{key}` cannot be {found}", known_words(found.strip("`"), known))
     return None
 
 

@@ -46,7 +46,8 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
     provider = pieces.provider
     if provider.images is None:
         return []
-    names = {**NAMES, "vars": frozenset(provider.variables), "job": _facts_told(provider)}
+    job_vars = None if provider.lacks_variables else frozenset(provider.variables)
+    names = {**NAMES, "vars": job_vars, "job": _facts_told(provider)}
     job_pieces = JobPieces(pieces, names)
     shared = Steps(job_pieces, provider.images)
     offers = [_offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"]
@@ -55,11 +56,13 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
 
 def _facts_told(provider: Provider) -> frozenset[str] | None:
     """What the results of a provider's steps tell, its models' own steps included, and so `$job` has; None where that
-    cannot be seen."""
+    cannot be seen, or where a step was left out as it is wrong."""
     told = {"id", "uuid", "images"}
     for holder in (provider.images, *(model.image for model in provider.models)):
         for name in IMAGE_STEPS:
             step = holder.get(name) if holder is not None else None
+            if holder is not None and (holder.torn or isinstance(step, Map) and step.torn):
+                return None
             result = lookup(step, "result")
             if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
                 told |= result.entries.keys()
@@ -95,16 +98,21 @@ class Steps:
         entries = dict(self.node.entries)
         for name, child in changed.items():
             base = entries.get(name)
-            entries[name] = (
-                Map({**base.entries, **child.entries}, {**base.keys, **child.keys}, child.mark)
-                if isinstance(base, Map)
-                else child
-            )
+            if isinstance(base, Map):
+                whole = {**base.entries, **child.entries}
+                entries[name] = Map(whole, {**base.keys, **child.keys}, child.mark, torn=base.torn or child.torn)
+            elif "call" in child.entries:
+                entries[name] = child
+            elif not self.node.torn:
+                says = f"found what differs from `images.{name}`, but this provider has no such step"
+                pieces.mistake(child, says, f"{path}.{name}", "a step of the model's own needs a `call`")
         return Steps(pieces, Map(entries, self.node.keys, self.node.mark), path)
 
 
 def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
+    if node.torn and "call" not in node.entries:
+        return None  # it is wrong, and told
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")
     result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)

@@ -19,7 +19,7 @@ from tollgate.mapping.provider.token_request import PARTS, TokenRequest
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.values import text_of
 from tollgate.wire import HEADER_NAME
-from tollgate.wording import did_you_mean
+from tollgate.wording import did_you_mean, nearest_word
 
 
 def compile_auth(
@@ -86,8 +86,8 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     """Options that this kind of authorisation has not, that undo each other, or that it needs and lacks."""
     auth = provider.auth
     kind = find(provider.document.root, ["auth", "kind"])
-    if isinstance(kind, Scalar) and kind.value not in AUTH_OPTIONS:
-        return  # an unknown kind is told already, and what its options are nobody knows
+    if not isinstance(kind, Scalar) and auth.options or isinstance(kind, Scalar) and kind.value not in AUTH_OPTIONS:
+        return  # no kind, or an unknown one, is told already, and what its options are nobody knows
     needed, optional = AUTH_OPTIONS[auth.kind]
     known = (*needed, *optional)
     for name, node in auth.options.items():
@@ -120,7 +120,8 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                 )
     spared = AUTH_INSTEAD["form"] if {"form", "body"} & auth.options.keys() else ()
     said = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
-    missing = [name for name in needed if name not in said and name not in spared]
+    misspelt = {nearest_word(name, known) for name in auth.options if name not in known}
+    missing = [name for name in needed if name not in {*said, *spared, *misspelt}]
     either = AUTH_EITHER.get(auth.kind, ())
     if either and said.isdisjoint(either):
         missing.append(" or ".join(either))

@@ -65,8 +65,10 @@ class Pieces:
         return self._made[key][1]
 
     def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
-        """Note something wrong."""
-        self.problems.append(self.document.problem(at, message, path=path, hint=hint))
+        """Note something wrong, once: a step that a model changes in one key is compiled again with all others."""
+        problem = self.document.problem(at, message, path=path, hint=hint)
+        if not any(known.mark == problem.mark and known.message == message for known in self.problems):
+            self.problems.append(problem)
 
     def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
         """Note what loads and is probably not meant."""
