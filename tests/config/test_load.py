@@ -67,7 +67,7 @@ def test_a_text_is_read(text, tree):
             ],
         ),
         ("a: " + "[" * 101 + "]" * 101, ["1:104: nested more than 100 levels deep"]),
-        ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: but found another document"]),
+        ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: found another document"]),
     ],
     ids=[
         "undefined alias",

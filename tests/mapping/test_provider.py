@@ -271,6 +271,10 @@ MISTAKES = {
         "vars: {region: eu}\nquery: {a: $vars.regoin}",
         "`$vars` has no field `regoin` (did you mean `region`?)",
     ),
+    "an environment variable": (
+        'query: {x: "{{ $ACME_KEY }}"}',
+        "unknown name `$ACME_KEY` (an environment variable is `$secret.ACME_KEY`)",
+    ),
     "a variable without a value": ("vars: {zone: $secret.UNSET?}\nheaders: {}", None),
     "an unknown field of the model": (
         "query: {a: $model.upstrem}",

@@ -229,7 +229,7 @@ def read_text(text: str, name: str) -> Document:
         if error.context == "while scanning a quoted scalar" and "end of stream" in (error.problem or ""):
             at = error.context_mark  # where the text begins that has no end
         mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
-        what = (error.problem or "not YAML").strip()
+        what = (error.problem or "not YAML").strip().removeprefix("but ")
         # Alone: what was noted before it is mostly the same slip, seen too early.
         document.problems = [
             document.problem(

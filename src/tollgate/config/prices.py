@@ -22,6 +22,7 @@ from tollgate.money import decimal_of, decimal_text
 _MAX_WHOLE = 12
 _MAX_PLACES = 20
 """Digits before and after the point; a price beyond is a slip or the dust of binary fractions."""
+_WITH_CURRENCY = re.compile(r"[A-Z]{3}\s*[0-9.]+|[0-9.]+\s*([A-Z]{3}|[$€¥])")
 _PLAIN = re.compile(r"\d+(\.\d+)?\Z")
 
 
@@ -134,7 +135,9 @@ def _as_written(node: Node, key: str) -> object:
 def _cure(text: str) -> str:
     if "," in text:
         return "use a point, and no separators"
-    if text.startswith(("$", "€", "¥")):
+    if any(mark in text for mark in "“”„‘’"):
+        return 'type the quotation marks anew: "0.30"'
+    if text.startswith(("$", "€", "¥")) or _WITH_CURRENCY.fullmatch(text):
         return "write the number alone; `currency` says the rest"
     if text.lower() in ("free", "none"):
         return 'write "0" for free'

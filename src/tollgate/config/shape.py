@@ -245,6 +245,8 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
             return f"write {node.value} without quotes"
         if "seconds" in str(schema.get("wanted")) and (span := _SPAN.fullmatch(node.text.strip())):
             return f"write {int(span[1]) * _SECONDS[span[2]]}"
+        if "bytes" in str(schema.get("wanted")) and (size := _SIZE.fullmatch(node.text.strip())):
+            return f"write {int(size[1]) * 1024 ** ('kmg'.index(size[2].lower()) + 1)}"
         if set(kinds) & {"integer", "number"} and "string" not in kinds and (written := _written_out(node.text)):
             return f"write {written}"
         if kinds == ["array"] and node.value is not None:
@@ -257,6 +259,8 @@ _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Spans as people write them, where a number of seconds belongs: 15m -> 900."""
 
 
+_SIZE = re.compile(r"([0-9]{1,6})\s*([kKmMgG])(i?[bB])?")
+"""Sizes as people write them, where a number of bytes belongs: 32 MiB -> 33554432."""
 _POWER = re.compile(r"([1-9][0-9]{0,8})[eE]\+?0*([0-9])")
 """A whole number as programs print it: 1e6."""
 

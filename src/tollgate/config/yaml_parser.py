@@ -86,7 +86,8 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
     if "alphabetic or numeric character" in what:
         return "a `*` or `&` begins an alias or anchor here: put quotes around the key or value"
     if "could not find expected ':'" in what:
-        return "the line before has no `:`"
+        run_on = _RUN_ON.match(before)
+        return "the line before has no " + (f"blank behind its `:`, as in `{run_on[1]}: ...`" if run_on else "`:`")
     if "unknown escape character" in what:
         return "between double quotes a backslash is written twice; between single ones it is itself"
     return ""

@@ -240,7 +240,9 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
     if name in ABOUT and name not in site.scope.names:
         spot.mistake(f"`${name}` cannot be read here", offset, f"it is {ABOUT[name]}")
         return
-    if name.isdigit():
+    if name.isupper() and not name.isdigit() and "secret" in site.scope.names:
+        hint = f"an environment variable is `$secret.{name}`"
+    elif name.isdigit():
         hint = "a literal that starts with a dollar is written `$$`"
     else:
         names = [known for known in site.scope.names if known]
