@@ -239,6 +239,18 @@ def test_what_comes_between_ends_the_text():
     ]
 
 
+@pytest.mark.parametrize("place", ["anywhere", "start", "inside"])
+def test_line_breaks_without_end_are_held_in_moments(place):
+    """A model that is stuck writes them one by one; looked at anew each time, these took minutes."""
+    mapping = made(THINK.replace("kind", f"at: {place}, kind"))
+    breaks = ["\n"] * 100_000
+    given = [*breaks, "<think>", "hm", *breaks, "well", *breaks, "</think>", *breaks, "Hi"]
+    middle = [thought("hm" + "\n" * 100_000 + "well"), text("Hi")]
+    assert streamed(mapping, given)["parts"] == middle
+    received = streamed(mapping, ["a", *breaks])["parts"]
+    assert "".join(part["text"] for part in received).rstrip() == "a"
+
+
 def test_what_is_held_back_counts_as_received_and_is_told_before_an_error():
     converter = StreamConverter(ALL, shipped("chat"), Context())
     converter.feed({"text": 'a <tool_call>{"name'})

@@ -55,6 +55,7 @@ class Scanner:
     """The text of one answer on its way. `finish` may be followed by more: another text of the same answer."""
 
     __slots__ = (
+        "_blanks",
         "_closings",
         "_fresh",
         "_gap",
@@ -73,6 +74,8 @@ class Scanner:
         self._make = make
         self._held = ""
         """What may be the beginning of a mark, or stands beside one."""
+        self._blanks: list[str] = []
+        """More of it, where all of it is blank: a model that is stuck may write line breaks without end."""
         self._mark = marks.inside
         self._unopened = marks.inside is not None
         """The answer begins inside a mark, and it is not yet seen whether it writes it."""
@@ -90,12 +93,18 @@ class Scanner:
     def held(self) -> str:
         """What was received and not yet told, in words of the upstream."""
         opening = self._mark.opening if self._mark is not None and self._written and not self._mark.kind else ""
-        return opening + "".join(self._inside) + self._held
+        return "".join([opening, *self._inside, self._held, *self._blanks])
 
     def feed(self, piece: str) -> list[Found]:
         """What is certain now that this came."""
         out: list[Found] = []
-        self._held += piece
+        if not self._held:
+            self._held = piece
+        elif self._held.isspace() and piece.isspace():
+            self._blanks.append(piece)
+            return out
+        else:
+            self._hold(piece)
         while self._held and (self._outside(out) if self._mark is None else self._within(out)):
             pass
         return out
@@ -103,6 +112,7 @@ class Scanner:
     def finish(self) -> list[Found]:
         """What was held back, now that the text is over."""
         out: list[Found] = []
+        self._hold("")
         rest, mark = self._held, self._mark
         self._held = ""
         if mark is None:
@@ -117,6 +127,10 @@ class Scanner:
             self._mark = None
         self._fresh = self._lead = self._unopened = False
         return out
+
+    def _hold(self, piece: str) -> None:
+        self._held = "".join([self._held, *self._blanks, piece])
+        self._blanks.clear()
 
     def _outside(self, out: list[Found]) -> bool:
         """One step outside of marks; False when more must come first."""
@@ -219,6 +233,4 @@ def _kept(text: str, beginnings: frozenset[str]) -> int:
         if text[-length:] in beginnings:
             start -= length
             break
-    while start and text[start - 1].isspace():
-        start -= 1
-    return len(text) - start
+    return len(text) - len(text[:start].rstrip())
