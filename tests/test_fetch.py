@@ -342,6 +342,23 @@ async def test_a_bad_data_url_is_the_callers_fault(url: str) -> None:
         await fetch_inline(url, GUARDED)
 
 
+async def test_others_run_while_a_long_data_url_is_decoded() -> None:
+    rounds, ended = 0, False
+
+    async def others() -> None:
+        nonlocal rounds
+        while not ended:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    text = "%%41a%4b%4" * 50_000
+    assert (await fetch_inline("data:," + text, Fetch(max_bytes=1_000_000)))[1] == b"%AaK%4" * 50_000
+    ended = True
+    await running
+    assert rounds > 20
+
+
 async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     async with site({"/": page(PNG)}) as web:

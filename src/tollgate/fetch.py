@@ -48,6 +48,8 @@ _REFUSED = [
 """Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
 
 _UNKNOWN = "application/octet-stream"
+_PIECE = 16 * 1024
+"""Characters of a data URL between which others run."""
 
 
 async def _resolve(host: str, port: int) -> list[Address]:
@@ -60,7 +62,7 @@ async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolv
     Raises `BadRequest` when it may not or cannot be fetched, is larger than `max_bytes` or slower than `seconds`.
     """
     if url[:5].lower() == "data:":
-        return _decode(url, settings.max_bytes)
+        return await _decode(url, settings.max_bytes)
     transport = HttpTransport(environ={}, resolver=_guarded(resolver, settings), max_per_origin=1, idle_seconds=0)
     try:
         async with asyncio.timeout(settings.seconds):
@@ -158,7 +160,7 @@ def media_type(header: str, data: bytes) -> str:
     return said if "/" in said and said.isascii() and said.isprintable() and " " not in said else _UNKNOWN
 
 
-def _decode(url: str, limit: int) -> tuple[str, bytes]:
+async def _decode(url: str, limit: int) -> tuple[str, bytes]:
     head, comma, body = url[5:].partition(",")
     if not comma:
         raise BadRequest("a data URL has no comma", code="url_not_fetched")
@@ -166,7 +168,7 @@ def _decode(url: str, limit: int) -> tuple[str, bytes]:
     encoded = any(parameter.lower() == "base64" for parameter in parameters)
     if len(body) > (limit * 4 // 3 + 1024 if encoded else limit * 3):
         raise BadRequest(f"a data URL holds more than {limit} bytes", code="url_not_fetched")
-    data = unquote_to_bytes(body)
+    data = await _unescaped(body)
     if encoded:
         try:
             data = data.translate(None, b" \t\r\n")
@@ -176,6 +178,21 @@ def _decode(url: str, limit: int) -> tuple[str, bytes]:
     if len(data) > limit:
         raise BadRequest(f"a data URL holds more than {limit} bytes", code="url_not_fetched")
     return (mime.lower() if "/" in mime else "text/plain"), data
+
+
+async def _unescaped(body: str) -> bytes:
+    """`%41` as `A`. Others run between two pieces: 30 MB of escapes take seconds."""
+    if "%" not in body:
+        return body.encode()
+    pieces, at = [], 0
+    while at < len(body):
+        end = at + _PIECE
+        if end < len(body) and (cut := body.rfind("%", end - 2, end)) >= 0:
+            end = cut  # an escape stays whole
+        pieces.append(unquote_to_bytes(body[at:end]))
+        at = end
+        await asyncio.sleep(0)
+    return b"".join(pieces)
 
 
 def _refused(url: str, why: str) -> BadRequest:

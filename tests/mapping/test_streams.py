@@ -253,6 +253,15 @@ def test_parallel_calls_stream_while_they_come() -> None:
     assert shape(said)[-3:] == ["close0", "open1", "args1"], "a call whose arguments are whole needs no waiting"
 
 
+def test_calls_told_in_turns_are_not_read_again_for_each_piece() -> None:
+    """Quadratic, these take a minute."""
+    turns = [call(0, None, None, ',"x":{}'), call(1, None, None, ',"y":{}')] * 50_000
+    begun = [call(0, "c1", "f", '{"a":1'), call(1, "c2", "g", '{"b":2')]
+    said = say([*begun, *turns, call(0, None, None, "}"), call(1, None, None, "}")], finish=False)
+    assert arguments(said) == {0: '{"a":1' + ',"x":{}' * 50_000 + "}", 1: '{"b":2' + ',"y":{}' * 50_000 + "}"}
+    assert shape(said)[-3:] == ["open1", "args1", "args1"], "the second was told when the first was whole"
+
+
 @pytest.mark.parametrize("first", ["", None])
 def test_a_call_without_arguments_has_an_empty_object(first: str | None) -> None:
     assert arguments(say([call(0, "0", "f", first), {"stop": "tool"}])) == {0: "{}"}

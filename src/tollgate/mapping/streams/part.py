@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from tollgate.mapping.streams.frames import Frame
+from tollgate.mapping.streams.json_end import JsonEnd
 from tollgate.mapping.values import text_of
 
 NO_MORE: dict[str, Any] = {}
@@ -75,6 +76,9 @@ class Part:
     """One part of the answer while it grows."""
 
     __slots__ = (
+        "_end",
+        "_later",
+        "_more",
         "closed",
         "ended",
         "frame",
@@ -84,7 +88,6 @@ class Part:
         "item",
         "key",
         "kind",
-        "more",
         "mute",
         "name",
         "nth",
@@ -104,9 +107,12 @@ class Part:
         self.name: str | None = None
         self.origin: str | None = None
         self.token: str | None = None
-        self.more: dict[str, Any] = NO_MORE
+        self._more: dict[str, Any] = NO_MORE
+        self._later: list[dict[str, Any]] = []
+        """What came for `more` since that was last asked: many citations come one by one."""
+        self._end: JsonEnd | None = None
         self.fresh: dict[str, Any] = NO_MORE
-        """What came beside its text and was not said yet."""
+        """What came beside its text and was not said yet. Its lists are its own until it is said."""
         self.pieces: list[str] = []
         """Its text so far."""
         self.waiting: list[str] = []
@@ -142,28 +148,38 @@ class Part:
         self.origin = said.origin or self.origin
         self.token = said.token or self.token  # of several only the last is valid for replay
         if said.more:
-            self.more = merged(self.more, said.more)
+            self._later.append(said.more)
 
     def is_bare(self) -> bool:
         """Whether it is nothing yet: it has no text, nor a field that would be something without one."""
-        return not self.pieces and (not self.more or self.kind in GROWING)
+        return not self.pieces and (self.kind in GROWING or not self.more)
 
     def complete(self) -> bool:
         """Whether the arguments of a call are a whole JSON value: then nothing can follow."""
-        text = self.text
-        if not text or text.rstrip()[-1:] not in ("}", "]"):
-            return False
-        try:
-            orjson.loads(text)
-        except ValueError:
-            return False
-        return True
+        if self._end is None:
+            self._end = JsonEnd()
+        return self._end.whole(self.pieces)
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """Further fields: lists grow, of everything else the last word counts."""
+        if self._later:
+            self._more = merged(self._more, self._later)
+            self._later = []
+        return self._more
+
+    @more.setter
+    def more(self, fields: dict[str, Any]) -> None:
+        self._more = fields
+        self._later = []
 
     @property
     def text(self) -> str | None:
         """All of its text so far, or None when there is none."""
         pieces = self.pieces
         if len(pieces) > 1:
+            if self._end is not None:
+                self._end.joined(pieces)
             pieces[:] = ["".join(pieces)]
         return pieces[0] if pieces else None
 
@@ -187,15 +203,24 @@ class Part:
         return made
 
 
-def merged(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Further fields of a part: lists grow, everything else is what was said last."""
-    made = dict(before)
-    for key, value in more.items():
-        if type(value) is list and type(made.get(key)) is list:
-            made[key] = [*made[key], *value]
-        elif value is not None:
-            made[key] = value
+def merged(before: dict[str, Any], later: list[dict[str, Any]]) -> dict[str, Any]:
+    """Further fields of a part and what came of them later: lists grow, everything else is what was said last."""
+    made = {key: [*value] if type(value) is list else value for key, value in before.items()}
+    for more in later:
+        grow(made, more)
     return made
+
+
+def grow(fields: dict[str, Any], more: dict[str, Any]) -> None:
+    """The same in place, for fields whose lists are nobody else's."""
+    for key, value in more.items():
+        if type(value) is not list:
+            if value is not None:
+                fields[key] = value
+        elif type(fields.get(key)) is list:
+            fields[key] += value
+        else:
+            fields[key] = [*value]
 
 
 def hashable(key: object) -> object:

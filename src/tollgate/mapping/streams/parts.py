@@ -13,7 +13,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.streams.addressing import Addressing
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NO_MORE, Part, Said, hashable, unfit
+from tollgate.mapping.streams.part import NO_MORE, Part, Said, hashable, merged, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 
@@ -89,7 +89,8 @@ class Parts:
         """A part that begins, described by what is said of it."""
         part = Part(kind, hashable(key))
         if kind in self._ahead:
-            part.more = part.fresh = self._ahead.pop(kind)
+            part.more = self._ahead.pop(kind)
+            part.fresh = merged(part.more, [])
         self.seen[kind] = self.seen.get(kind, 0) + 1
         part.describe(said)
         self._addressing.add(part)

@@ -13,7 +13,7 @@ from tollgate.mapping import hub
 from tollgate.mapping.context import Context
 from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NO_MORE, NOTHING_SAID, Part, Said, hashable, merged
+from tollgate.mapping.streams.part import NO_MORE, NOTHING_SAID, Part, Said, grow, hashable
 from tollgate.mapping.streams.parts import Parts
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
@@ -140,7 +140,7 @@ class Run(Parts):
         """A delta of a part that has not begun: it begins one, unless there is too little in it."""
         named = said.id or said.name
         if said.more and not (text or named or said.token):
-            self._ahead[kind] = merged(self._ahead.get(kind, NO_MORE), said.more)  # told before its part begins
+            grow(self._ahead.setdefault(kind, {}), said.more)  # told before its part begins
         elif kind != "tool_call" or named or text and not text.isspace():
             part = self._new(kind, key, said)
             self._add(part, text, said)
@@ -163,7 +163,9 @@ class Run(Parts):
 
     def _add(self, part: Part, text: str | None, said: Said) -> None:
         if said.more:
-            part.fresh = merged(part.fresh, said.more)
+            if part.fresh is NO_MORE:
+                part.fresh = {}
+            grow(part.fresh, said.more)
         if text:
             part.grow(text)
 

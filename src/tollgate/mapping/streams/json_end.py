@@ -1,0 +1,93 @@
+"""Whether the arguments of a call, which come in pieces, are a whole JSON value by now: then nothing can follow.
+
+To read all of them again behind every piece is quickest while there are few pieces. An upstream that tells several
+calls in turns makes that quadratic, so after some reads in vain only the brackets of what is new are followed.
+"""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+_MOST_VAIN = 16
+_ANY = re.compile(r"[^ \t\r\n]")
+_BRACKET = re.compile(r'["{}\[\]]')
+_IN_TEXT = re.compile(r'["\\]')
+
+
+class JsonEnd:
+    """Of one text, by its pieces. Who puts pieces together says so with `joined` before."""
+
+    __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_quoted", "_read", "_sure", "_vain")
+
+    def __init__(self) -> None:
+        self._vain = 0
+        self._read = 0
+        """How many pieces were followed."""
+        self._depth = 0
+        self._begun = self._quoted = self._escaped = False
+        self._sure = False
+        """What stands in the brackets was read, and is JSON."""
+        self._broken = False
+        """It is no JSON, and cannot become any."""
+
+    def whole(self, pieces: list[str]) -> bool:
+        """Whether the pieces together are an object or a list: ['{"a":', '1}'] -> True"""
+        if self._vain < _MOST_VAIN:
+            whole = _is_whole("".join(pieces))
+            self._vain += not whole
+            return whole
+        self._follow(pieces)
+        if self._broken or self._depth or not self._begun:
+            return False
+        if not self._sure:
+            self._sure = _is_whole("".join(pieces))
+            self._broken = not self._sure
+        return self._sure
+
+    def joined(self, pieces: list[str]) -> None:
+        """These pieces become one."""
+        if self._vain >= _MOST_VAIN:
+            self._follow(pieces)
+            self._read = 1
+
+    def _follow(self, pieces: list[str]) -> None:
+        for at in range(self._read, len(pieces)):
+            if self._broken:
+                break
+            self._take(pieces[at])
+        self._read = len(pieces)
+
+    def _take(self, piece: str) -> None:
+        at, end = 0, len(piece)
+        while at < end:
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            found = (_IN_TEXT if self._quoted else _BRACKET if self._depth else _ANY).search(piece, at)
+            if found is None:
+                return
+            at, mark = found.end(), found[0]
+            if self._quoted:
+                self._quoted = mark != '"'
+                self._escaped = mark == "\\"
+            elif not self._depth and (self._begun or mark not in "{["):
+                self._broken = True
+                return
+            elif mark == '"':
+                self._quoted = True
+            else:
+                self._begun = True
+                self._depth += 1 if mark in "{[" else -1
+
+
+def _is_whole(text: str) -> bool:
+    if not text.rstrip().endswith(("}", "]")):
+        return False
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
