@@ -218,6 +218,21 @@ def test_an_event_whose_data_never_came_is_not_passed_on(rest, protocol):
     assert stream.error is not None
 
 
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_the_last_usage_counts_where_an_earlier_one_was_written_in_another_way(own):
+    """A proxy's chunks in front, with a usage so far, choose the marks; the model's own end is then seen by none."""
+    earlier = {**USAGE_CHUNK, "usage": {"prompt_tokens": 99, "completion_tokens": 1, "total_tokens": 100}}
+    chunks = [chunk({"role": "assistant"}), chunk({"content": "hi"}), chunk(finish="stop"), USAGE_CHUNK]
+    stream, sent = ChatStream(judge, MARKS), b""
+    for number, each in enumerate([earlier, *chunks]):
+        written = orjson.dumps(each) if number <= own else json.dumps(each).encode()
+        sent = stream.feed(b"data: " + written + b"\n\n") or sent
+    sent = stream.feed(b"data: [DONE]\n\n") or sent
+    assert stream.overlooked(sent) == USAGE == stream.overlooked(sent)
+    (last, done) = [event.data for event in Decoder().feed(stream.tail(stream.usage))]
+    assert (orjson.loads(last)["usage"], done) == (USAGE, b"[DONE]")
+
+
 @pytest.mark.parametrize("blank", [b"\n\n", b"\n", b"\r", b""], ids=["whole", "half", "a return", "none"])
 @pytest.mark.parametrize("ends", [True, False], ids=["the answer's end", "another event"])
 def test_a_last_event_without_its_blank_line_gets_one(blank, ends):

@@ -45,6 +45,7 @@ class ChatStream(NativeStream):
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
+        self._told_at = 0
         self._beside: dict[str, Any] = {}  # lists that stood beside usage (citations), for the finishing chunk to tell
         self._last: dict[str, Any] | None = None
         self.tier: str | None = None
@@ -75,13 +76,15 @@ class ChatStream(NativeStream):
         return self.ended or self.finish is not None
 
     def overlooked(self, sent: bytes) -> dict[str, Any] | None:
-        """Usage in the last bytes that left: what stands between us and the model may write its chunks in another way
-        than the model's own, and then no mark shows the one that counts."""
-        if self.ended and b'"usage"' in sent:
+        """Usage as told, also in the last bytes that left: what stands between us and the model may write its chunks in
+        another way than the model's own, and then no mark shows the ones that count and finish. Where bytes left since
+        usage was last seen, theirs is the last told, and a chunk that was held back for an earlier one is obsolete."""
+        unseen = self.usage is None or self.finish is None and self.kept.total > self._told_at
+        if self.ended and unseen and b'"usage"' in sent:
             for event in Decoder().feed(sent):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
-                    self.usage = merged_usage(self.usage, chunk["usage"])
+                    self.usage, self._loose = merged_usage(self.usage, chunk["usage"]), None
         return self.usage
 
     def received(self) -> list[Any]:
@@ -131,7 +134,7 @@ class ChatStream(NativeStream):
             self._observe(chunk)
         usage = chunk.get("usage")
         if usage:
-            self.usage = merged_usage(self.usage, usage)
+            self.usage, self._told_at = merged_usage(self.usage, usage), self.kept.total
         elif b'usage"' in data and "usage" not in chunk:
             self.elsewhere = chunk
         self.error = self._judge(chunk)
@@ -190,7 +193,7 @@ class NativeChat(NativeStage):
     def usage(self) -> dict[str, Any] | None:
         if self._rule is not None:
             return self._rule.usage or None
-        reported = self._inner.usage or self._inner.overlooked(self._sent)
+        reported = self._inner.overlooked(self._sent)
         if reported is not None:
             if self._offer.usage.read is not None:
                 read: dict[str, Any] | None = self._offer.usage.read({"usage": reported})
