@@ -17,7 +17,7 @@ FLOORS = {
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
-    4: "services completions embeddings images accounts reload discovery limit_headers",
+    4: "services completions embeddings images accounts notations reload discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http __main__",
 }
 """Docs: `docs/building.md`. A package counts as one module."""

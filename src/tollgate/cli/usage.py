@@ -147,7 +147,7 @@ def _columns() -> duckdb.DuckDBPyConnection:
 
 def _moment(text: str | None, option: str) -> datetime | None:
     """A time in the past: a span back from now, a day's beginning, or an ISO time; UTC unless it says otherwise."""
-    from tollgate.accounts import read_span
+    from tollgate.notations import read_span
 
     if text is None:
         return None

@@ -1,7 +1,7 @@
 """Administration of the ledger: accounts, keys, grants and sign-in links. Every change is an event, durable on return.
 
 The same methods are offered to other processes by `admin_socket.py`; people's notations are read in
-`tollgate.accounts`.
+`tollgate.notations`.
 """
 
 from __future__ import annotations
