@@ -14,19 +14,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tollgate.config.cross_checks import check_across
-from tollgate.config.file_reader import EXAMPLES, FileReader, needed_mappings
+from tollgate.config.file_reader import FileReader, needed_mappings
 from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
 from tollgate.config.gateway import read_settings, secrets_dir, store_reference
-from tollgate.config.included import include, share
-from tollgate.config.load import Document, List, Map, Mark, Node, Problem, read_text
-from tollgate.config.model import Gateway, Provider
+from tollgate.config.load import Document, Map, Mark, Problem, read_text
+from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import price_warnings, unpriced_warnings
-from tollgate.config.provider import SECRET_PLACES, read_provider
-from tollgate.config.provider_warnings import provider_warnings
+from tollgate.config.provider_files import ProviderFiles
 from tollgate.config.reading import Reading
 from tollgate.config.retirement import retirement_warnings
 from tollgate.config.reusable import Reusable, Source
-from tollgate.config.secrets import Reference, Secrets, read_secrets, references
+from tollgate.config.secrets import Reference, Secrets, read_secrets
 from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_resting
 
@@ -90,7 +88,7 @@ def load_gateway(
     loading = _Loading(environ, everything=everything, previous=previous)
     with collector_resting():
         loaded = loading.run(path)
-        if previous is not None and loading.wrong:
+        if previous is not None and loading.files.wrong:
             loading = _Loading(environ, everything=everything)
             loaded = loading.run(path)
     loading.raise_mistakes()
@@ -151,18 +149,6 @@ def in_order(problems: list[Problem]) -> list[Problem]:
     return sorted(dict.fromkeys(problems), key=lambda p: (first[p.mark.file], p.mark.file, p.mark.line, p.mark.column))
 
 
-@dataclass(slots=True)
-class _ProviderFile:
-    """A provider's file before its secrets and its model files are read."""
-
-    document: Document
-    tree: Map | None
-    """The checked tree, its shared files beneath it; None where the file seems unchanged."""
-    before: Source | None
-    """What it came to before, where it and its shared files are unchanged."""
-    referred: tuple[Reference, ...]
-
-
 class _Loading:
     """One run over the files, collecting problems."""
 
@@ -171,14 +157,9 @@ class _Loading:
     ) -> None:
         self.environ = environ
         self.everything = everything
-        self.sources_before = dict(previous.sources) if previous is not None and not everything else {}
-        self.said_before = previous.warnings if previous is not None else ()
-        self.sources: dict[str, Source] = {}
-        self.fresh: set[str] = set()
-        """Providers read in this run."""
-        self.files = FileReader(
-            previous.documents() if previous is not None and not everything else {}, everything=everything
-        )
+        previous = None if everything else previous
+        self.files = FileReader(previous.documents() if previous is not None else {}, everything=everything)
+        self.provider_files = ProviderFiles(self.files, previous, everything=everything)
         self.problems = self.files.problems
         self.gateway_file = ""
         """The name the gateway file is shown by."""
@@ -187,10 +168,9 @@ class _Loading:
         document, root, folder = self._gateway_document(path)
         of_providers = self.files.noted(provider_files(document, root, folder))
         of_mappings = self.files.noted(mapping_files(document, root, folder))
-        documents = [self.files.read_part(p) for p in of_providers]
-        files = [file for file in map(self._provider_file, documents) if file is not None]
+        files = self.provider_files.read(of_providers)
         secrets, settings = self._settings(document, root, folder, [file.referred for file in files])
-        providers = self._providers(files, secrets)
+        providers = self.provider_files.providers(files, secrets)
         mappings = self.files.read_mappings(of_mappings, None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings,
@@ -198,22 +178,17 @@ class _Loading:
             mappings=MappingProxyType(mappings),
             files=tuple(dict.fromkeys(self.files.named)),
         )
-        self.problems += check_across(gateway, providers, document, root, sound=self.files.sound, fresh=self.fresh)
+        fresh = self.provider_files.fresh
+        self.problems += check_across(gateway, providers, document, root, sound=self.files.sound, fresh=fresh)
         errors = [problem for problem in self.problems if problem.level == "error"]
-        self.problems += price_warnings(gateway, self.fresh, errors)
+        self.problems += price_warnings(gateway, fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
-        return Loaded(
-            gateway, secrets, tuple(in_order([p for p in self.problems if p.level != "error"])), notes, self.sources
-        )
-
-    @property
-    def wrong(self) -> bool:
-        """Whether a problem so far is an error."""
-        return any(problem.level == "error" for problem in self.problems)
+        warnings = tuple(in_order([problem for problem in self.problems if problem.level != "error"]))
+        return Loaded(gateway, secrets, warnings, notes, self.provider_files.sources)
 
     def raise_mistakes(self) -> None:
         """Raise all problems, warnings too, if one of them is an error."""
-        if self.wrong:
+        if self.files.wrong:
             raise ConfigErrors(in_order(self.problems))
 
     def settings(self, path: Path | None) -> Gateway:
@@ -247,108 +222,3 @@ class _Loading:
         settings = read_settings(reading, root, folder, secrets)
         self.problems += problems + reading.problems
         return secrets, settings
-
-    def _provider_file(self, document: Document) -> _ProviderFile | None:
-        """None where the file's shape or a shared file is wrong."""
-        source = self.sources_before.get(document.file)
-        if source is not None and source.provider.document is document:
-            shared = zip(source.included[: document.shared], document.included, strict=False)
-            if all(_same(self.files.read_shared(path), other) for path, other in shared):
-                return _ProviderFile(document, None, source, source.references)
-            document = self._read_anew(document)
-        tree = self._with_shared(document)
-        return None if tree is None else _ProviderFile(document, tree, None, tuple(_references_in(tree)))
-
-    def _read_anew(self, document: Document) -> Document:
-        """The same file without what it includes."""
-        return self.files.read(self.files.paths[document.file], without=EXAMPLES, anew=True)
-
-    def _with_shared(self, document: Document) -> Map | None:
-        """The checked tree of a provider's file, its shared files beneath it."""
-        problems, whole = share(document, self.files.paths[document.file].parent, self.files.read_shared)
-        self.problems += problems
-        self.files.sound = self.files.sound and whole and not problems
-        return self.files.shaped(document, "provider") if whole else None
-
-    def _providers(self, files: Iterable[_ProviderFile], secrets: Secrets) -> list[Provider]:
-        providers = []
-        for file in files:
-            unset = dict.fromkeys(
-                ref.name for ref in file.referred if not ref.optional and secrets.get(ref.name) is None
-            )
-            provider = self._provider(file, wanted=self.everything or not unset)
-            if unset:
-                provider = replace(
-                    provider,
-                    off=f"secret{'s' if len(unset) > 1 else ''} {', '.join(unset)} "
-                    f"{'are' if len(unset) > 1 else 'is'} not set",
-                )
-            if provider.name in self.fresh:
-                self.problems += provider_warnings(provider)
-                if not self.everything and not self.wrong:
-                    # at once: the trees of all files together are most of what a start takes
-                    provider.document.let_go()
-            providers.append(provider)
-        return providers
-
-    def _provider(self, file: _ProviderFile, *, wanted: bool) -> Provider:
-        """The provider of a file, read as if its secrets were set. `wanted` says whether the files it names are read
-        too."""
-        document, tree = file.document, file.tree
-        if file.before is not None:
-            if self._models_unchanged(document, file.before, wanted=wanted):
-                return self._taken_over(document, file.before)
-            document = self._read_anew(document)
-            tree = self._with_shared(document)
-        assert tree is not None, "what a file came to before is kept only where nothing was wrong"
-        before = len(self.problems)
-        names_models = "models_from" in tree.entries
-        if names_models:
-            tree = self._with_models(document, tree, wanted=wanted)
-        provider, problems = read_provider(document, tree)
-        self.problems += problems
-        if any(problem.level == "error" for problem in problems):
-            self.files.sound = False
-        if not any(problem.level == "error" for problem in self.problems[before:]):
-            whole = wanted if names_models else None
-            included = tuple(self.files.paths[other.file] for other in document.included)
-            self.sources[document.file] = Source(provider, file.referred, whole, included)
-        self.fresh.add(provider.name)
-        return provider
-
-    def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
-        models = zip(before.included[document.shared :], document.included[document.shared :], strict=True)
-        return before.whole in (None, wanted) and all(_same(self.files.read(path), other) for path, other in models)
-
-    def _taken_over(self, document: Document, before: Source) -> Provider:
-        """The provider as an earlier load made it, with what that warned of."""
-        files = {document.file, *(other.file for other in document.included)}
-        self.problems += [problem for problem in self.said_before if problem.mark.file in files]
-        self.files.sound = self.files.sound and before.whole is not False
-        self.sources[document.file] = before
-        return before.provider
-
-    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
-        if not wanted:
-            self.files.sound = False
-            return tree
-        folder = self.files.paths[document.file].parent
-        tree, problems = include(document, tree, folder, self.files.read, self.files.shaped)
-        self.problems += problems
-        return tree
-
-
-def _same(one: Document, other: Document) -> bool:
-    """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
-    texts are compared."""
-    return one is other or one.text == other.text and not one.problems
-
-
-def _references_in(node: Node) -> Iterator[Reference]:
-    """References below every key that may hold one, wherever it stands (endpoints and image steps have headers too)."""
-    if isinstance(node, Map):
-        for key, child in node.entries.items():
-            yield from references(child) if key in SECRET_PLACES else _references_in(child)
-    elif isinstance(node, List):
-        for item in node.items:
-            yield from _references_in(item)

@@ -36,6 +36,11 @@ class FileReader:
         self.sound = True
         """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
 
+    @property
+    def wrong(self) -> bool:
+        """Whether a problem so far is an error."""
+        return any(problem.level == "error" for problem in self.problems)
+
     def read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
         """A file's document, empty when it cannot be read. `without` names a key at its end that is left unread; with
         `anew` it is parsed even when its text is an earlier load's."""

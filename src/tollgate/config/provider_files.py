@@ -1,0 +1,152 @@
+"""The provider files of one load: each with its shared files beneath it and the models files it names; taken over from
+an earlier load where none of them has changed.
+
+What is read of a file's tree is `provider.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tollgate.config.file_reader import EXAMPLES, FileReader
+from tollgate.config.included import include, share
+from tollgate.config.load import Document, List, Map, Node
+from tollgate.config.model import Provider
+from tollgate.config.provider import SECRET_PLACES, read_provider
+from tollgate.config.provider_warnings import provider_warnings
+from tollgate.config.reusable import Reusable, Source
+from tollgate.config.secrets import Reference, Secrets, references
+
+
+@dataclass(slots=True)
+class ProviderFile:
+    """A provider's file before its secrets and its model files are read."""
+
+    document: Document
+    tree: Map | None
+    """The checked tree, its shared files beneath it; None where the file seems unchanged."""
+    before: Source | None
+    """What it came to before, where it and its shared files are unchanged."""
+    referred: tuple[Reference, ...]
+
+
+class ProviderFiles:
+    """Reads them with the `files` of a load, whose problems and soundness it adds to. With `everything`, the models
+    files of providers that are off are read too."""
+
+    def __init__(self, files: FileReader, previous: Reusable | None, *, everything: bool) -> None:
+        self._files = files
+        self._everything = everything
+        self._before = dict(previous.sources) if previous is not None else {}
+        self._said_before = previous.warnings if previous is not None else ()
+        self.sources: dict[str, Source] = {}
+        self.fresh: set[str] = set()
+        """Providers read in this run."""
+
+    def read(self, paths: Iterable[Path]) -> list[ProviderFile]:
+        """The files, but for those whose shape or whose shared files are wrong."""
+        documents = [self._files.read_part(path) for path in paths]
+        return [file for file in map(self._file, documents) if file is not None]
+
+    def _file(self, document: Document) -> ProviderFile | None:
+        source = self._before.get(document.file)
+        if source is not None and source.provider.document is document:
+            shared = zip(source.included[: document.shared], document.included, strict=False)
+            if all(_same(self._files.read_shared(path), other) for path, other in shared):
+                return ProviderFile(document, None, source, source.references)
+            document = self._read_anew(document)
+        tree = self._with_shared(document)
+        return None if tree is None else ProviderFile(document, tree, None, tuple(_references_in(tree)))
+
+    def _read_anew(self, document: Document) -> Document:
+        """The same file without what it includes."""
+        return self._files.read(self._files.paths[document.file], without=EXAMPLES, anew=True)
+
+    def _with_shared(self, document: Document) -> Map | None:
+        """The checked tree of a provider's file, its shared files beneath it."""
+        problems, whole = share(document, self._files.paths[document.file].parent, self._files.read_shared)
+        self._files.problems += problems
+        self._files.sound = self._files.sound and whole and not problems
+        return self._files.shaped(document, "provider") if whole else None
+
+    def providers(self, files: Iterable[ProviderFile], secrets: Secrets) -> list[Provider]:
+        """The providers of these files; one that lacks a secret is off."""
+        providers = []
+        for file in files:
+            needed = (reference.name for reference in file.referred if not reference.optional)
+            unset = list(dict.fromkeys(name for name in needed if secrets.get(name) is None))
+            provider = self._provider(file, wanted=self._everything or not unset)
+            if unset:
+                said = f"secrets {', '.join(unset)} are not set" if len(unset) > 1 else f"secret {unset[0]} is not set"
+                provider = replace(provider, off=said)
+            if provider.name in self.fresh:
+                self._files.problems += provider_warnings(provider)
+                if not self._everything and not self._files.wrong:
+                    # at once: the trees of all files together are most of what a start takes
+                    provider.document.let_go()
+            providers.append(provider)
+        return providers
+
+    def _provider(self, file: ProviderFile, *, wanted: bool) -> Provider:
+        """The provider of a file, read as if its secrets were set. `wanted` says whether the files it names are read
+        too."""
+        document, tree = file.document, file.tree
+        if file.before is not None:
+            if self._models_unchanged(document, file.before, wanted=wanted):
+                return self._taken_over(document, file.before)
+            document = self._read_anew(document)
+            tree = self._with_shared(document)
+        assert tree is not None, "what a file came to before is kept only where nothing was wrong"
+        before = len(self._files.problems)
+        names_models = "models_from" in tree.entries
+        if names_models:
+            tree = self._with_models(document, tree, wanted=wanted)
+        provider, problems = read_provider(document, tree)
+        self._files.problems += problems
+        if any(problem.level == "error" for problem in problems):
+            self._files.sound = False
+        if not any(problem.level == "error" for problem in self._files.problems[before:]):
+            whole = wanted if names_models else None
+            included = tuple(self._files.paths[other.file] for other in document.included)
+            self.sources[document.file] = Source(provider, file.referred, whole, included)
+        self.fresh.add(provider.name)
+        return provider
+
+    def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
+        models = zip(before.included[document.shared :], document.included[document.shared :], strict=True)
+        return before.whole in (None, wanted) and all(_same(self._files.read(path), other) for path, other in models)
+
+    def _taken_over(self, document: Document, before: Source) -> Provider:
+        """The provider as an earlier load made it, with what that warned of."""
+        files = {document.file, *(other.file for other in document.included)}
+        self._files.problems += [problem for problem in self._said_before if problem.mark.file in files]
+        self._files.sound = self._files.sound and before.whole is not False
+        self.sources[document.file] = before
+        return before.provider
+
+    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
+        if not wanted:
+            self._files.sound = False
+            return tree
+        folder = self._files.paths[document.file].parent
+        tree, problems = include(document, tree, folder, self._files.read, self._files.shaped)
+        self._files.problems += problems
+        return tree
+
+
+def _same(one: Document, other: Document) -> bool:
+    """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
+    texts are compared."""
+    return one is other or one.text == other.text and not one.problems
+
+
+def _references_in(node: Node) -> Iterator[Reference]:
+    """References below every key that may hold one, wherever it stands (endpoints and image steps have headers too)."""
+    if isinstance(node, Map):
+        for key, child in node.entries.items():
+            yield from references(child) if key in SECRET_PLACES else _references_in(child)
+    elif isinstance(node, List):
+        for item in node.items:
+            yield from _references_in(item)
