@@ -10,7 +10,8 @@ from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.config.schema import EDIT_BESIDE, EDIT_VERBS
-from tollgate.config.shape import check_shape, export
+from tollgate.config.schema_export import export
+from tollgate.config.shape import check_shape
 from tollgate.mapping.edits.reading import BESIDE, VERBS
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}

@@ -115,7 +115,7 @@ def _run(stage: Callable[[Report], None], report: Report) -> None:
 
 def write_schemas(folder: Path) -> list[Path]:
     """Write the JSON Schemas of all kinds of files into a folder, those of other parts of the package too."""
-    from tollgate.config.shape import export
+    from tollgate.config.schema_export import export
 
     folder.mkdir(parents=True, exist_ok=True)
     texts = {

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tollgate.config.accept import Test, compile_accept
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
-from tollgate.config.provider_schema import models_schema, own_schema, provider_schema, shared_schema
-from tollgate.config.schema import Schema
+from tollgate.config.provider_schema import models_schema, provider_schema, shared_schema
 from tollgate.wording import clipped, did_you_mean, nearest_word, path_text
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ _KINDS = {
     "boolean": "true or false",
     "null": "nothing",
 }
-_SCHEMAS = {
+SCHEMAS = {
     "gateway": gateway_schema,
     "provider": provider_schema,
     "models": models_schema,
@@ -72,11 +71,6 @@ _OTHERWISE = {
     "basic": 'a header says it: Authorization: "Basic {{ $secret.NAME }}"',
 }
 """Words written where a few others may stand, and how what was meant is said."""
-
-
-def export() -> dict[str, Schema]:
-    """The schemas by file name, for editors; without our own keywords."""
-    return {f"{kind}.schema.json": _standard(schema()) for kind, schema in {**_SCHEMAS, "provider": own_schema}.items()}
 
 
 def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | None]:
@@ -115,14 +109,14 @@ def found(node: Node) -> str:
 
 @cache
 def _accepts(kind: Kind) -> Test:
-    return compile_accept(_SCHEMAS[kind]())
+    return compile_accept(SCHEMAS[kind]())
 
 
 @cache
 def _validator(kind: Kind) -> Draft202012Validator:
     from jsonschema import Draft202012Validator  # 60 ms to import, wanted only when something is wrong
 
-    return Draft202012Validator(_SCHEMAS[kind]())
+    return Draft202012Validator(SCHEMAS[kind]())
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:
@@ -218,42 +212,43 @@ def _missing(schema: dict[str, Any]) -> str:
 
 
 def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
+    """The cure, where what was meant can be told."""
     kinds = _as_list(schema.get("type", ()))
-    if not isinstance(node, Scalar):
-        if error.validator == "type" and kinds == ["array"]:
-            return "put a dash before each entry"
-        return "keys with values, without dashes" if error.validator == "type" and kinds[:1] == ["object"] else ""
-    if error.validator == "enum":
+    if error.validator == "enum" and isinstance(node, Scalar):
         known = [str(word) for word in schema["enum"]]
         return did_you_mean(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
-    if error.validator == "type":
-        if kinds == ["boolean"] and isinstance(node.value, str):
-            word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.value.lower())
-            return (
-                f"did you mean `{word or node.value.lower()}`?"
-                if word or node.value.lower() in ("true", "false")
-                else ""
-            )
-        if kinds == ["string"] and isinstance(node.value, (int, Decimal)):
-            return f'put quotes around it: "{node.text}"'
-        if (
-            isinstance(node.value, str)
-            and node.quoted
-            and set(kinds) & {"integer", "number"}
-            and node.value.replace(".", "", 1).isdigit()
-        ):
-            return f"write {node.value} without quotes"
-        if "seconds" in str(schema.get("wanted")) and (span := _SPAN.fullmatch(node.text.strip())):
-            return f"write {int(span[1]) * _SECONDS[span[2]]}"
-        if "bytes" in str(schema.get("wanted")) and (size := _SIZE.fullmatch(node.text.strip())):
-            return f"write {int(size[1]) * 1024 ** ('kmg'.index(size[2].lower()) + 1)}"
-        if set(kinds) & {"integer", "number"} and "string" not in kinds and (written := _written_out(node.text)):
-            return f"write {written}"
-        if kinds == ["array"] and node.value is not None:
-            return f"write [{node.text}]" if len(node.text) < _MAX_SHOWN else "write a list"
+    if error.validator != "type":
+        return ""
+    if isinstance(node, Scalar):
+        return _cure(node, kinds, str(schema.get("wanted")))
+    if kinds == ["array"]:
+        return "put a dash before each entry"
+    return "keys with values, without dashes" if kinds[:1] == ["object"] else ""
+
+
+def _cure(node: Scalar, kinds: list[str], wanted: str) -> str:
+    """How a value is written so that it is of one of these kinds."""
+    value, text = node.value, node.text
+    if kinds == ["boolean"] and isinstance(value, str):
+        word = _TRUTH.get(value.lower())
+        return f"did you mean `{word}`?" if word else ""
+    if kinds == ["string"] and isinstance(value, (int, Decimal)):
+        return f'put quotes around it: "{text}"'
+    if isinstance(value, str) and node.quoted and {"integer", "number"} & set(kinds) and _DIGITS.fullmatch(value):
+        return f"write {value} without quotes"
+    if "seconds" in wanted and (span := _SPAN.fullmatch(text.strip())):
+        return f"write {int(span[1]) * _SECONDS[span[2]]}"
+    if "bytes" in wanted and (size := _SIZE.fullmatch(text.strip())):
+        return f"write {int(size[1]) * 1024 ** ('kmg'.index(size[2].lower()) + 1)}"
+    if {"integer", "number"} & set(kinds) and "string" not in kinds and (written := _written_out(text)):
+        return f"write {written}"
+    if kinds == ["array"] and value is not None:
+        return f"write [{text}]" if len(text) < _MAX_SHOWN else "write a list"
     return ""
 
 
+_TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_DIGITS = re.compile(r"\d+\.?\d*|\.\d+")
 _SPAN = re.compile(r"([0-9]{1,6})\s*(s|sec|m|min|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Spans as people write them, where a number of seconds belongs: 15m -> 900."""
@@ -315,41 +310,3 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
             ),
         )
     return node
-
-
-def _standard(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_standard(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    made = {
-        key: (
-            {name: _standard(item) for name, item in value.items()}
-            if key in ("properties", "$defs")
-            else _standard(value)
-        )
-        for key, value in node.items()
-        if key not in ("wanted", "hidden", "editor")
-    }
-    own = _standard(node["editor"]) if "editor" in node else {}
-    if "properties" in own:
-        own["properties"] |= made.get("properties", {})
-    return _by_kind({**made, **own})
-
-
-def _by_kind(schema: Schema) -> Schema:
-    """Two forms of different kinds as the one to follow for each: editors tell what is wrong in a form only when they
-    know which was meant."""
-    forms = schema.get("anyOf", ())
-    if len(forms) != 2:
-        return schema
-    one, other = forms
-    kind = "object" if "$ref" in other else other.get("type")
-    if kind not in ("object", "array") or one.get("type") == kind:
-        return schema
-    return {
-        **{key: value for key, value in schema.items() if key != "anyOf"},
-        "if": {"type": kind},
-        "then": other,
-        "else": one,
-    }
