@@ -1,6 +1,6 @@
-"""One row per answered request: `UsageRow`, and `COLUMNS`, the one place that says what each column means.
+"""One row per answered request: `UsageRow`, the one place that says what each column is and means.
 
-The table in the store, the published files, their column comments and the reference page are all made from `COLUMNS`.
+The table in the store, the published files, their column comments and the reference page are all made from it.
 Columns may be added at the end; a name or a meaning never changes.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict, get_args, get_type_hints
 
 import orjson
 
@@ -18,52 +18,6 @@ from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected
 
 ZERO = Decimal(0)
 ONE = Decimal(1)
-
-
-@dataclass
-class UsageRow:
-    """What one request used and cost; the meaning of each field is in `COLUMNS`. `time` carries UTC.
-
-    Without slots: orjson writes it in half the time.
-    """
-
-    request_id: str
-    account_id: str
-    key_id: str
-    endpoint: str
-    time: datetime = field(default_factory=lambda: datetime.now(UTC))
-    asked_model: str = ""
-    model: str = ""
-    provider: str = ""
-    upstream_model: str = ""
-    client_protocol: str = ""
-    upstream_protocol: str = ""
-    attempts: int = 1
-    status: int = 200
-    outcome: str = "ok"
-    input_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    searches: int = 0
-    images: int = 0
-    cost: Decimal = ZERO
-    native_cost: Decimal = ZERO
-    currency: str = "USD"
-    rate: Decimal = ONE
-    prices: str | None = None
-    ttfb_ms: float | None = None
-    total_ms: float | None = None
-    stream: bool = False
-    estimated: bool = False
-    end_user: str | None = None
-    error_code: str | None = None
-    lost: str | None = None
-    provider_cost: Decimal | None = None
-    price_rule: str = ""
-    earlier_attempts: str | None = None
-    metadata: str | None = None
 
 
 class Column(NamedTuple):
@@ -76,106 +30,124 @@ class Column(NamedTuple):
 
 _MONEY = "DECIMAL(38,12)"
 
-COLUMNS: tuple[Column, ...] = (
-    Column(
-        "request_id", "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"
-    ),
-    Column("account_id", "VARCHAR NOT NULL", "account that pays"),
-    Column("key_id", "VARCHAR NOT NULL", "key that was used (its id, never the secret)"),
-    Column(
-        "endpoint",
+
+@dataclass
+class UsageRow:
+    """What one request used and cost; each field with the type and the meaning of its column. `time` carries UTC.
+
+    Without slots: orjson writes it in half the time.
+    """
+
+    request_id: Annotated[
+        str, "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"
+    ]
+    account_id: Annotated[str, "VARCHAR NOT NULL", "account that pays"]
+    key_id: Annotated[str, "VARCHAR NOT NULL", "key that was used (its id, never the secret)"]
+    endpoint: Annotated[
+        str,
         "VARCHAR NOT NULL",
         "what was called: chat, responses, messages, embeddings, images, mcp, count_tokens (which costs nothing: no "
         "tokens, no cost)",
-    ),
-    Column("time", "TIMESTAMP NOT NULL", "when the request arrived, UTC"),
-    Column("asked_model", "VARCHAR", "model as the caller wrote it"),
-    Column("model", "VARCHAR", "canonical model"),
-    Column("provider", "VARCHAR", "provider that answered, or the last one tried"),
-    Column("upstream_model", "VARCHAR", "the provider's own name of the model"),
-    Column("client_protocol", "VARCHAR", "wire format the caller spoke"),
-    Column(
-        "upstream_protocol",
-        "VARCHAR",
-        "wire format the provider was spoken to in; differs from client_protocol when converted",
-    ),
-    Column(
-        "attempts",
-        "INTEGER",
-        "providers tried for this request, 1 to 3; 0 where tokens were counted here and none was asked",
-    ),
-    Column(
-        "status",
+    ]
+    time: Annotated[datetime, "TIMESTAMP NOT NULL", "when the request arrived, UTC"] = field(
+        default_factory=lambda: datetime.now(UTC)
+    )
+    asked_model: Annotated[str, "VARCHAR", "model as the caller wrote it"] = ""
+    model: Annotated[str, "VARCHAR", "canonical model"] = ""
+    provider: Annotated[str, "VARCHAR", "provider that answered, or the last one tried"] = ""
+    upstream_model: Annotated[str, "VARCHAR", "the provider's own name of the model"] = ""
+    client_protocol: Annotated[str, "VARCHAR", "wire format the caller spoke"] = ""
+    upstream_protocol: Annotated[
+        str, "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"
+    ] = ""
+    attempts: Annotated[
+        int, "INTEGER", "providers tried for this request, 1 to 3; 0 where tokens were counted here and none was asked"
+    ] = 1
+    status: Annotated[
+        int,
         "INTEGER",
         "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), "
         "499 when the caller left; the same as in `/metrics`",
-    ),
-    Column("outcome", "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"),
-    Column("input_tokens", "BIGINT", "prompt tokens that were neither read from nor written to a cache"),
-    Column("cache_read_tokens", "BIGINT", "prompt tokens read from the provider's cache"),
-    Column("cache_write_tokens", "BIGINT", "prompt tokens written to the provider's cache"),
-    Column("output_tokens", "BIGINT", "generated tokens, reasoning not counted"),
-    Column("reasoning_tokens", "BIGINT", "generated reasoning tokens"),
-    Column("searches", "INTEGER", "hosted web searches"),
-    Column("images", "INTEGER", "images produced, or sent where the price list has a price for each"),
-    Column("cost", _MONEY + " NOT NULL", "what the account paid, USD (credits), rounded once, half-even, to 12 places"),
-    Column("native_cost", _MONEY, "the same cost in the currency of the price list"),
-    Column("currency", "VARCHAR", "currency of native_cost"),
-    Column("rate", _MONEY, "USD for one unit of currency when the request was priced"),
-    Column(
-        "prices",
+    ] = 200
+    outcome: Annotated[str, "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"] = "ok"
+    input_tokens: Annotated[int, "BIGINT", "prompt tokens that were neither read from nor written to a cache"] = 0
+    cache_read_tokens: Annotated[int, "BIGINT", "prompt tokens read from the provider's cache"] = 0
+    cache_write_tokens: Annotated[int, "BIGINT", "prompt tokens written to the provider's cache"] = 0
+    output_tokens: Annotated[int, "BIGINT", "generated tokens, reasoning not counted"] = 0
+    reasoning_tokens: Annotated[int, "BIGINT", "generated reasoning tokens"] = 0
+    searches: Annotated[int, "INTEGER", "hosted web searches"] = 0
+    images: Annotated[int, "INTEGER", "images produced, or sent where the price list has a price for each"] = 0
+    cost: Annotated[
+        Decimal, f"{_MONEY} NOT NULL", "what the account paid, USD (credits), rounded once, half-even, to 12 places"
+    ] = ZERO
+    native_cost: Annotated[Decimal, _MONEY, "the same cost in the currency of the price list"] = ZERO
+    currency: Annotated[str, "VARCHAR", "currency of native_cost"] = "USD"
+    rate: Annotated[Decimal, _MONEY, "USD for one unit of currency when the request was priced"] = ONE
+    prices: Annotated[
+        str | None,
         "VARCHAR",
         "the price list in force, as compact JSON; price_rule tells what of it applied; NULL where there is none, an "
         "empty text in old rows, which no JSON function reads: nullif(prices, '')",
-    ),
-    Column(
-        "ttfb_ms",
+    ] = None
+    ttfb_ms: Annotated[
+        float | None,
         "DOUBLE",
         "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs and counts of "
         "tokens, and where no provider answered",
-    ),
-    Column(
-        "total_ms",
+    ] = None
+    total_ms: Annotated[
+        float | None,
         "DOUBLE",
         "milliseconds from the request's arrival to the end of the answer, without the wait for its row to be on disk; "
         "for an image job to the end of the job",
-    ),
-    Column("stream", "BOOLEAN", "whether the answer was streamed"),
-    Column(
-        "estimated",
+    ] = None
+    stream: Annotated[bool, "BOOLEAN", "whether the answer was streamed"] = False
+    estimated: Annotated[
+        bool,
         "BOOLEAN",
         "whether token counts were estimated because the provider did not report them or reported more than can be, "
         "or the client left before it told the last ones",
-    ),
-    Column("end_user", "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"),
-    Column("error_code", "VARCHAR", "stable word of the error, NULL when there was none"),
-    Column(
-        "lost",
+    ] = False
+    end_user: Annotated[
+        str | None, "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"
+    ] = None
+    error_code: Annotated[str | None, "VARCHAR", "stable word of the error, NULL when there was none"] = None
+    lost: Annotated[
+        str | None,
         "VARCHAR",
         "parameters that the provider's format could not carry (also in x-tollgate-dropped), `; ` between them; "
         "NULL where there was none, cut after 2,000 characters",
-    ),
-    Column("provider_cost", _MONEY, "cost as the provider itself reported it, USD, where it does"),
-    Column(
-        "price_rule",
+    ] = None
+    provider_cost: Annotated[Decimal | None, _MONEY, "cost as the provider itself reported it, USD, where it does"] = (
+        None
+    )
+    price_rule: Annotated[
+        str,
         "VARCHAR",
         "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier "
         "and multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
         "none where nothing was billed, empty for old rows and images",
-    ),
-    Column(
-        "earlier_attempts",
+    ] = ""
+    earlier_attempts: Annotated[
+        str | None,
         "VARCHAR",
         "attempts that failed before the one at provider, in order, as a JSON list of provider, upstream_model, error "
         "(as in error_code), status (what the provider answered, null if nothing) and ms; NULL where there was none, "
         "and for count_tokens",
-    ),
-    Column(
-        "metadata",
+    ] = None
+    metadata: Annotated[
+        str | None,
         "VARCHAR",
         "the request's metadata as a JSON object, without what stands in end_user: the first 16 pairs, names up to 64 "
         "characters, texts up to 512, no nested values; NULL where there is none",
-    ),
+    ] = None
+
+
+ROW_COLUMNS = tuple(
+    Column(name, *get_args(hint)[1:]) for name, hint in get_type_hints(UsageRow, include_extras=True).items()
+)
+COLUMNS: tuple[Column, ...] = (
+    *ROW_COLUMNS,
     Column(
         "seq",
         "BIGINT NOT NULL",
@@ -183,6 +155,7 @@ COLUMNS: tuple[Column, ...] = (
         "share a store",
     ),
 )
+"""Those of a row, and `seq`, which is the journal's."""
 
 
 class FailedAttempt(TypedDict):
@@ -217,10 +190,6 @@ def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms:
 def attempts_text(failed: Sequence[FailedAttempt]) -> str | None:
     """`earlier_attempts` of these entries."""
     return orjson.dumps(failed).decode() if failed else None
-
-
-ROW_COLUMNS = COLUMNS[:-1]
-"""Those that come from `UsageRow`; `seq` is the journal's."""
 
 
 def base_type(column: Column) -> str:
