@@ -1,0 +1,168 @@
+"""What `speaks` of a provider's file says becomes endpoints: each with its whole address, its headers and its edits."""
+
+from __future__ import annotations
+
+import re
+
+from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
+from tollgate.config.fields import Fields, fields_of
+from tollgate.config.load import Map, Node, Scalar, entries_of, text_in
+from tollgate.config.model import Endpoint
+from tollgate.config.provider_model import serves
+from tollgate.config.reading import Reading
+from tollgate.config.shape import found
+from tollgate.wording import nearest_word
+
+_CALL_OF_PATH = re.compile(r"\s*([A-Za-z]+)[ \t]+(/.*\S)\s*\Z", re.DOTALL)
+_ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
+
+
+def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
+    """The endpoints of a checked tree by protocol, without those whose address is wrong."""
+    speaks = top.get("speaks")
+    addresses = _Addresses(reading, top.get("url"), is_base=_puts_paths_behind(speaks))
+    if isinstance(speaks, Scalar):
+        hint = "url: https://api.example/v1/chat/completions"
+        url = addresses.alone(speaks, "speaks", "found no `url`, wanted the complete address of the endpoint", hint)
+        return {speaks.text: Endpoint(speaks.text, speaks.text, url)} if url is not None else {}
+    made = {
+        protocol: _endpoint(reading, addresses, protocol, node, f"speaks.{protocol}")
+        for protocol, node in entries_of(speaks).items()
+    }
+    return {protocol: endpoint for protocol, endpoint in made.items() if endpoint is not None}
+
+
+def _puts_paths_behind(speaks: Node | None) -> bool:
+    """Whether a protocol has a path, which needs an address before it."""
+    nodes = entries_of(speaks).values()
+    return any(isinstance(node, Scalar) or "path" in entries_of(node) for node in nodes)
+
+
+def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node, path: str) -> Endpoint | None:
+    if isinstance(node, Scalar):
+        url: Node | None = addresses.behind(node, path)
+        return Endpoint(protocol, protocol, url) if url else None
+    at = Fields(node)
+    own, tail = at.get("url"), at.get("path")
+    if own is not None and tail is not None:
+        reading.say(tail, "found both `url` and `path`, wanted one of them", f"{path}.path")
+    if own is not None:
+        url = own if check_address(reading, own, f"{path}.url") else None
+    elif tail is not None:
+        url = addresses.behind(tail, f"{path}.path")
+    else:
+        url = addresses.alone(node, path, "found neither `url` nor `path`, wanted one of them")
+    if url is None:
+        return None
+    _check_inner(reading, at, path)
+    ruled = {
+        "protocol": protocol,
+        "url": url,
+        "stream_url": addresses.either(at.get("stream_url"), f"{path}.stream_url"),
+        "edits": reading.edits(at),
+        "poll": _poll(reading, addresses, at.map("poll"), f"{path}.poll", protocol),
+        "count_tokens_url": addresses.either(at.get("count_tokens"), f"{path}.count_tokens"),
+    }
+    return Endpoint(**{"mapping": protocol} | fields_of(Endpoint, node) | ruled)
+
+
+def _check_inner(reading: Reading, at: Fields, path: str) -> None:
+    node = at.get("inner")
+    torn = at.node is not None and at.node.torn and at.get("framing") is None  # what it says there is wrong, and told
+    if node is not None and at.text("framing", "") != "aws-eventstream" and not torn:
+        reading.say(
+            node,
+            "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
+            f"{path}.inner",
+        )
+
+
+def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, protocol: str) -> Map | None:
+    """What the file says of asking again, with paths appended to the base: `GET /jobs/{{ $.id }}`."""
+    if node is None:
+        return None
+    if serves(protocol) == "embedding":
+        reading.say(node, "vectors are there at once, wanted no `poll`", path)
+    for key, wanted in POLL_WANTED.items():
+        if node.torn:
+            break  # what is wrong in it was told, and may be what is missing here
+        if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
+            reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
+    entries = dict(node.entries)
+    for key in POLL_CALLS:
+        call = node.get(key)
+        match = _CALL_OF_PATH.match(text_in(call) or "")
+        if call is not None and match is not None:
+            joined = addresses.behind(Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
+            text = f"{match[1]} {joined.value}" if joined is not None else ""
+            entries[key] = Scalar(text, text, True, call.mark)
+    return Map(entries, node.keys, node.mark)
+
+
+class _Addresses:
+    """The addresses of a file: its `url`, what is put behind it, and others."""
+
+    def __init__(self, reading: Reading, url: Node | None, *, is_base: bool) -> None:
+        self._reading = reading
+        self._base = url if url is not None and check_address(reading, url, "url") else None
+        if is_base and isinstance(self._base, Map):
+            says = "found a map, behind which no path of `speaks` can be put, wanted text"
+            reading.say(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
+            self._base = None
+        written = reading.document.root
+        is_cut = isinstance(written, Map) and written.torn
+        misspelt = is_cut or nearest_word("url", entries_of(written)) if url is None else ""
+        self._is_told = bool(misspelt) or (url is not None and self._base is None)
+        """It is wrong, misspelt or none, which is said once, and not again for each path behind it."""
+
+    def alone(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
+        """The `url` as it is; where there is none, the message is said."""
+        if self._base is None and not self._is_told:
+            self._reading.say(at, message, path, hint)
+        return self._base
+
+    def behind(self, tail: Node, path: str) -> Scalar | None:
+        """`https://host/v1` + `/chat` as one template; it stands where the part with holes stands."""
+        end, says = text_in(tail) or "", found(tail)
+        if not end.startswith("/"):
+            hint = "an address of its own is `url:`"
+            self._reading.say(tail, f"found {says}, wanted a path starting with /", path, hint)
+            return None
+        message = f"found the path {says} but no `url`, wanted a base address"
+        base = self.alone(tail, path, message, "url: https://api.example/v1")
+        begin = text_in(base)
+        if base is None or begin is None:
+            return None
+        text = _as_text(begin.rstrip("/")) + _as_text(end)
+        return Scalar(text, text, True, base.mark if "{{" in begin and "{{" not in end else tail.mark)
+
+    def either(self, node: Node | None, path: str) -> Node | None:
+        """A path that is put behind the `url`, or an address of its own."""
+        if node is None:
+            return None
+        if (text_in(node) or "").startswith("/"):
+            return self.behind(node, path)
+        return node if check_address(self._reading, node, path) else None
+
+
+def _as_text(value: str) -> str:
+    """A bare path (`$vars.base`) written as a hole, so that it can be joined to text."""
+    return "{{ " + value + " | raw }}" if re.fullmatch(r"\$[\w.]+", value) else value
+
+
+def check_address(reading: Reading, node: Node, path: str) -> bool:
+    """Whether this may be an address; says what is wrong with one that is none."""
+    if isinstance(node, Map):
+        return True  # a template with $match or $first: the compiler's business
+    text = text_in(node) or ""
+    if not _ADDRESS.match(text):
+        reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
+        return False
+    outside = re.sub(r"\{\{.*?\}\}", "", text)
+    if "{{" in outside:
+        reading.say(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
+        return False
+    if re.search(r"\s", outside):
+        reading.say(node, f"found a blank in {found(node)}, wanted an address without blanks", path)
+        return False
+    return True
