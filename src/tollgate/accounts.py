@@ -190,9 +190,8 @@ def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "rev
 
 async def grant(books: Administration, account_id: str, amount: str, note: str = "") -> Grant:
     """Give credits (or take them back, with a negative amount)."""
-    credits = read_amount(amount)
     await books.get_account(account_id)
-    return await books.grant(account_id, credits, note[:500])
+    return await books.grant(account_id, read_amount(amount), note[:500])
 
 
 def _key_fields(form: KeyForm) -> dict[str, Any]:
