@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
 from mapping.test_stream_frames import AWKWARD, call, chunk
 from tollgate.completions import converted_stream
+from tollgate.completions.attempt import Attempt
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
@@ -49,11 +50,10 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
     exchange: Any = SimpleNamespace(
         services=SimpleNamespace(metrics=SimpleNamespace(unmatched=lambda *_: None), thoughts=Thoughts()),
         client_format=MAPPINGS[target],
-        context=Context(run_id="r1", now=5),
+        attempt=Attempt(None, context=Context(run_id="r1", now=5)),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         body={"store": False},
         reported_usage=lambda: stage.usage() or {},
-        routes_left=0,
     )
     offer: Any = SimpleNamespace(
         framing="sse",

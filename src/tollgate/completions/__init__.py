@@ -78,8 +78,9 @@ async def complete(
         raise
     exchange.drop_client_bytes()
     if conversation:
-        assert exchange.offer is not None
-        services.sticky.remember(conversation, exchange.offer.route)
+        offer = exchange.attempt.offer
+        assert offer is not None
+        services.sticky.remember(conversation, offer.route)
     return reply
 
 
@@ -87,10 +88,18 @@ async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None
     """The offers to try: those of the one provider that keeps what the request refers to, or that can read what it
     carries encrypted; `last` is the route on which its conversation went on. Raises `RequestError` when there are
     none."""
-    services, inbound, model, references = exchange.services, exchange.inbound, exchange.model, asked.references
+    services, references = exchange.services, asked.references
     attempts = services.runtime.current.gateway.retry.attempts
-    keeper = await provider_for(services, inbound, references) if references else None
-    found = plan(model, inbound.dialect, asked.needs, services.health, last, attempts=attempts, pinned=keeper)
+    keeper = await provider_for(services, exchange.inbound, references) if references else None
+    found = plan(
+        exchange.model,
+        exchange.inbound.dialect,
+        asked.needs,
+        services.health,
+        last,
+        attempts=attempts,
+        pinned=keeper,
+    )
     if exchange.minters:
         found = found._replace(offers=readers(found.offers, exchange.minters, exchange.body))
     if found.offers:
@@ -108,7 +117,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     cancel: Call | None = None
     try:
-        if exchange.native and (offer.in_text is not None or exchange.stream and not offer.streams):
+        if exchange.attempt.native and (offer.in_text is not None or exchange.stream and not offer.streams):
             if exchange.is_long():
                 await run_off_loop(convert_instead, exchange, offer)
             else:

@@ -118,8 +118,10 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
     """Refuse a body whose known fields have an impossible type. Raises `BadRequest` naming the field."""
     required, known = _TABLES[dialect]
     for name in required:
-        if name not in body:
-            raise BadRequest(f"missing required field: {name}", param=name)
+        if body.get(name) is None:
+            if name not in body:
+                raise BadRequest(f"missing required field: {name}", param=name)
+            raise _unfit(name, "null", known[name][1])
     for name, value in body.items():
         rule = known.get(name)
         if rule is None:
@@ -128,10 +130,8 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
                 raise BadRequest(f"{name[:100]} is no field; {plain} is one", param=name[:100])
         elif value is not None and not rule[0](value):
             raise _unfit(name, _found(value, rule[1]), rule[1])
-    for name in required:
-        if body[name] is None:
-            raise _unfit(name, "null", known[name][1])
-    _check_tools(body.get("tools"))
+    if tools := body.get("tools"):
+        _check_tools(tools)
     if dialect == "responses":
         if type(body.get("input")) is list:
             _check_items(body["input"])
@@ -173,8 +173,8 @@ def _check_items(items: list[Any]) -> None:
             raise _unfit(f"input[{at}]", _kind(item), "an object")
 
 
-def _check_tools(tools: list[Any] | None) -> None:
-    for at, tool in enumerate(tools or ()):
+def _check_tools(tools: list[Any]) -> None:
+    for at, tool in enumerate(tools):
         if type(tool) is not dict:
             raise _unfit(f"tools[{at}]", _kind(tool), "an object")
 

@@ -38,12 +38,13 @@ class ConvertedStream:
     """The stage for a route of another protocol. The converter owns every part's life; this class moves bytes."""
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
-        assert exchange.context is not None
+        context = exchange.attempt.context
+        assert context is not None
         self._exchange = exchange
         self._offer = offer
         self._events = RouteEvents(offer)
         self._converter = StreamConverter(
-            offer.mapping, exchange.client_format, exchange.context, frames=True, hushed=True, in_text=offer.in_text
+            offer.mapping, exchange.client_format, context, frames=True, hushed=True, in_text=offer.in_text
         )
         self._plain = self._events.plain and offer.usage.read is None
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None

@@ -62,7 +62,7 @@ def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[st
         log.warning(
             "request %s: provider %s counts what cannot be, so it is counted here: %s",
             exchange.inbound.request_id,
-            exchange.offer.provider if exchange.offer else "",
+            exchange.attempt.provider,
             "; ".join(wrong),
         )
         return {}
@@ -71,7 +71,7 @@ def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[st
 
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
     """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
-    offer = exchange.offer
+    offer = exchange.attempt.offer
     encoding, can = (offer.model.encoding, offer.can) if offer else (None, {})
     prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.large)
     output = await tokens.count(received, encoding) if received else 0
@@ -89,10 +89,11 @@ def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
 
 def texts_of_events(exchange: Exchange, events: list[Any]) -> list[str]:
     """The text of native stream events, read through the protocol's own mapping."""
-    assert exchange.offer is not None
+    offer = exchange.attempt.offer
+    assert offer is not None
     found: list[str] = []
     for each in choices_apart(events):
-        tap = Tap(exchange.offer.mapping)
+        tap = Tap(offer.mapping)
         for event in each:
             tap.feed(event)
         found += texts_of_parts(tap.parts())

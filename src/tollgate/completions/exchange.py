@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.attempt import NOT_TRIED, Attempt
 from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.completions.row import outcome_of, usage_row
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
     from tollgate.ledger import Hold, Limits, UsageRow
     from tollgate.ledger.usage_row import FailedAttempt
-    from tollgate.mapping import Context
     from tollgate.mapping import Mapping as ProtocolMapping
-    from tollgate.routing import Offer
 
 log = logging.getLogger("tollgate.completions")
 
@@ -48,21 +47,14 @@ class Exchange:
     rates: Mapping[str, Decimal]
     begun: Callable[[], bool] = lambda: False
     """Whether the client has been told a status by now."""
-    offer: Offer | None = None
-    native: bool = False
-    """The client's protocol is that of the route in use."""
-    called: bool = False
-    """The route in use has been called: from then on it may cost something."""
-    context: Context | None = None
+    attempt: Attempt = NOT_TRIED
+    """The one that is made now, or was made last."""
     hold: Hold | None = None
     attempts: int = 0
     failed: list[FailedAttempt] = field(default_factory=list)
     """The attempts that gave no answer, as rows tell them."""
-    routes_left: int = 0
-    """How many others may be tried when the attempt at the route in use fails."""
     admitted_tokens: int = 0
     limits: Limits = UNLIMITED
-    first_byte_ms: float | None = None
     upstream_ms: float = 0.0
     hub_usage: dict[str, Any] | None = None
     """What was used, as the mapping's hub has it, once known."""
@@ -71,16 +63,6 @@ class Exchange:
     usage: Usage | None = None
     """`hub_usage` in buckets, once somebody asked."""
     charge: Charge | None = None
-    failure: UpstreamError | None = None
-    """Why the answer that came is none after all: it was cut off, or tells so itself and passes as it came."""
-    reported_tier: str | None = None
-    """The service tier the upstream says it used."""
-    tier_sent: bool = True
-    """Whether what was sent says a service tier, where the caller's request does."""
-    words: tuple[str, ...] = ()
-    """Words of what was sent that the prices may ask for."""
-    count_part: Callable[[], Awaitable[None]] | None = None
-    """Notes what was used so far of an answer that is put together here, for a client that leaves meanwhile."""
     settled: bool = False
     sealed: bool = False
     """The request may carry a sealed token of another provider."""
@@ -104,17 +86,6 @@ class Exchange:
         self.hold = hold
         self.services.live.add(self)
 
-    def attempt(self, offer: Offer) -> None:
-        """Begin to try a route; what was noted of an earlier one (such as what its conversion lost) is forgotten."""
-        self.offer = offer
-        self.native = offer.protocol == self.inbound.dialect
-        self.context = None
-        self.called = False
-        self.count_part = None
-        self.failure = None
-        self.tier_sent = True
-        self.words = ()
-
     def is_long(self) -> bool:
         """`off_loop.is_long` of the client's bytes, also after they were dropped."""
         return self.large or is_long(self.inbound.body)
@@ -132,21 +103,22 @@ class Exchange:
     def _tier(self) -> str | None:
         """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached
         it."""
-        if self.reported_tier is not None:
-            return self.reported_tier
-        return self.asked_tier() if self.tier_sent else None
+        attempt = self.attempt
+        if attempt.reported_tier is not None:
+            return attempt.reported_tier
+        return self.asked_tier() if attempt.tier_sent else None
 
     def reported_usage(self) -> dict[str, Any]:
         """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in
         its own way."""
         hub_usage = self.hub_usage or {}
-        usage = self._used()
-        excludes = self.offer.usage.excludes if self.offer else ()
+        usage, offer = self._used(), self.attempt.offer
+        excludes = offer.usage.excludes if offer is not None else ()
         return usage.in_hub(hub_usage) if usage.flags or excludes else hub_usage
 
     def _used(self) -> Usage:
         if self.usage is None:
-            offer = self.offer
+            offer = self.attempt.offer
             usage = self.usage = from_hub(self.hub_usage, excludes=offer.usage.excludes if offer else ())
             if offer is not None and self.hub_usage is not None:
                 if not usage.searches and offer.can.get("always_searches"):
@@ -162,19 +134,20 @@ class Exchange:
 
     def reply_headers(self) -> Headers:
         """The headers of a success (CLIENTS 3c); the cost only once it is known."""
-        assert self.offer is not None
+        attempt = self.attempt
+        assert attempt.offer is not None
         elapsed = self.inbound.elapsed_ms()
         overhead = elapsed - self.upstream_ms
         names = self.client_format.reply_headers
         headers = [
-            (b"x-tollgate-provider", self.offer.provider.encode()),
+            (b"x-tollgate-provider", attempt.offer.provider.encode()),
             (b"x-tollgate-attempts", b"%d" % self.attempts),
             (b"x-tollgate-overhead-ms", b"%.2f" % (overhead if overhead > 0 else 0.0)),
         ]
         if names.elapsed is not None:
             headers.append((names.elapsed, b"%d" % elapsed))
-        if self.context is not None and self.context.lost:
-            headers.append((b"x-tollgate-dropped", dropped_text(self.context.lost)))
+        if attempt.context is not None and attempt.context.lost:
+            headers.append((b"x-tollgate-dropped", dropped_text(attempt.context.lost)))
         headers += self.limits_told()
         if self.charge is not None:
             headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
@@ -207,7 +180,7 @@ class Exchange:
                 log.warning(
                     "request %s: provider %s counts what cannot be: %s",
                     self.inbound.request_id,
-                    self.offer.provider if self.offer else "",
+                    self.attempt.provider,
                     "; ".join(usage.flags),
                 )
             row = usage_row(self, usage, charge, outcome, status, error)
@@ -219,20 +192,20 @@ class Exchange:
 
     def _price(self, usage: Usage) -> Charge:
         """What `usage` costs; nothing, where nobody told or estimated any."""
-        tariff = self.offer.tariff if self.offer else None
+        attempt = self.attempt
+        tariff = attempt.offer.tariff if attempt.offer is not None else None
         if self.hub_usage is None:
             return no_charge(tariff, self.rates)
         multipliers = self.hub_usage.get("multipliers", ())
-        if self.words:
-            multipliers = (*multipliers, *self.words)
+        if attempt.words:
+            multipliers = (*multipliers, *attempt.words)
         if usage.others:
             catalog = self.services.runtime.current.catalog
-            provider = self.offer.provider if self.offer else ""
             return charge_of(
                 usage,
                 tariff,
                 self.model,
-                provider,
+                attempt.provider,
                 catalog,
                 self.rates,
                 at=self.inbound.received_at,
@@ -248,7 +221,7 @@ class Exchange:
 
         When its row cannot be written, asking again would cost again, and the error says so.
         """
-        failure = self.failure
+        failure = self.attempt.failure
         if failure is None:
             self.route_answered()
         else:
@@ -285,30 +258,27 @@ class Exchange:
 
     def route_answered(self) -> None:
         """Tell the health of the route in use that it answered."""
-        assert self.offer is not None
-        latency = self.first_byte_ms / 1000 if self.first_byte_ms is not None else None
-        self.services.health.succeeded(self.offer.route, self.offer.provider, latency)
+        offer, first_byte_ms = self.attempt.offer, self.attempt.first_byte_ms
+        assert offer is not None
+        latency = first_byte_ms / 1000 if first_byte_ms is not None else None
+        self.services.health.succeeded(offer.route, offer.provider, latency)
 
     def route_failed(self, error: UpstreamError) -> None:
         """Tell the health of the route in use, and the log, that it failed; an alarm of its error rules goes along."""
-        assert self.offer is not None
-        if error.alarm == "key" and self.offer.auth is not None:  # some say in a 200 that a token is no good
-            self.services.client.refused(self.offer.auth)
-        tell_failure(
-            self.services.health,
-            log,
-            self.offer.route,
-            self.offer.provider,
-            error,
-            f"request {self.inbound.request_id}",
-        )
+        offer = self.attempt.offer
+        assert offer is not None
+        if error.alarm == "key" and offer.auth is not None:  # some say in a 200 that a token is no good
+            self.services.client.refused(offer.auth)
+        where = f"request {self.inbound.request_id}"
+        tell_failure(self.services.health, log, offer.route, offer.provider, error, where)
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""
         now = time.perf_counter()
         self.upstream_ms += (now - began) * 1000
-        if self.first_byte_ms is None:
-            self.first_byte_ms = (now - self.inbound.started) * 1000
+        attempt = self.attempt
+        if attempt.first_byte_ms is None:
+            attempt.first_byte_ms = (now - self.inbound.started) * 1000
 
     def release(self) -> None:
         """Give the hold back; for exits on which nothing was recorded."""
@@ -321,8 +291,7 @@ class Exchange:
         metrics.outcomes[row.outcome] += 1
         prompt = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens
         completion = row.output_tokens + row.reasoning_tokens
-        if self.offer is not None:
-            provider = self.offer.provider
+        if provider := row.provider:
             metrics.tokens[provider, "prompt"] += prompt
             metrics.tokens[provider, "completion"] += completion
             metrics.cost[provider] += row.cost

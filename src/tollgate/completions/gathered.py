@@ -25,12 +25,13 @@ from tollgate.upstream import Answer
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read the stream to its end, convert what it came to, settle. Raises as `whole_reply` does."""
-    if exchange.context is None or exchange.native:
+    attempt = exchange.attempt
+    if attempt.context is None or attempt.native:
         convert_instead(exchange, offer)
-    context = exchange.context
+    context = attempt.context
     assert context is not None
     stage = ConvertedStream(exchange, offer.hearing(answer.headers))
-    exchange.count_part = partial(count_usage, exchange, stage, left=True)
+    attempt.count_part = partial(count_usage, exchange, stage, left=True)
     blocks = answer.chunks()
     try:
         async for block in blocks:
@@ -58,10 +59,11 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
 def convert_instead(exchange: Exchange, offer: Offer) -> None:
     """Have a native route's answer converted after all, because its bytes cannot pass as they come: a whole answer is
     put together from a stream, or a stream made of a whole one, or its text holds marks (`in_text:`)."""
-    context = exchange.context = _answer_context(exchange, offer, exchange.context)
+    attempt = exchange.attempt
+    context = attempt.context = _answer_context(exchange, offer, attempt.context)
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`sending.py`)
-    exchange.native = False
+    attempt.native = False
 
 
 def _answer_context(exchange: Exchange, offer: Offer, before: Context | None) -> Context:

@@ -77,9 +77,9 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     """Whether a native request that failed with `error` should be sent once more without its encrypted reasoning,
     because the provider could not read it; the exchange then knows what to leave out. Without this the conversation
     would fail for ever: its client sends the same reasoning each time."""
-    if not isinstance(error, UpstreamRejected) or not exchange.native or exchange.inbound.dialect != DIALECT:
+    if not isinstance(error, UpstreamRejected) or not exchange.attempt.native or exchange.inbound.dialect != DIALECT:
         return False
-    if not _says_unreadable(exchange.offer, error):
+    if not _says_unreadable(exchange.attempt.offer, error):
         return False
     found = encrypted_in(exchange.body.get("input"))
     unread = {text: _ELSEWHERE for text, kind in found.items() if kind == "reasoning"}

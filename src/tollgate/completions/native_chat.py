@@ -234,4 +234,4 @@ class NativeChat(NativeStage):
     def tail(self) -> bytes:
         usage, hub_usage = self._inner.usage, self._exchange.reported_usage()
         out = self._inner.tail(written_usage(self._exchange, hub_usage) if usage is None and hub_usage else usage)
-        return out if self._exchange.failure is None else without_secrets(out, self._offer)
+        return out if self._exchange.attempt.failure is None else without_secrets(out, self._offer)

@@ -168,7 +168,7 @@ class NativePlain(NativeStage):
         exchange = self._exchange
         counted = exchange.hub_usage if exchange.estimated else None
         out = self._inner.tail(written_usage(exchange, counted) if counted else None)
-        return out if exchange.failure is None else without_secrets(out, self._offer)
+        return out if exchange.attempt.failure is None else without_secrets(out, self._offer)
 
     def failure(self, error: TollgateError) -> bytes:
         response = self._watch.response

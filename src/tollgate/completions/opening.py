@@ -21,7 +21,7 @@ Opening = Callable[..., Any] | None
 def opening_of(exchange: Exchange, offer: Offer) -> Opening:
     """The condition for a route's events. None for the last route, whose events pass as they come, since nobody else
     could answer."""
-    return offer.mapping.opening if exchange.routes_left else None
+    return offer.mapping.opening if exchange.attempt.routes_left else None
 
 
 def is_opening(event: Any, opening: Opening) -> bool:

@@ -48,7 +48,8 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     try:
         async with asyncio.timeout(offer.timeouts.total):
             finished = await _waited(exchange, offer, polling, first)
-        exchange.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said that the work was taken
+        # what came first only said that the work was taken
+        exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()
         return finished
     except BaseException as error:
         if polling.cancel is not None:
@@ -81,7 +82,7 @@ async def led_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     exchange.first_byte(began)
-    exchange.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said where it is
+    exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said where it is
     try:
         await check_head(led, offer, stream=True)
     except AttemptFailed as failed:
@@ -103,7 +104,7 @@ async def cancelling(
             yield block
     finally:
         await stream.aclose()  # type: ignore[attr-defined]
-        if not exchange.settled or isinstance(exchange.failure, UpstreamTimeout):
+        if not exchange.settled or isinstance(exchange.attempt.failure, UpstreamTimeout):
             cancel_job(exchange, offer, cancel)
 
 

@@ -6,10 +6,12 @@ What an upstream's failure means for the next route is `mapping/provider/errors.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from tollgate.completions.attempt import Attempt
 from tollgate.completions.estimate import estimate_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed, without_frames
@@ -49,28 +51,29 @@ async def try_routes(
     failures: list[UpstreamError] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
-    called = waiting[0]
+    about: Attempt | None = None  # whose error is told
     while waiting and exchange.attempts < calls:
         offer = waiting.pop(0)
         exchange.attempts += 1
-        exchange.routes_left = min(len(waiting), calls - exchange.attempts)
-        exchange.first_byte_ms = None  # an attempt that failed is not what the client waited for
-        began = exchange.inbound.elapsed_ms()
+        left = min(len(waiting), calls - exchange.attempts)
+        exchange.attempt = attempt = Attempt(offer, offer.protocol == exchange.inbound.dialect, left)
+        began = time.perf_counter()
         try:
             answered = await once(exchange, offer)
         except BadRequest as refused:
-            if exchange.called:
+            if attempt.called:
                 raise
             refusal = refusal or without_frames(refused)
             exchange.attempts -= 1
+            about = about or attempt
             continue
         except AttemptFailed as failed:
             error = without_frames(failed.error)
         else:
             exchange.services.metrics.attempts[offer.provider, "ok"] += 1
             return answered
-        called = offer
-        _note_failure(exchange, offer, error, exchange.inbound.elapsed_ms() - began)
+        about = attempt
+        _note_failure(exchange, offer, error, (time.perf_counter() - began) * 1000)
         if not isinstance(error, UpstreamRejected):
             failures.append(error)
             continue
@@ -79,8 +82,8 @@ async def try_routes(
             failures = [error]
             break
         waiting, calls = [offer, *waiting], min(max(calls, exchange.attempts + 1), most)
-    if exchange.offer is not called:
-        exchange.attempt(called)  # the row is about the route whose error is told
+    assert about is not None
+    exchange.attempt = about
     try:
         if refusal is not None and not failures:
             exchange.attempts = 1
@@ -123,7 +126,7 @@ async def settle_failure(
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
         count = partial(_count_cut, exchange, used or partial(estimate_usage, exchange, []))
-        exchange.settle_cut(exchange.count_part or count)
+        exchange.settle_cut(exchange.attempt.count_part or count)
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
         outcome = (
@@ -144,7 +147,7 @@ async def settle_failure(
 
 
 async def _count_cut(exchange: Exchange, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    if exchange.called and exchange.hub_usage is None:  # else the answer is there, and told it
+    if exchange.attempt.called and exchange.hub_usage is None:  # else the answer is there, and told it
         exchange.note_usage(await used(), estimated=True)
 
 

@@ -26,11 +26,10 @@ from tollgate.wire import CLIENT_FORMATS
 async def send(exchange: Exchange, offer: Offer) -> Answer:
     """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
     `BadRequest` when the request cannot be carried to this protocol."""
-    exchange.attempt(offer)
-    inbound = exchange.inbound
+    inbound, attempt = exchange.inbound, exchange.attempt
     stream = asks_stream(exchange, offer)
-    headers = offer.headers(inbound.headers, stream=stream, native=exchange.native)
-    if exchange.native:
+    headers = offer.headers(inbound.headers, stream=stream, native=attempt.native)
+    if attempt.native:
         edited = exchange.sealed or exchange.minters or offer.request_edits is not None
         body = (
             await run_off_loop(passed_body, exchange, offer, stream)
@@ -43,7 +42,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         body, url = await converted_body(exchange, offer), offer.url(stream)
     call = call_to(offer, "POST", url, headers, body, stream)
     del body
-    if not exchange.routes_left:
+    if not attempt.routes_left:
         exchange.drop_client_bytes()
     began = time.perf_counter()
     try:
@@ -52,7 +51,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
         raise AttemptFailed(error) from None
     finally:
-        exchange.called = call.sent
+        attempt.called = call.sent
     exchange.first_byte(began)
     await check_head(answer, offer, stream=stream and offer.polling is None)
     return answer
@@ -61,7 +60,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
 def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
     """The bytes to send where the protocols match: the client's own when no edit applies. `stream`: the route is asked
     for one, whatever its client wants."""
-    body, upstream = exchange.body, offer.model.upstream
+    body, upstream, attempt = exchange.body, offer.model.upstream, exchange.attempt
     ask_usage = stream and offer.protocol == "chat"
     gathered, told_anew = stream and not exchange.stream, exchange.stream and not stream
     if (gathered or told_anew or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
@@ -75,23 +74,24 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
     if sealed or offer.request_edits is not None or anew:
-        context = exchange.context = context_of(exchange, offer)
+        context = attempt.context = context_of(exchange, offer)
         if sealed:
             body = without_sealed(offer.protocol, body, context, foreign)
         document = native_document(body, upstream, ask_usage=ask_usage)
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
-        exchange.tier_sent = edited.get("service_tier") is not None
-        exchange.words = offer.usage.words_of(edited)
+        attempt.tier_sent = edited.get("service_tier") is not None
+        attempt.words = offer.usage.words_of(edited)
         if sealed or edited is not document or anew:
             return offer.encoded(edited)
     elif offer.usage.words is not None:
-        exchange.words = offer.usage.words_of(body)
+        attempt.words = offer.usage.words_of(body)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
 
 
 async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     """The bytes to send in another protocol: converted, then edited."""
-    context = exchange.context = context_of(exchange, offer)
+    attempt = exchange.attempt
+    context = attempt.context = context_of(exchange, offer)
     if exchange.stream:
         # for formats whose first event already tells usage (PITFALLS 12)
         context.estimate = {"input": exchange.admitted_tokens}
@@ -116,8 +116,8 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
             else offer.request_edits(document, context)
         )
     read_tier = offer.mapping.sent_tier
-    exchange.tier_sent = read_tier is not None and read_tier(document, context) is not None
-    exchange.words = offer.usage.words_of(document)
+    attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
+    attempt.words = offer.usage.words_of(document)
     try:
         return offer.encoded(document)
     except TypeError as error:

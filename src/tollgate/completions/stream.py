@@ -95,7 +95,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
         raise AttemptFailed(error) from None
     if not stage.begun:
         failed = stage.error
-        if failed is None and exchange.routes_left:
+        if failed is None and exchange.attempt.routes_left:
             failed = stage.reported_error()
         if failed is not None:
             raise AttemptFailed(failed)
@@ -103,7 +103,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
 
 
 def _stage(exchange: Exchange, offer: Offer) -> Stage:
-    if not exchange.native:
+    if not exchange.attempt.native:
         return ConvertedStream(exchange, offer)
     return NativeChat(exchange, offer) if exchange.inbound.dialect == "chat" else NativePlain(exchange, offer)
 
@@ -152,7 +152,7 @@ async def _pump(
         except UpstreamError as error:
             stage.error = without_frames(error)
         await count_usage(exchange, stage)
-        exchange.failure = stage.error or stage.reported_error()
+        exchange.attempt.failure = stage.error or stage.reported_error()
         if stage.error is not None:
             last = held + stage.failure(stage.error)
         else:
@@ -193,7 +193,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     told = stage.usage()
     exchange.hub_usage = told  # what is billed if counting fails
     usage = plausible_usage(exchange, told)
-    exchange.reported_tier = stage.tier()
+    exchange.attempt.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:

@@ -42,6 +42,7 @@ from tollgate.wire import ends_unusually
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried, `MappingFailure` for
     an answer that does not fit (before anything of it is recorded)."""
+    attempt = exchange.attempt
     raw = await read_answer(exchange, answer)
     if offer.polling is not None:
         answer, raw = await finished_answer(exchange, offer, answer, raw)
@@ -60,11 +61,11 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     read = _looked_into(exchange, offer, edited, lacking=bool(lacking)) if hub is None else hub
     if not lacking:
         exchange.note_usage(usage)
-    elif exchange.failure is None:
+    elif attempt.failure is None:
         counted = await estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
         usage, estimated = completed(usage, lacking, counted)
         exchange.note_usage(usage, estimated=estimated)
-    exchange.reported_tier = reported_tier(edited if hub is None else hub)
+    attempt.reported_tier = reported_tier(edited if hub is None else hub)
     if hub is None:
         out = _native_bytes(exchange, offer, raw, body, edited)
     else:
@@ -72,7 +73,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         keep_thoughts(exchange, offer, hub.get("parts") or ())
         hub = {**hub, "usage": exchange.reported_usage()}
         out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
-    if exchange.native and may_mint(exchange.inbound.dialect, exchange.body):
+    if attempt.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         await remember_state(exchange, offer, ids, encrypted_in(edited.get("output")))
     await exchange.settle_answer()
@@ -91,9 +92,10 @@ def _understood(
     if offer.response_edits is not None:  # what they drop was the upstream's, so it is no loss of the client's
         edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     hub: dict[str, Any] | None = None
-    if not exchange.native:
-        assert exchange.context is not None
-        hub = response_to_hub(offer.mapping, edited, exchange.context, offer.in_text)
+    attempt = exchange.attempt
+    if not attempt.native:
+        assert attempt.context is not None
+        hub = response_to_hub(offer.mapping, edited, attempt.context, offer.in_text)
         if failure := _failure_in(offer, hub):
             raise AttemptFailed(failure)
         _check_content(hub, listed=isinstance(body, list))
@@ -112,9 +114,9 @@ def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, la
         _check_content(read)
     if unusual or read.get("error"):
         failure = _failure_in(offer, read)
-        if failure is not None and unusual and exchange.routes_left:
+        if failure is not None and unusual and exchange.attempt.routes_left:
             raise AttemptFailed(failure)
-        exchange.failure = failure
+        exchange.attempt.failure = failure
     return read
 
 
@@ -148,19 +150,21 @@ def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edite
     if (exchange.estimated or offer.usage.read is not None) and not answer.get("usage"):
         answer = {**answer, "usage": written_usage(exchange, exchange.reported_usage())}
     out = raw if answer is body else orjson.dumps(answer)
-    return without_secrets(out, offer) if answer.get("error") or exchange.failure is not None else out
+    return without_secrets(out, offer) if answer.get("error") or exchange.attempt.failure is not None else out
 
 
 def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
-    assert exchange.context is not None
-    answer = response_from_hub(exchange.client_format, hub, exchange.context)
+    context = exchange.attempt.context
+    assert context is not None
+    answer = response_from_hub(exchange.client_format, hub, context)
     keep_items(exchange, answer)
     return orjson.dumps(answer)
 
 
 def _events(exchange: Exchange, hub: dict[str, Any]) -> bytes:
-    assert exchange.context is not None
-    events = stream_from_hub(exchange.client_format, hub, exchange.context)
+    context = exchange.attempt.context
+    assert context is not None
+    events = stream_from_hub(exchange.client_format, hub, context)
     keep_streamed_items(exchange, events)
     return encode_events(events)
 

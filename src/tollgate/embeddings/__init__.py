@@ -87,7 +87,8 @@ def _expected_tokens(request: EmbeddingRequest) -> int:
 
 async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
     """Usage, as counted here, of a request whose client left: of the inputs that were on their way to the provider."""
-    return {"input": await count_items(sent, exchange.offer.model.encoding if exchange.offer else None)}
+    offer = exchange.attempt.offer
+    return {"input": await count_items(sent, offer.model.encoding if offer is not None else None)}
 
 
 async def _record(exchange: Exchange, found: Embedded) -> None:

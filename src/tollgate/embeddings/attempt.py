@@ -54,10 +54,9 @@ class Embedded:
 async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
     """Embed everything through one offer; `sent` is filled with the inputs that are on their way there. Raises
     `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
-    exchange.attempt(offer)
     sent.clear()
     if offer.protocol != "embeddings" or offer.request_edits is not None:
-        exchange.context = context_of(exchange, offer)
+        exchange.attempt.context = context_of(exchange, offer)
     whole, *others = parts = await _Attempt(exchange, request, offer, sent).parts()
     for part in parts:
         if not part.tokens:  # the provider did not say (SPEC embeddings)
@@ -126,7 +125,7 @@ class _Attempt:
                 answer = await exchange.services.client.open(call)
             finally:
                 if call.sent:
-                    exchange.called = True
+                    exchange.attempt.called = True
                     self._sent += items
             async with answer:
                 exchange.first_byte(began)
@@ -172,13 +171,14 @@ def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: li
     else:
         document = _converted(exchange, request, offer, items)
     if offer.request_edits is not None:
-        assert exchange.context is not None
-        document = offer.request_edits(document, exchange.context)
+        context = exchange.attempt.context
+        assert context is not None
+        document = offer.request_edits(document, context)
     return offer.encoded(document)
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
-    context = exchange.context
+    context = exchange.attempt.context
     assert context is not None
     source = exchange.services.runtime.current.mappings["embeddings"]
     given = {**request.body, "input": items}
