@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from conformance.upstreams import ASKS, PATHS, provider
-from support.inprocess import inprocess
+from support.inprocess import inprocess, replying
 from tollgate.completions.exchange import Exchange
 
 CHUNK = b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
@@ -85,6 +85,19 @@ async def test_a_failed_request_is_let_go_of(tmp_path, uncollected, failure):
             before = left()
             await asked(here, dialect, [f"{name}/m" for name in protocols])
             assert left() == before, dialect
+
+
+@pytest.mark.parametrize("end", ["whole", "cut"])
+async def test_an_answer_that_was_put_together_here_is_let_go_of(tmp_path, uncollected, end):
+    blocks = [CHUNK, CHUNK.replace(b"null", b'"stop"'), b"data: [DONE]\n\n"][: 3 if end == "whole" else 1]
+    gathered = provider("app://acme/v1", "chat", more="can: {whole: false}")
+    app = replying(blocks=blocks, headers={"content-type": SSE})
+    async with inprocess(tmp_path, providers={"acme": gathered}, apps={"acme": app}) as here:
+        for _ in range(3):
+            told = await here.post(PATHS["chat"], ASKS["chat"])
+            assert told.status_code == (200 if end == "whole" else 500)
+        await asyncio.sleep(0.05)
+        assert left() == 0
 
 
 async def test_a_request_that_reached_nobody_is_let_go_of(tmp_path, uncollected):

@@ -172,6 +172,7 @@ class Exchange:
         if self.settled:
             return
         self.settled = True
+        self.attempt.count_part = None  # it holds this exchange
         self.services.live.discard(self)
         try:
             usage = self._used()
