@@ -53,8 +53,8 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
     with pytest.raises(Unsaved):
         await look(services, key, made["id"])
     assert made["id"] in jobs.tracked.pending
-    now = jobs.clock() + 60
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock() + 60
+    jobs.tracked.clock = lambda: now
     await Refresher(jobs).tick(10)
     assert jobs.tracked.pending == {}
     assert (
@@ -75,7 +75,7 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     now = 0.0
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
-    jobs.clock = lambda: now
+    jobs.tracked.clock = lambda: now
     made = await create(services, key)
     await refresher.tick(10)
     assert len(provider.calls) == 1, "not due yet"
@@ -93,7 +93,7 @@ async def test_the_refresher_comes_round_to_every_job(gateway):
     now = 0.0
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
-    jobs.clock = lambda: now
+    jobs.tracked.clock = lambda: now
     for number in range(7):
         await create(services, key, request_id=f"req_{number}")
     provider.calls.clear()
@@ -116,7 +116,7 @@ async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_o
     now = 0.0
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
-    jobs.clock = lambda: now
+    jobs.tracked.clock = lambda: now
     for number in range(2):
         await create(services, key, request_id=f"req_{number}")
     for now in (3.0, 6.0, 9.0):
@@ -220,8 +220,8 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     refresher = Refresher(jobs)
     jobs.tracked.pending.clear()  # as if another instance had looked after it
     await services.ledger.generations.update(made["id"], {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
-    now = jobs.clock()
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock()
+    jobs.tracked.clock = lambda: now
     await refresher.tick(10)
     now += 5
     await refresher.tick(10)
@@ -256,8 +256,8 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     )
     await services.ledger.generations.create(left)
     refresher = Refresher(jobs := jobs_of(services))
-    now = jobs.clock()
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock()
+    jobs.tracked.clock = lambda: now
     await refresher.resume()
     await refresher.tick(10)
     assert (jobs.tracked.pending, provider.calls) == ({}, [])
@@ -308,8 +308,8 @@ async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gat
     generations = services.ledger.generations
     generations.gone, generations.adopt = gone, too_late
     refresher = Refresher(jobs := jobs_of(services))
-    now = jobs.clock()
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock()
+    jobs.tracked.clock = lambda: now
     for seconds in (0, 1, 30):
         now += seconds
         await refresher.tick(10)
@@ -349,8 +349,8 @@ async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (503, {})))
     made = await create(services, key)
     refresher = Refresher(jobs := jobs_of(services))
-    now = jobs.clock() + 5
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock() + 5
+    jobs.tracked.clock = lambda: now
     await refresher.tick(10)
     assert list(jobs.tracked.pending) == [made["id"]]
 

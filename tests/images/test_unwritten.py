@@ -71,8 +71,8 @@ async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_an
     assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), "what it may cost stays held"
     await room()
     jobs = jobs_of(services)
-    now = jobs.clock() + 60
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock() + 60
+    jobs.tracked.clock = lambda: now
     await Refresher(jobs).tick(10)
     assert (jobs.tracked.pending, len(provider.calls)) == ({}, 2)
     listed = json.loads((await list_generations(services, key)).body)["data"]
@@ -117,8 +117,8 @@ async def refused_at_first(services, key):
     """A job that its provider took, and that the ledger could not store; the job, how it is stored after all, and a
     look by the refresher a minute later each time."""
     jobs, (store, refused) = jobs_of(services), refuse_to_store(services)
-    now = jobs.clock()
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock()
+    jobs.tracked.clock = lambda: now
     refresher = Refresher(jobs)
 
     async def look_again():

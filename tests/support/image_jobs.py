@@ -40,8 +40,8 @@ class Numbered:
 def pass_time(services, seconds):
     """So many seconds later, for the jobs of this gateway."""
     jobs = jobs_of(services)
-    now = jobs.clock() + seconds
-    jobs.clock = lambda: now
+    now = jobs.tracked.clock() + seconds
+    jobs.tracked.clock = lambda: now
 
 
 async def create(services, key, given=None, request_id="req_1", **more):

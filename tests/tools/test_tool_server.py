@@ -18,7 +18,6 @@ from mcp.client.streamable_http import streamable_http_client
 from support.image_provider import Provider
 from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
-from tollgate.images.runner import Jobs
 from tollgate.images.service import jobs_of
 from tollgate.ledger import KeyRecord
 from tollgate.tools.calls import Caller, call_tool
@@ -220,15 +219,16 @@ async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tm
         providers={"slow": SLOW},
         apps={"slow": Provider(lambda *_: (200, {"id": "j", "status": "processing"}))},
     ) as here:
-        jobs, submit = jobs_of(here.services), Jobs._submit
+        jobs = jobs_of(here.services)
+        submit = jobs.submissions._submit
         now = 0.0
 
         async def slowly(*given):
             nonlocal now
             now += 31
-            return await submit(jobs, *given)
+            return await submit(*given)
 
-        jobs.clock, jobs._submit = lambda: now, slowly
+        jobs.tracked.clock, jobs.submissions._submit = lambda: now, slowly
         key = here.services.ledger.find_key(here.key)
         async with asyncio.timeout(5):
             made = await call_tool(

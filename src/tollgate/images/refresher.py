@@ -54,8 +54,8 @@ class Refresher:
 
     async def _go_on(self, generation: Generation, hold: Hold | None) -> None:
         """Look after a job whose process ended."""
-        self._jobs.tracked.keep(generation, hold, now=self._jobs.clock())
-        await self._jobs.call_again(generation)
+        self._jobs.tracked.keep(generation, hold)
+        await self._jobs.submissions.call_again(generation)
 
     @property
     def _own(self) -> str:
@@ -69,7 +69,7 @@ class Refresher:
     async def tick(self, most: int) -> None:
         """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow
         to answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
-        now = self._jobs.clock()
+        now = self._jobs.tracked.clock()
         if now >= self._adopts_at:
             self._adopts_at = now + _ADOPT_SECONDS
             await self._adopt()
@@ -96,7 +96,7 @@ class Refresher:
             if instance in gone & self._gone:
                 await self._take_over(generation, instance)
             elif generation.deadline_at is not None and generation.deadline_at < now:
-                self._jobs.tracked.keep(generation, None, now=self._jobs.clock())
+                self._jobs.tracked.keep(generation, None)
         self._gone = gone
 
     async def _take_over(self, generation: Generation, instance: str) -> None:

@@ -7,6 +7,7 @@ in `end`, writes the usage row. Asking providers is `runner.py`'s and `refresher
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tollgate.images.calls import Calls, StepAnswer
     from tollgate.ledger import Hold
     from tollgate.services import Services
@@ -31,17 +34,18 @@ _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
 class TrackedJobs:
     """The jobs of one process by id, in `pending`, with the holds on their accounts' credits."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, clock: Callable[[], float] = time.monotonic) -> None:
         self._services = services
+        self.clock = clock
         self._holds: dict[str, Hold] = {}
         self.pending: dict[str, Watch] = {}
 
-    def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None, *, now: float) -> None:
-        """Look after a running job from `now` (of the clock of `Jobs`) on; without `terms` it is charged by the prices
-        of the day on which it ends."""
+    def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
+        """Look after a running job from now on; without `terms` it is charged by the prices of the day on which it
+        ends."""
         if hold is not None:
             self._holds[generation.id] = hold
-        self.pending[generation.id] = Watch(generation, self.pace(generation), now, terms)
+        self.pending[generation.id] = Watch(generation, self.pace(generation), self.clock(), terms)
 
     def forget(self, job_id: str) -> None:
         """Look after a job no longer; what it may cost is free again."""
@@ -50,15 +54,15 @@ class TrackedJobs:
         if hold is not None:
             hold.release()
 
-    def age(self, generation: Generation, now: float) -> float:
-        """Seconds since a job was made; `now` as in `keep`."""
+    def age(self, generation: Generation) -> float:
+        """Seconds since a job was made."""
         watch = self.pending.get(generation.id)
-        return now - watch.began if watch is not None else seconds_since(generation.created_at)
+        return self.clock() - watch.began if watch is not None else seconds_since(generation.created_at)
 
-    def is_late(self, generation: Generation, now: float) -> bool:
-        """Whether a job has had all the time that its provider's file gives it; `now` as in `keep`."""
+    def is_late(self, generation: Generation) -> bool:
+        """Whether a job has had all the time that its provider's file gives it."""
         ends = generation.deadline_at
-        return ends is not None and self.age(generation, now) >= (ends - generation.created_at).total_seconds()
+        return ends is not None and self.age(generation) >= (ends - generation.created_at).total_seconds()
 
     def pace(self, generation: Generation) -> tuple[float, ...]:
         """Seconds between questions about a job, as its provider's file says; the last of them holds for all others."""
@@ -91,6 +95,17 @@ class TrackedJobs:
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
             await self.store(moved)
         return moved
+
+    async def settle(self, generation: Generation, calls: Calls, answer: StepAnswer) -> Generation:
+        """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
+        outcome, fetch = answer.outcome, calls.offer.fetch
+        if outcome.status == "succeeded" and fetch is not None and not outcome.images:
+            fetched = await calls.run(fetch, job_facts(generation))
+            if fetched.outcome.status in PENDING:
+                return await self.move(generation, answer)
+            generation = with_state(generation, fetched)
+            answer, outcome = fetched, fetched.outcome
+        return await self.end(generation, outcome, calls, answer)
 
     async def end(
         self,

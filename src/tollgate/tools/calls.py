@@ -90,11 +90,11 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     if not isinstance(job_input, Mapping):
         raise ToolFailed("input is required and must be an object")
     jobs = jobs_of(services)
-    ends = jobs.clock() + WAIT_SECONDS
+    ends = jobs.tracked.clock() + WAIT_SECONDS
     generation = await jobs.create(
         Order(caller.key, caller.request_id, arguments["model_id"], dict(job_input), None, "mcp", counted=True)
     )
-    generation = await jobs.wait(generation, ends - jobs.clock(), tell)
+    generation = await jobs.wait(generation, ends - jobs.tracked.clock(), tell)
     if generation.status == "succeeded":
         shown = generation_entry(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}

@@ -1,0 +1,198 @@
+"""Bringing image jobs to a provider: to the first of their routes that takes one.
+
+A provider that answers only when the pictures are done has its call held in the background. What must stay true: a
+caller who got an id finds the job again after a restart, and no job is begun of which its caller was told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tollgate.errors import BadRequest, TollgateError, Unavailable, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.images.billing import refused_row
+from tollgate.images.calls import Calls, JobGone, job_error
+from tollgate.images.order import Unsaved
+from tollgate.images.routes import note_failure
+from tollgate.images.state import attempted, job_facts, route_of, with_state
+from tollgate.ledger.usage_row import failed_attempt
+from tollgate.mapping.images.outcome import Outcome
+from tollgate.wire import PENDING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tollgate.images.billing import Terms
+    from tollgate.images.calls import StepAnswer
+    from tollgate.images.tracked import TrackedJobs
+    from tollgate.ledger import Generation, Hold
+    from tollgate.ledger.usage_row import FailedAttempt
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.services import Services
+
+log = logging.getLogger("tollgate.images")
+
+
+_MOST_RUNS = 3
+"""How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
+
+
+class Submissions:
+    """The jobs that are on their way to a provider; `running` has the calls that are held, by job."""
+
+    def __init__(self, services: Services, tracked: TrackedJobs) -> None:
+        self._services = services
+        self._tracked = tracked
+        self.running: dict[str, asyncio.Task[Generation]] = {}
+
+    async def begin(self, generation: Generation, candidates: list[Calls], hold: Hold, terms: Terms) -> Generation:
+        """Submit a job to the first of the `candidates` that takes it; a call that holds the job goes on by itself."""
+        failed: FailedAttempt | None = None
+        try:
+            while True:
+                calls = candidates[0]
+                offer = calls.offer
+                if offer.synchronous:
+                    await self._store_unbegun(generation)
+                    self._tracked.keep(generation, hold, terms)
+                    self.run(generation, candidates, failed)
+                    return generation
+                generation = attempted(generation, offer, failed)
+                began = self._tracked.clock()
+                try:
+                    answer = await self._submit(generation, calls)
+                    break
+                except UpstreamError as error:
+                    note_failure(self._services, offer, error, generation.id)
+                    failed = self._failed(offer, error, began)
+                    candidates = candidates[1:]
+                    if isinstance(error, UpstreamRejected) or not candidates:
+                        row = refused_row(generation, offer, error)
+                        self._services.metrics.outcomes[row.outcome] += 1
+                        await self._services.ledger.record(row, hold)
+                        raise
+            stored = with_state(generation, answer)
+            pending = replace(stored, status=answer.outcome.status if answer.outcome.status in PENDING else "starting")
+            try:
+                await self._services.ledger.generations.create(pending)
+            except Unavailable as error:
+                # it is written once that can be, and the provider is at work: the job goes on, and what it may cost
+                # stays held
+                self._tracked.keep(pending, hold, terms)
+                raise Unsaved(error.message) from error
+        except Unsaved:
+            raise
+        except BaseException:
+            hold.release()
+            raise
+        self._tracked.keep(pending, hold, terms)
+        if answer.outcome.status in PENDING:
+            return pending
+        try:
+            return await self._tracked.settle(pending, calls, answer)
+        except (UpstreamError, JobGone):
+            return pending
+
+    async def _store_unbegun(self, generation: Generation) -> None:
+        """Store a job before its provider is called. One that cannot be stored is taken back, or a restart would make
+        the call of which its client was told that it was not made."""
+        try:
+            await self._services.ledger.generations.create(generation)
+        except Unavailable:
+            self._services.settlements.spawn(self._tracked.take_back(generation))
+            raise
+
+    async def _submit(self, generation: Generation, calls: Calls) -> StepAnswer:
+        began = self._tracked.clock()
+        offer, facts = calls.offer, job_facts(generation)
+        told = await calls.bring(facts)
+        answer = await calls.run(offer.submit, {**facts, **told})
+        if told:
+            outcome = replace(answer.outcome, facts={**told, **answer.outcome.facts})
+            answer = replace(answer, outcome=outcome)
+        if answer.outcome.status in PENDING:
+            if offer.synchronous:
+                raise UpstreamFailed("the provider says it is not done, and its file has no poll step")
+            if offer.needs_id and not answer.outcome.facts.get("id"):
+                raise UpstreamFailed("the answer to the submit step holds no job id")
+        self._services.health.succeeded(route_of(offer), offer.provider, self._tracked.clock() - began)
+        return answer
+
+    def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> FailedAttempt:
+        """What the row will tell of an attempt that failed, if there is another one."""
+        return failed_attempt(offer.provider, offer.model.upstream, error, (self._tracked.clock() - began) * 1000)
+
+    def run(self, generation: Generation, candidates: list[Calls], failed: FailedAttempt | None = None) -> None:
+        """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
+        task = self._services.settlements.spawn(self._call(generation, candidates, failed))
+        self.running[generation.id] = task
+        task.add_done_callback(lambda _: self.running.pop(generation.id, None))
+        task.add_done_callback(unheard)
+
+    async def call_again(self, generation: Generation) -> None:
+        """Make the call again that a held job was in when its process ended; a polled job needs nothing."""
+        offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
+        if offer is None or not offer.synchronous:
+            return
+        if generation.row.get("runs", 0) >= _MOST_RUNS:
+            interrupted = Outcome("failed", error="interrupted too often by restarts of the gateway")
+            await self._tracked.end(generation, interrupted)
+        else:
+            self.run(generation, [Calls(self._services.client, offer, offer.schema.filled(generation.input))])
+
+    async def _call(self, generation: Generation, candidates: list[Calls], failed: FailedAttempt | None) -> Generation:
+        last: TollgateError = UpstreamFailed("no route is left")
+        for calls in candidates:
+            offer, began = calls.offer, self._tracked.clock()
+            generation = attempted(generation, offer, failed)
+            generation = replace(
+                generation,
+                status="processing",
+                updated_at=datetime.now(UTC),
+                row={**generation.row, "runs": generation.row["runs"] + 1},
+            )
+            if not await self._store_begun(generation):
+                return await self._tracked.stored(generation.account_id, generation.id)
+            try:
+                answer = await self._submit(generation, calls)
+                begun = with_state(generation, answer)
+                if answer.outcome.status in PENDING:
+                    await self._tracked.store(begun)
+                    return begun
+                return await self._tracked.settle(begun, calls, answer)
+            except JobGone:
+                last = UpstreamFailed("the provider lost the job")
+                failed = self._failed(offer, last, began)
+            except UpstreamError as error:
+                if self._services.draining:
+                    return generation  # the next start makes the call again
+                note_failure(self._services, offer, error, generation.id)
+                last = error
+                failed = self._failed(offer, error, began)
+                if isinstance(error, UpstreamRejected):
+                    break
+            except BadRequest as error:
+                last = error
+                break
+        return await self._tracked.end(generation, Outcome("failed", error=job_error(last)))
+
+    async def _store_begun(self, generation: Generation) -> bool:
+        """Store that a call is about to be made; False when the job has ended meanwhile. A change that waits to be
+        written keeps no call back: the job itself is stored, and nobody would make its call later."""
+        try:
+            return await self._tracked.store(generation)
+        except Unavailable:
+            if self._services.draining:
+                raise
+            return True
+
+
+def unheard(task: asyncio.Task[Generation]) -> None:
+    """Log how a task failed that nobody waits for: one line, with a traceback only for a mistake of ours."""
+    failure = None if task.cancelled() else task.exception()
+    if isinstance(failure, TollgateError):
+        log.info("an image job went wrong when nobody waited for it: %s", failure.message)
+    elif failure is not None:
+        log.error("an image job went wrong when nobody waited for it", exc_info=failure)
