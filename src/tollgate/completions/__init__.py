@@ -14,7 +14,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.gathered import convert_instead, gathered_reply
 from tollgate.completions.judging import AttemptFailed, unfit_answer
 from tollgate.completions.minters import minters_of, readers
-from tollgate.completions.models import chat_model, check_consulted
+from tollgate.completions.models import check_consulted, model_of
 from tollgate.completions.naming import asked_model
 from tollgate.completions.off_loop import run_off_loop
 from tollgate.completions.polling import cancel_job, cancelling, led_stream, stream_calls
@@ -50,7 +50,7 @@ async def complete(
     runtime = services.runtime.current
     asked = await read_request(services, inbound)
     body, needs = asked.body, asked.needs
-    model = chat_model(services, inbound, body["model"])
+    model = model_of(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
     if asked.looked_up:

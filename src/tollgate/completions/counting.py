@@ -10,7 +10,7 @@ import orjson
 from tollgate import tokens
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.estimate import own_tokens
-from tollgate.completions.models import chat_model
+from tollgate.completions.models import model_of
 from tollgate.completions.native import native_body, native_document
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.state_ids import referenced_ids
@@ -35,7 +35,7 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     large = is_large(len(inbound.body))
     server = services.runtime.current.gateway.server
     body, references = await run_off_loop(_read, inbound, server) if large else _read(inbound, server)
-    model = chat_model(services, inbound, body["model"])
+    model = model_of(services, inbound, body["model"])
     keeper = await provider_for(services, inbound, references)
     row = UsageRow(
         inbound.request_id,

@@ -1,4 +1,4 @@
-"""Which model a completion request asks for."""
+"""Which model a request asks for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def chat_model(services: Services, inbound: Inbound, name: str) -> CatalogModel:
-    """The chat model of this name. Raises `ModelNotFound`: unknown and not permitted look the same (CLIENTS 3d)."""
+def model_of(services: Services, inbound: Inbound, name: str, kind: str = "chat") -> CatalogModel:
+    """The model of this name and kind. Raises `ModelNotFound`: unknown and not permitted look the same (CLIENTS 3d)."""
     model = services.runtime.current.catalog.find(name, access_of(inbound.key))
-    if model is None or model.type != "chat":
+    if model is None or model.type != kind:
         raise ModelNotFound(name[:200], kind=model.type if model else None)
     return model
 

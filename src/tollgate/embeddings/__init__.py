@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate import tokens
-from tollgate.catalog import CatalogModel, access_of
+from tollgate.catalog import CatalogModel
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
+from tollgate.completions.models import model_of
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.embeddings.attempt import Embedded, attempt, count_items
@@ -36,9 +37,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     gateway = services.runtime.current.gateway
     large = is_large(len(inbound.body))
     request = await run_off_loop(_read, services, inbound) if large else _read(services, inbound)
-    model = services.runtime.current.catalog.find(request.model, access_of(inbound.key))
-    if model is None or model.type != "embedding":
-        raise ModelNotFound(request.model[:200], kind=model.type if model else None)
+    model = model_of(services, inbound, request.model, "embedding")
     check_count(request.items, model.facts.max_inputs)
     routes = _routes(services, model, request, gateway.retry.attempts)
     exchange = Exchange(services, inbound, request.body, model, False, gateway.credits.rates)
