@@ -190,7 +190,7 @@ async def is_over_a_rate(here, upstream, secret):
 
 async def meets_a_mistake_of_ours(here, upstream, secret):
     with pytest.MonkeyPatch.context() as slip:
-        slip.setattr("tollgate.completions.check_fields", lambda *_: 1 / 0)
+        slip.setattr("tollgate.completions.request.check_fields", lambda *_: 1 / 0)
         assert (await here.post(*SURFACES["chat"], key=secret)).status_code == 500
 
 
