@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, walk
 from tollgate.mapping import hub
+from tollgate.mapping.hub_shapes import ANYTHING, Shape, shape
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal
 from tollgate.mapping.scope import Unit, known_words
@@ -21,60 +20,7 @@ from tollgate.mapping.scope import Unit, known_words
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
 _INSIDE = ("$value", "$else", "$absent", "$first")
 """Directives whose value is the node's own."""
-
-
-@dataclass(eq=False, slots=True)
-class Shape:
-    """What can stand at one place of the hub: an object with `fields`, a list of `items`, one of some `words`, or a
-    `number`."""
-
-    name: str
-    fields: dict[str, Shape] = field(default_factory=dict)
-    items: Shape | None = None
-    words: tuple[str, ...] = ()
-    truth: bool = False
-    """It is true or false."""
-    number: bool = False
-
-    @property
-    def known(self) -> bool:
-        """Whether anything can be said of what stands there."""
-        return bool(self.fields or self.items or self.words or self.number)
-
-
-def shape(name: str) -> Shape:
-    """The shape of a definition of the hub's schema: request, response, usage, part, ... It may hold itself, so it is
-    known before its fields are made."""
-    found = _SHAPES.get(name)
-    if found is None:
-        found = _SHAPES[name] = Shape(name)
-        definition = hub.schema()["$defs"][name]
-        closed = definition.get("additionalProperties") is False or "allOf" in definition
-        properties = dict(definition["properties"]) if closed else {}
-        for branch in definition.get("allOf", ()):  # a part, by its kind: whatever any kind has
-            properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
-        found.fields.update(
-            {key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value}
-        )
-        if "kind" in properties:
-            found.fields.setdefault("kind", Shape("kind", words=hub.KINDS if name == "part" else ()))
-    return found
-
-
-_SHAPES: dict[str, Shape] = {}
-
-
-def _of(name: str, schema: Mapping[str, Any]) -> Shape:
-    if "$ref" in schema:
-        return shape(schema["$ref"].rpartition("/")[2])
-    if "items" in schema:
-        return Shape(name, items=_of(name, schema["items"]))
-    if schema.get("additionalProperties") is False:
-        return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()})
-    kind = schema.get("type")
-    return Shape(
-        name, words=tuple(schema.get("enum", ())), truth=kind == "boolean", number=kind in ("integer", "number")
-    )
+_ShapesAt = Mapping[Reads, set[Shape]]
 
 
 def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: str) -> None:
@@ -89,35 +35,34 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             writes.visit(node, of)
         node = lookup(root, section, "from_hub")
         if node is not None:
-            found = _check_reads(unit, root, f"{section}.from_hub", node, reads[f"{section}.from_hub"], of)
-            for place, shapes_there in found.items():
-                places[place] |= shapes_there
+            name = f"{section}.from_hub"
+            for place, found in _check_reads(unit, root, name, node, reads[name], of).items():
+                places[place] |= found
     _check_compared(unit, root, places)
-    rules = lookup(root, "stream", "to_hub")
-    if rules is not None:
-        operations = list(_operations(rules))
-        for name, value in operations:
-            if name == "usage":
-                writes.visit(value, shape("usage"))
-            elif name == "stop" and isinstance(value, Map) and "reason" in value.entries:
-                writes.visit(value.entries["reason"], shape("response").fields["stop"])
-        if not any(name == "stop" for name, _ in operations):
-            unit.warn(
-                _key(root, "stream", "to_hub"),
-                "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
-                "such as {$when: $.done, stop: {reason: end}}",
-            )
+    stream = root.get("stream")
+    if isinstance(stream, Map) and "to_hub" in stream.entries:
+        _check_rules(unit, stream, writes)
     writes.tell()
 
 
-def _key(root: Map, section: str, direction: str) -> Mark:
-    node = root.entries[section]
-    assert isinstance(node, Map)
-    return node.keys[direction]
+def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
+    """What the rules of a stream make of the hub, and whether any says why the answer stopped."""
+    operations = list(_operations(stream.entries["to_hub"]))
+    for name, value in operations:
+        if name == "usage":
+            writes.visit(value, shape("usage"))
+        elif (reason := lookup(value, "reason")) is not None:
+            writes.visit(reason, shape("response").fields["stop"])
+    if not any(name == "stop" for name, _ in operations):
+        unit.warn(
+            stream.keys["to_hub"],
+            "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
+            "such as {$when: $.done, stop: {reason: end}}",
+        )
 
 
 def _operations(node: Node) -> Iterator[tuple[str, Node]]:
-    """The operations of stream rules with what they are given, wherever they stand."""
+    """The operations `usage` and `stop` of stream rules with what they are given, wherever they stand."""
     if isinstance(node, List):
         for item in node.items:
             yield from _operations(item)
@@ -151,7 +96,7 @@ class _Writes:
             self._scalar(node, of)
         elif isinstance(node, List):
             for item in node.items:
-                self.visit(item, of.items or of)
+                self.visit(item, of.one)
         else:
             self._map(node, of)
 
@@ -216,7 +161,7 @@ class _Writes:
                 f"the hub's `{of.name}` is a list, and this is one of its items",
                 "put it into [ ], or a dash before it",
             )
-        of = of.items or of
+        of = of.one
         kind = node.entries.get("kind")
         if not of.fields:
             return
@@ -256,22 +201,11 @@ def _copied(node: Map) -> Iterator[tuple[str, Mark]]:
                     yield item.value, item.mark
 
 
-def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> dict[Reads, set[Shape]]:
+def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> _ShapesAt:
     """Warn of reads of what the hub has not; gives the shapes that can stand at each place that is read."""
-    places: dict[Reads, set[Shape]] = defaultdict(set)
-    waiting = [(reads, of)]
-    while waiting:
-        place, at = waiting.pop()
-        if at in places[place]:
-            continue
-        places[place].add(at)
-        waiting += [(other, at) for other in (*place.links, *place.looks, *place.cases())]
-        one = at.items or at
-        waiting += [(child, one.fields.get(key, _ANYTHING)) for key, child in place.fields.items()]
-        if place.items is not None:
-            waiting.append((place.items, one))
+    found = _shapes_at(reads, of)
     if section == "request.from_hub":
-        turns = [place for place, shapes in places.items() if of.fields.get("turns") in shapes]
+        turns = [place for place, shapes in found.items() if of.fields.get("turns") in shapes]
         all_seen = any(place.walked or place.whole or place.made for place in turns)
         if any(place.items for place in turns) and not all_seen:
             unit.warn(
@@ -279,32 +213,45 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                 "one of the `turns` is read and never all of them: what the others say would be lost without a word",
                 "{$each: $t in $.turns}, or $refuse more than one",
             )
-    for place, shapes in places.items():
+    for place, shapes in found.items():
         if all(at.items is not None and not place.gathered for at in shapes):
+            name = next(iter(shapes)).name
             for key in place.fields:
-                name = next(iter(shapes)).name
                 unit.warn(
                     _where(root, node, f"{name}.{key}"),
                     f"{section} reads `{key}` of `{name}`, which is a list, so nothing is found",
                     f"of each of them: {name}[*].{key}",
                 )
-            continue
-        if all((at.items or at).fields for at in shapes):
-            first = next(iter(shapes))
-            first = first.items or first
+        elif all(at.one.fields for at in shapes):
+            first = next(iter(shapes)).one
+            told = section == "response.from_hub" and first.name == "part"  # one of `$whole`: see `Run.whole`
             for key in place.fields:
-                told = key in ("item", "cut") and section == "response.from_hub" and first.name == "part"  # in `$whole`
-                if not told and not any(key in (at.items or at).fields for at in shapes):
-                    hint = known_words(key, first.fields)
+                if not (told and key in ("item", "cut")) and not any(key in at.one.fields for at in shapes):
                     unit.warn(
                         _where(root, node, key),
                         f"{section} reads `{key}`, which the hub's {first.name} does not have",
-                        hint,
+                        known_words(key, first.fields),
                     )
-    return places
+    return found
 
 
-def _check_compared(unit: Unit, root: Map, places: Mapping[Reads, set[Shape]]) -> None:
+def _shapes_at(reads: Reads, of: Shape) -> _ShapesAt:
+    """The shapes that can stand at each place a section reads, whose document has this one."""
+    found: dict[Reads, set[Shape]] = defaultdict(set)
+    waiting = [(reads, of)]
+    while waiting:
+        place, at = waiting.pop()
+        if at in found[place]:
+            continue
+        found[place].add(at)
+        waiting += [(other, at) for other in (*place.links, *place.looks, *place.cases())]
+        waiting += [(child, at.one.fields.get(key, ANYTHING)) for key, child in place.fields.items()]
+        if place.items is not None:
+            waiting.append((place.items, at.one))
+    return found
+
+
+def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
     """Warn of words that a value of the hub is compared with and never has."""
     for read, word, mark in unit.compared:
         shapes = {at for place in read for at in places.get(place, ())}
@@ -340,9 +287,6 @@ def _is_written(root: Map, name: str, word: str) -> bool:
         ):
             return True
     return False
-
-
-_ANYTHING = Shape("")
 
 
 def _where(root: Map, node: Node, key: str) -> Node:
