@@ -7,7 +7,8 @@ opposite; the word `none` asks whether a value is absent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tollgate.mapping.call_checks import filter_called, function_called
@@ -18,7 +19,7 @@ from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import ParseError, parse_path
-from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
 
 _TOO_LONG = "the expression is too long to compile"
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
@@ -94,18 +95,14 @@ class _Lowering:
         """Whether a node is true, as a Python condition."""
         if isinstance(node, nodes.Not):
             return f"(not {self.test(node.node)})"
-        if isinstance(node, nodes.And | nodes.Or):
-            word = "and" if isinstance(node, nodes.And) else "or"
-            left = self.test(node.left)
-            narrowing = narrowing_of(node.left, self.paths, self.site.scope) if word == "and" else None
-            before, looked = self.site, self.counting.looked
-            if narrowing:
-                self.site = before.inside(narrowing.inside(before.scope))
-            right = self.test(node.right)
-            self.site = before
-            if word == "and" and looked:  # what follows only says when
-                self.counting.looked = looked
-            return f"({left} {word} {right})"
+        if isinstance(node, nodes.Or):
+            return f"({self.test(node.left)} or {self.test(node.right)})"
+        if isinstance(node, nodes.And):
+            left, looked = self.test(node.left), self.counting.looked
+            with self.where(node.left):
+                right = self.test(node.right)
+            self.counting.looked = looked or self.counting.looked  # what follows only says when
+            return f"({left} and {right})"
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Lowered:
@@ -114,6 +111,15 @@ class _Lowering:
             value = self.value(node)
         self.counting.looked += value.places
         return value
+
+    @contextmanager
+    def where(self, test: nodes.Node, *, holds: bool = True) -> Iterator[None]:
+        """Inside, it is known that a test holds, or that it does not: what it tells of a field counts."""
+        before = self.site
+        if narrowing := narrowing_of(test, self.paths, before.scope):
+            self.site = before.inside((narrowing.inside if holds else narrowing.outside)(before.scope))
+        yield
+        self.site = before
 
     # -- leaves
 
@@ -266,28 +272,18 @@ class _Lowering:
 
     def _choice(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
-        narrowing = narrowing_of(node.test, self.paths, self.site.scope)
-        scope = self.site.scope
-        one = self._under(narrowing.inside(scope) if narrowing else scope, node.expr1)
+        with self.where(node.test):
+            one = self.value(node.expr1)
         if chooses_plain(node.test, node.expr1, self.paths) and not any(place.computed for place in one.places):
             one = replace(one, places=())
-        two = (
-            self._under(narrowing.outside(scope) if narrowing else scope, node.expr2)
-            if node.expr2 is not None
-            else NOTHING
-        )
+        two = NOTHING
+        if node.expr2 is not None:
+            with self.where(node.test, holds=False):
+                two = self.value(node.expr2)
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
         return Lowered(
             f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places
         )
-
-    def _under(self, scope: Scope, node: nodes.Node) -> Lowered:
-        before = self.site
-        self.site = before.inside(scope)
-        try:
-            return self.value(node)
-        finally:
-            self.site = before
 
     def _or(self, node: nodes.Or) -> Lowered:
         values = [self.value(operand) for operand in _operands(node)]
@@ -303,8 +299,8 @@ class _Lowering:
 
     def _and(self, node: nodes.And) -> Lowered:
         left = self.value(node.left)
-        narrowing = narrowing_of(node.left, self.paths, self.site.scope)
-        right = self._under(narrowing.inside(self.site.scope) if narrowing else self.site.scope, node.right)
+        with self.where(node.left):
+            right = self.value(node.right)
         if left.kind == right.kind == "bool":
             return Lowered(f"({_certain(left)} and {_certain(right)})", True, "bool")
         condition, name = true_of(self.site, left)
