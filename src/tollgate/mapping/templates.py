@@ -233,48 +233,51 @@ def field_name(key: str) -> str:
     return key[1:] if key.startswith("$$") else key
 
 
+_BESIDE = (
+    ("$else", ("$match", "$when"), "`$else` stands beside `$when` or `$match`"),
+    ("$absent", ("$match",), "`$absent` stands beside `$match`"),
+    ("$join_by", ("$value",), "`$join_by` stands beside `$value` with a written list"),
+)
+"""Directives that mean nothing without one of some others, and what is said of that."""
+
+
 def check_keys(site: Site, node: Map) -> bool:
     """Every `$` key is a directive that may stand with the others; False when the node makes no sense."""
-    unit = site.unit
-    entries = node.entries
     good = True
-    matching = "$match" in entries
-    for key, mark in node.keys.items():
-        check_directive(unit, node, key)
-        if matching and key not in directives.DIRECTIVES:
-            continue  # labels: checked by $match
-        if "{{" in key and not matching:
-            unit.mistake(mark, "a field's name is literal", "write the name out")
-        if not _is_field(key) and key not in directives.DIRECTIVES:
-            hint = suggest(key, directives.DIRECTIVES)
-            unit.mistake(
-                mark,
-                f"unknown directive `{key}`",
-                f"{hint}{' ' if hint else ''}a field of that name is written `${key}`",
-            )
+    for key in node.keys:
+        check_directive(site.unit, node, key)
+        good = _check_key(site, node, key) and good
+    for key, others, message in _BESIDE:
+        if key in node.entries and node.entries.keys().isdisjoint(others):
+            site.unit.mistake(node.keys[key], message)
             good = False
-    if "$else" in entries and not matching and "$when" not in entries:
-        unit.mistake(node.keys["$else"], "`$else` stands beside `$when` or `$match`")
-        good = False
-    if "$absent" in entries and not matching:
-        unit.mistake(node.keys["$absent"], "`$absent` stands beside `$match`")
-        good = False
-    if "$join_by" in entries and "$value" not in entries:
-        unit.mistake(node.keys["$join_by"], "`$join_by` stands beside `$value` with a written list")
-        good = False
-    bodies = [key for key in directives.BODIES if key in entries]
+    return _check_body(site, node) and good
+
+
+def _check_key(site: Site, node: Map, key: str) -> bool:
+    """Whether a key is a field or a directive; beside `$match` it may be a label, which is checked there."""
+    if "$match" in node.entries:
+        return True
+    if "{{" in key:
+        site.unit.mistake(node.keys[key], "a field's name is literal", "write the name out")
+    if _is_field(key) or key in directives.DIRECTIVES:
+        return True
+    hint = suggest(key, directives.DIRECTIVES)
+    also = f"{hint}{' ' if hint else ''}a field of that name is written `${key}`"
+    site.unit.mistake(node.keys[key], f"unknown directive `{key}`", also)
+    return False
+
+
+def _check_body(site: Site, node: Map) -> bool:
+    """A node has one directive that makes it, or fields."""
+    bodies = [key for key in directives.BODIES if key in node.entries]
     if len(bodies) > 1:
-        unit.mistake(
-            node.keys[bodies[1]], f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node", "put one below the other"
-        )
-        good = False
-    elif bodies and not matching:
-        strangers = [key for key in entries if key == "$copy" or _is_field(key)]
-        if strangers:
-            unit.mistake(
-                node.keys[strangers[0]],
-                f"a field cannot stand beside `{bodies[0]}`",
-                f"`{bodies[0]}` is all that its node makes",
-            )
-            good = False
-    return good
+        says = f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node"
+        site.unit.mistake(node.keys[bodies[1]], says, "put one below the other")
+        return False
+    fields = [key for key in node.entries if key == "$copy" or _is_field(key)]
+    if not bodies or not fields or bodies == ["$match"]:
+        return True
+    says = f"a field cannot stand beside `{bodies[0]}`"
+    site.unit.mistake(node.keys[fields[0]], says, f"`{bodies[0]}` is all that its node makes")
+    return False

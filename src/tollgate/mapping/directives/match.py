@@ -14,7 +14,7 @@ from tollgate.mapping.grammar import is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import parse_path
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
-from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, suggest
 from tollgate.mapping.slips import quoted
 
 _OWN = ("$each", "$let", "$when", "$match")
@@ -136,6 +136,7 @@ def enter(site: Site, node: Map) -> Choice | None:
 
 
 def _cases(site: Site, node: Map) -> list[Case] | None:
+    """The cases in order; None, with the mistakes noted, where there are none or a label is wrong."""
     unit = site.unit
     cases: list[Case] = []
     seen: dict[str, int] = {}
@@ -144,39 +145,31 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
         if key in _OWN:
             continue
         mark = node.keys[key]
-        labels: list[str] = []
-        absent = other = False
-        for part in key.split("|"):
-            label = part.strip()
-            if label == "$absent":
-                absent = True
-            elif label == "$else":
-                other = True
-            elif label.startswith("$") and not label.startswith("$$"):
-                unit.mistake(
-                    mark,
-                    f"unknown label `{label}`",
-                    suggest(label, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`",
-                )
+        words = [word.strip() for word in key.split("|")]
+        for word in words:
+            good = _check_label(unit, word, mark) and good
+            if word in seen:
+                unit.mistake(mark, f"label `{word}` is used twice (first at line {seen[word]})")
                 good = False
-            else:
-                labels.append(label[1:] if label.startswith("$$") else label)
-            if label in seen:
-                unit.mistake(mark, f"label `{label}` is used twice (first at line {seen[label]})")
-                good = False
-            seen.setdefault(label, mark.line)
-            if label in ("true", "false", "null", "") and not quoted(site.unit.document, mark):
-                unit.mistake(
-                    mark,
-                    f"a label is text, and `{label}` is not",
-                    "true and false are tested with $when, null is $absent",
-                )
-                good = False
-        cases.append(Case(tuple(labels), absent, other, value, mark))
+            seen.setdefault(word, mark.line)
+        labels = (word.removeprefix("$") for word in words if word not in ("$absent", "$else"))
+        cases.append(Case(tuple(labels), "$absent" in words, "$else" in words, value, mark))
     if not cases:
         unit.mistake(node.keys["$match"], "`$match` has no cases")
         return None
     return cases if good else None
+
+
+def _check_label(unit: Unit, word: str, mark: Mark) -> bool:
+    if word.startswith("$") and not word.startswith("$$") and word not in ("$absent", "$else"):
+        hint = suggest(word, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`"
+        unit.mistake(mark, f"unknown label `{word}`", hint)
+        return False
+    if word in ("true", "false", "null", "") and not quoted(unit.document, mark):
+        hint = "true and false are tested with $when, null is $absent"
+        unit.mistake(mark, f"a label is text, and `{word}` is not", hint)
+        return False
+    return True
 
 
 def _warn_of_numbers(site: Site, cases: list[Case]) -> None:

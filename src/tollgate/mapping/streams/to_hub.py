@@ -106,9 +106,9 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
             _operation(site, item)
         return
     if isinstance(node, Scalar):
-        if node.value == NOTHING_WORD:
-            return
-        site.unit.mistake(node, "stream rules are a list of operations, or a choice by $match", "[] for nothing")
+        if node.value != NOTHING_WORD:
+            hint = "[] for nothing"
+            site.unit.mistake(node, "stream rules are a list of operations, or a choice by $match", hint)
         return
     entries = dict(node.entries)
     always = entries.pop("always", None) if top else None
@@ -117,23 +117,26 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
         del entries["$let"]
     if always is not None:
         _rules(site, always)
-    if not entries:
+    if "$match" in entries:
+        _choice(site, replace(node, entries=entries))
         return
-    if "$match" not in entries:
-        for key in entries:
-            hint = suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases"
-            if key in OPERATIONS:
-                hint = "operations stand in a list: put a dash before it"
-            site.unit.mistake(node.keys[key], f"unknown key `{key}`", hint)
-        return
+    for key in entries:
+        hint = suggest(key, ("always", "$match")) or "rules are `always:` with a list, or `$match:` with cases"
+        if key in OPERATIONS:
+            hint = "operations stand in a list: put a dash before it"
+        site.unit.mistake(node.keys[key], f"unknown key `{key}`", hint)
+
+
+def _choice(site: Site, node: Map) -> None:
+    """The rules of the case that an event is; one without a case is counted."""
     for key in ("$each", "$when"):
-        if key in entries:
+        if key in node.entries:
             site.unit.mistake(
                 node.keys[key],
                 f"`{key}` stands beside an operation, not beside a choice between lists of them",
                 "put it beside each operation of the cases",
             )
-    choice = match.enter(site, replace(node, entries=entries))
+    choice = match.enter(site, node)
     if choice is None:
         return
     unmatched = match.Case((), False, True, List((), node.mark), node.mark)
