@@ -153,3 +153,60 @@ stream:
         {"shout": "!b"},
         {"say": "c"},
     ]
+
+
+STEPS = compile_mapping(
+    read_text(
+        """
+mapping: steps
+stream:
+  to_hub:
+    - {$when: $.used, usage: {output: $.used}}
+    - {$when: $.text, delta: {kind: text, text: $.text}}
+    - {$when: $.stop, stop: {reason: $.stop}}
+""",
+        "steps.yaml",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "delta"),
+    [
+        ("{used: $run.usage.output}", "{t: $delta}"),
+        ("{n: $seq, next: '{{ $seq + 1 }}'}", "{t: $delta}"),
+        ("{made: by us, model: $run.model}", "{t: $delta}"),
+        ("{kind: piece}", "{n: $seq, next: '{{ $seq + 1 }}', t: $delta}"),
+        ("{kind: piece}", "{n: '{{ $seq ~ \"\" }}', t: $delta}"),
+    ],
+    ids=["usage in a stamp", "numbers in a stamp", "a stamp that stays", "a computed number", "a number as text"],
+)
+def test_what_changes_while_a_part_is_open_is_told_anew(stamp: str, delta: str) -> None:
+    target = compile_mapping(
+        read_text(
+            f"mapping: told\nstream:\n  from_hub:\n    stamp: {stamp}\n    text: {{delta: [{delta}]}}\n"
+            "    finish: [{done: true}]\n",
+            "told.yaml",
+        )
+    )
+    events = [{"text": "a"}, {"text": "b"}, {"used": 3}, {"text": "c"}, {"used": 5}, {"text": "d"}, {"stop": "end"}]
+    told = []
+    for frames in (False, True):
+        converter = StreamConverter(STEPS, target, Context(run_id="r1", now=5), frames=frames)
+        out = [data for event in events for _, data in converter.feed(event)]
+        out += [data for _, data in converter.finish()]
+        told.append([orjson.loads(data) if type(data) is bytes else data for data in out])
+    assert told[0] == told[1]
+
+
+def test_a_stamp_tells_that_a_stream_failed() -> None:
+    target = compile_mapping(
+        read_text(
+            "mapping: told\nstream:\n  from_hub:\n    stamp: {failed: $run.failed}\n    text: {delta: [{t: $delta}]}\n"
+            "    error: [{e: $error.message}]\n",
+            "told.yaml",
+        )
+    )
+    converter = StreamConverter(STEPS, target, Context(run_id="r1", now=5))
+    assert [data for _, data in converter.feed({"text": "a"})] == [{"failed": False, "t": "a"}]
+    assert [data for _, data in converter.fail("gone")] == [{"failed": True, "e": "gone"}]

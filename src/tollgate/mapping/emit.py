@@ -93,7 +93,10 @@ class Module:
 
     def function(self, header: str, line: int) -> Code:
         """Start a function; `header` is `name(arguments)`."""
-        code = Code(self, f"def {header}:", line)
+        return self.add(Code(self, f"def {header}:", line))
+
+    def add(self, code: Code) -> Code:
+        """Take up a function that was written apart."""
         self._functions.append(code)
         return code
 

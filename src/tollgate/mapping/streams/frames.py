@@ -19,7 +19,6 @@ _STEADY = frozenset(
         "R.id",
         "R.model",
         "R.created",
-        "R.stamp",
         "R.out",
         "R.seq",
         "C.model",
@@ -42,8 +41,7 @@ _STEADY = frozenset(
 )
 """What a handler may read: settled once a part is open, or (the last five) set by `describe`, which takes the frame
 away."""
-_TEXT = re.compile(r"\bV\b")
-_TEXT_ALONE = re.compile(r"(?:: |\] = )V(?=[,}]|$)")
+_NAME = re.compile(r"\b\w+\b")
 _MARK = "\ue000text\ue000"
 _MARKED = orjson.dumps(_MARK)
 _PLACE = 7_000_000_000_000_007
@@ -55,13 +53,18 @@ text, and behind the second one where the text stands there twice. Empty: the ha
 
 
 def is_steady(lines: Iterable[str]) -> bool:
-    """Whether a delta handler's code makes events whose fields do not change, but for the text, which stands in them
-    whole."""
-    code = "\n".join(lines)
+    """Whether a delta handler's code makes events whose fields do not change, but for the text and the event's number,
+    which stand in them whole."""
+    code = "\n".join(lines).replace("R.seq += 1", "")
     read = {f"{owner}.{name}" for owner, name in _STATE.findall(code)}
-    texts = [found for line in code.splitlines() for found in _TEXT.findall(line)]
-    alone = [found for line in code.splitlines() for found in _TEXT_ALONE.findall(line)]
-    return read <= _STEADY and len(texts) == len(alone) > 0
+    return read <= _STEADY and "V" in _NAME.findall(code) and _stands_whole("V", code) and _stands_whole("R.seq", code)
+
+
+def _stands_whole(name: str, code: str) -> bool:
+    """Whether a value is a field wherever it stands, so that nothing is made of it."""
+    name = re.escape(name)
+    fields = re.findall(rf"(?:: |\] = ){name}(?=[,}}]|$)", code, re.MULTILINE)
+    return len(re.findall(rf"\b{name}\b", code)) == len(fields)
 
 
 def framed(handler: Callable[..., None]) -> Callable[..., None]:

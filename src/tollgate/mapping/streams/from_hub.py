@@ -24,8 +24,6 @@ _MADE = ("lost", "name")
 """Steps that make one value, before the part has its place; the others are lists of events."""
 _KEYS = ("event", "stamp", *MOMENTS, "end")
 _STOP = re.compile(r"\bR\.stop\b")
-_LATE = ("seq", "run.usage", "run.stop", "seen", "whole")
-"""Values that change while the stream runs: a stamp that reads one is made anew for every event."""
 
 
 @dataclass(slots=True)
@@ -33,7 +31,6 @@ class StreamOut:
     """The names of the generated functions, by moment and by (kind, step)."""
 
     event: str | None = None
-    stamp: str | None = None
     end: object = None
     moments: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -45,7 +42,7 @@ class StreamOut:
 
 @dataclass(frozen=True, slots=True)
 class _ToEvent(Destination):
-    """One event more. `name` is the Python for its SSE name, `stamp` what goes onto every event."""
+    """One event more. `name` is the Python for its SSE name, `stamp` that for the fields that go onto every event."""
 
     name: str
     stamp: str
@@ -70,7 +67,9 @@ class _Builder:
         self.unit = unit
         self.node = node
         self.out = StreamOut()
-        self.inline = ""
+        self.stamp = ""
+        self.stamp_code: list[str] = []
+        """What makes the stamp, where that takes a function."""
         self.counted = mentions(node, "seq")
         self.base = {**ENGINE, "run": RUN, "seq": SEQ, "whole": WHOLE, "seen": SEEN}
 
@@ -103,19 +102,15 @@ class _Builder:
         if not isinstance(stamp, Map):
             self.unit.mistake(stamp, "`stamp` takes the fields that go onto every event")
             return
-        code = self.unit.module.function("say_stamp(R, C)", stamp.mark.line)
+        code = Code(self.unit.module, "def say_stamp(R, C):", stamp.mark.line)
         site = Site(self.unit, code, Scope(self.base), "stamp" if self.unit.trace else "")
-        late = any(mentions(stamp, name) for name in _LATE)
-        if late and templates.sure(site, stamp):
-            self.inline = templates.display(site, stamp).py[1:-1]
-            code.add("return {}", stamp.mark.line)
+        if templates.sure(site, stamp):
+            self.stamp = templates.display(site, stamp).py[1:-1]
             return
         templates.emit(site, stamp, ToReturn())
-        if late:
-            self.inline = "**(say_stamp(R, C) or EMPTY)"
-        else:
-            self.out.stamp = "say_stamp"
-            self.inline = "**R.stamp"
+        self.unit.module.add(code)
+        self.stamp = "**(say_stamp(R, C) or EMPTY)"
+        self.stamp_code = [text for _, text, _ in code.lines]
 
     def _kind(self, kind: str, node: Node) -> None:
         unit = self.unit
@@ -143,7 +138,7 @@ class _Builder:
             elif step == "delta":
                 steps[step] = name = f"say_{kind}_delta"
                 code = self._function(f"{name}(R, P, V, C)", value, PART, DELTA, FIELDS)
-                if is_steady(text for _, text, _ in code.lines):
+                if is_steady([*self.stamp_code, *(text for _, text, _ in code.lines)]):
                     self.out.steady.add(kind)
             else:
                 steps[step] = name = f"say_{kind}_{step}"
@@ -162,7 +157,7 @@ class _Builder:
             unit.mistake(node, "events are a list", "put a dash before it")
             return code
         for item in node.items:
-            templates.emit_item(site, item, _ToEvent(self._event_name(item), self.inline, self.counted))
+            templates.emit_item(site, item, _ToEvent(self._event_name(item), self.stamp, self.counted))
         return code
 
     def _event_name(self, item: Node) -> str:
@@ -201,5 +196,4 @@ def linked(out: StreamOut, namespace: Mapping[str, Any]) -> Speaker:
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[out.moments[moment]] if moment in out.moments else None for moment in MOMENTS}
-    stamp = namespace[out.stamp] if out.stamp else None
-    return Speaker(**moments, stamp=stamp, end=out.end, kinds=kinds, event=out.event)
+    return Speaker(**moments, end=out.end, kinds=kinds, event=out.event)

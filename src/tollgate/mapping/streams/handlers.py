@@ -30,7 +30,6 @@ class Speaker:
     start: Callable[..., Any] | None
     finish: Callable[..., Any] | None
     error: Callable[..., Any] | None
-    stamp: Callable[..., Any] | None
     end: object
     kinds: Mapping[str, Handlers]
     event: str | None
@@ -49,5 +48,5 @@ class _AnyKind(dict[str, Handlers]):
 
 
 _NO_WORDS = Handlers()
-SILENT = Speaker(None, None, None, None, None, _AnyKind(), None)
+SILENT = Speaker(None, None, None, None, _AnyKind(), None)
 """A client that is told nothing: what is left is the answer itself."""

@@ -45,7 +45,6 @@ class Parts:
         "nth",
         "seen",
         "sent_name",
-        "stamp",
         "stop",
     )
 
@@ -62,7 +61,6 @@ class Parts:
         """What went wrong, once it did."""
         self.begun = False
         """The client was told that the answer starts."""
-        self.stamp: dict[str, Any] = NO_MORE
         self.seen: dict[str, int] = {}
         self.nth: dict[str, int] = {}
         self.count = 0
@@ -246,7 +244,5 @@ class Parts:
         if self.begun:
             return
         self.begun = True
-        if self._speaker.stamp is not None:
-            self.stamp = self._speaker.stamp(self, self.context)
         if self._speaker.start is not None:
             self._speaker.start(self, self.context)

@@ -320,8 +320,6 @@ class Run(Parts):
             self._held.clear()
             self._close(self._current)
         self.state = "error"
-        if not self.begun and self._speaker.stamp is not None:
-            self.stamp = self._speaker.stamp(self, self.context)
         if self._speaker.error is not None and not self._said_error:
             self._said_error = True
             self._speaker.error(self, self.context)
