@@ -278,3 +278,22 @@ def test_threads_share_a_mapping() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+PASSED_ON = compile_mapping(
+    document("mapping: p\nrequest:\n  to_hub: {turns: $.turns}\n  from_hub: {turns: $.turns}\n", "mappings/p.yaml")
+)
+
+
+@pytest.mark.parametrize(
+    ("turns", "sent", "lost"),
+    [
+        (["a", "b"], [], ["a turn that the mapping made no object"]),
+        ([{"role": "user"}, 5], [{"role": "user"}], ["a turn that the mapping made no object"]),
+        ([{"parts": 5}, {"parts": "ab"}], [{"parts": 5}, {"parts": "ab"}], []),
+    ],
+    ids=["texts", "a number behind a turn", "parts that are no list"],
+)
+def test_turns_that_are_none_never_break_a_request(turns: list[Any], sent: list[Any], lost: list[str]) -> None:
+    made = convert_request(PASSED_ON, PASSED_ON, {"turns": turns}, Context())
+    assert (made.body.get("turns"), made.lost) == (sent, lost)

@@ -59,7 +59,9 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
         _lose(context, source.walkers["request.to_hub"].lost(body))
     turns = hub.get("turns")
     if type(turns) is list and len(turns) > 1:
-        hub["turns"] = tidy_calls(turns)
+        hub["turns"] = tidied = tidy_calls(turns)
+        if tidied is not turns and any(type(turn) is not dict for turn in turns):
+            context.lose("a turn that the mapping made no object")
     context.request = hub
     return hub
 

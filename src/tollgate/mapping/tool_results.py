@@ -17,15 +17,20 @@ Part = dict[str, Any]
 
 
 def tidy_calls(turns: list[Turn]) -> list[Turn]:
-    """The turns of a request, each call with an id of its own and its result behind it."""
-    return turns if _tidy(turns) else results_behind_calls(distinct_calls(turns))
+    """The turns of a request, each call with an id of its own and its result behind it; what is no object is none."""
+    if _tidy(turns):
+        return turns
+    return results_behind_calls(distinct_calls([turn for turn in turns if type(turn) is dict]))
 
 
-def _tidy(turns: list[Turn]) -> bool:
+def _tidy(turns: list[Any]) -> bool:
     """The quick look that most requests need only: every id is called once, and its result is in the next turn."""
     called: dict[str, int] = {}
     for number, turn in enumerate(turns):
-        for part in turn.get("parts") or ():
+        if type(turn) is not dict:
+            return False
+        parts = turn.get("parts")
+        for part in parts if type(parts) is list else ():
             if type(part) is not dict:
                 return False
             kind = part.get("kind")
