@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled, offer
 from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of, spent_until
-from tollgate.mapping.provider.errors import ErrorRules, marks_of
+from tollgate.mapping.provider.errors import ErrorRules
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 PLAIN = ErrorRules()
@@ -501,7 +501,14 @@ def test_any_answer_is_judged(status, body):
         ("$", None),
         ("$..a", None),
         ("true", None),
-        ("$.a if $.b else $.c", None),
+        ("$.a == none", None),
+        ("$.a in [none, 1]", (b'"a"',)),
+        ("$.a == 1 and $.b == none", (b'"a"', b'"b"')),
+        ("($.a | length) == none", None),
+        ("is_off($.a)", None),
+        ("$.a and $.a != 'x'", (b'"a"',)),
+        ("$.a if $.b else $.c", (b'"a"', b'"b"', b'"c"')),
+        ("$.a if $.b else true", None),
         ("$.a | default(1)", None),
         ("$.a[0].b == 'broke-off'", (b'"broke-off"',)),
         ("$.a[0].b == 'broke-off' or $.c", (b'"a"', b'"c"')),
@@ -509,7 +516,9 @@ def test_any_answer_is_judged(status, body):
     ],
 )
 def test_what_must_stand_in_the_bytes_of_an_error_is_known(expression, marks):
-    assert marks_of(expression) == marks
+    text = f"errors: {{rules: [{{when: {json.dumps(expression)}, verdict: next}}]}}\n"
+    found = rules(text + "define: {is_off($a): {$match: $a, ok: false, $absent: true, $else: true}}\n").event_marks
+    assert found == (marks and (b'"error"', *marks))
 
 
 def test_events_that_cannot_be_errors_need_no_parsing():

@@ -58,7 +58,8 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     if when is not None and test is None:
         return None
     at = Fields(node)
-    marks = marks_of(text) if (text := text_in(when)) is not None else None
+    text = text_in(when)
+    marks = marks_of(text, test) if text is not None and test is not None else None
     return Rule(
         at.text("verdict", "next"),  # type: ignore[arg-type]
         at.text("alarm", None),  # type: ignore[arg-type]

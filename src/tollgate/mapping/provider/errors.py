@@ -279,23 +279,22 @@ _REFUSALS = frozenset({400, 413, 422})
 _STATUS = re.compile("[1-5][0-9][0-9]")
 """A code that only says the status again, as some do: to clients, codes are words."""
 
-_NEGATED = re.compile(r"!=|\bnot\b|\babsent\b|\belse\b|\bdefault\b|\$\.\.|\$(?!\.)")
+_BEYOND_FIELDS = re.compile(r"\$\.\.|\$(?!\.)")
+"""What reads more of a body than named fields of it, or something else."""
 _FIELD = re.compile(r"\$\.(\w+)")
 _ONE_WORD = re.compile(r"\$\.[\w.\[\]]+ == '([\w-]+)'", re.ASCII)
 
 
-def marks_of(expression: str) -> tuple[bytes, ...] | None:
-    """Byte strings of which a JSON text must hold at least one for the expression to be true;
+def marks_of(expression: str, holds: Read) -> tuple[bytes, ...] | None:
+    """Byte strings of which a JSON text must hold at least one for the expression, compiled as `holds`, to be true;
     None when that cannot be told.
 
     "$.base_resp.status_code" -> (b'"base_resp"',); "$.choices[0].why == 'broken'" -> (b'"broken"',), which is rarer.
-    A condition that may hold where nothing is there has no marks.
+    To what has none of the fields it looks like an empty object: a condition that holds there has no marks.
     """
     if word := _ONE_WORD.fullmatch(expression.strip()):
         return (f'"{word[1]}"'.encode(),)
-    if _NEGATED.search(expression):
-        return None
     names = set(_FIELD.findall(expression))
-    if not names or not all(name.isascii() for name in names):
+    if _BEYOND_FIELDS.search(expression) or not names or not all(name.isascii() for name in names):
         return None
-    return tuple(sorted(b'"' + name.encode() + b'"' for name in names))
+    return None if holds({}, answer_headers={}) else tuple(sorted(b'"' + name.encode() + b'"' for name in names))
