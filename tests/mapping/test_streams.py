@@ -543,3 +543,31 @@ def test_a_call_that_is_opened_again_with_every_piece_is_one_call() -> None:
     said = say([*events, {"type": "done"}], EXPLICIT)
     assert [data["id"] for data in said if isinstance(data, dict) and data["type"] == "open"] == ["a", "b"]
     assert [data["all"] for data in said if isinstance(data, dict) and data["type"] == "close"] == ["{}", '{"y":2}']
+
+
+READ_BETWEEN_RULES = """
+    - {$when: $.u, usage: {input: $.u}}
+    - {$when: $whole.usage.input == 1, lost: one}
+    - {$when: $.v, usage: {input: $.v}}
+    - {$when: $whole.usage.input == 2, lost: two}
+"""
+READ_IN_A_LOOP = """
+    - {$when: "$whole.parts[0].text", lost: none yet}
+    - $each: $t in $.t
+      do:
+        - {$when: "$whole.parts[0].text == 'a'", lost: one}
+        - {delta: {kind: text, text: $t}}
+    - {$when: "$whole.parts[0].text == 'ab'", lost: two}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "event"),
+    [(READ_BETWEEN_RULES, {"u": 1, "v": 2}), (READ_IN_A_LOOP, {"t": ["a", "b"]})],
+    ids=["between rules", "between the rounds of a loop"],
+)
+def test_rules_read_what_the_rules_before_them_did(rules: str, event: dict[str, Any]) -> None:
+    context = Context()
+    converter = StreamConverter(mapping(f"mapping: s\nstream:\n  to_hub:{rules}"), TOLD, context)
+    converter.feed(event)
+    assert converter.failure is None and context.lost == ["one", "two"]

@@ -7,6 +7,7 @@ language.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
@@ -68,6 +69,13 @@ class Code:
             if key in known:
                 return known[key]
         return None
+
+    def forget(self, owner: str) -> None:
+        """What was read of the object in this local has changed: no local holds it any more."""
+        found = re.compile(rf"\b{re.escape(owner)}\.")
+        for known in self._known:
+            for key in [key for key in known if found.search(str(key))]:
+                del known[key]
 
     def temp(self, prefix: str = "t") -> str:
         """A local name nobody else uses."""

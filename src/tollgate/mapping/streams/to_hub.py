@@ -175,6 +175,7 @@ def _operation(site: Site, node: Node) -> None:
         if loop is None:
             return
         with each.guarded(site, loop), each.walking(site, loop) as inner:
+            site.code.forget("R")  # what the last round did has changed it
             _conditioned(inner, node, names[0])
     else:
         _conditioned(site, node, names[0])
@@ -202,10 +203,10 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
         value = templates.value_of(site.under(name), node)
         method = "count_usage" if name == "usage" else "fail"
         if value.atom or name == "error":
-            site.code.add(f"R.{method}({value.py})", line)
+            _do(site, f"R.{method}({value.py})", line)
         else:
             held = site.temp()
-            site.code.add(f"if ({held} := {value.py}) is not None: R.{method}({held})", line)
+            _do(site, f"if ({held} := {value.py}) is not None: R.{method}({held})", line)
         return
     _emit_fields(site, name, node, line)
 
@@ -230,7 +231,7 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         with site.code.block("if not R.known", line) if named else nullcontext():
             _call(site, "start", _ORDER["start"], given, line)
     elif name == "stop":
-        site.code.add(f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
+        _do(site, f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
     elif name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
     else:
@@ -279,7 +280,13 @@ def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str]
         arguments.append(made)
     while arguments and arguments[-1] == "None":
         arguments.pop()
-    site.code.add(f"R.{method}({', '.join(arguments)})", line)
+    _do(site, f"R.{method}({', '.join(arguments)})", line)
+
+
+def _do(site: Site, call: str, line: int) -> None:
+    """An operation: what was read of the stream before it must be read anew."""
+    site.code.add(call, line)
+    site.code.forget("R")
 
 
 def _checked_keys(site: Site, name: str, node: Node) -> bool:
