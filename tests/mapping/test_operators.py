@@ -62,6 +62,16 @@ CASES = {
         {"input": {"prompt": "cat", "n": None}},
         {"prompt": "cat", "n": None, "model": "up"},
     ),
+    "a field wins over a name that is copied below it": (
+        "{kind: chat, $copy: [kind, model]}",
+        {"kind": "own", "model": "m"},
+        {"kind": "chat", "model": "m"},
+    ),
+    "a field wins over everything that is copied below it, where it is there": (
+        "{kind: $.kind, model: $.model, $copy: $.input}",
+        {"kind": "chat", "input": {"kind": "own", "model": "m", "n": 1}},
+        {"kind": "chat", "model": "m", "n": 1},
+    ),
     "first present": (
         """
         max_tokens: {$first: [$.max_completion_tokens, $.max_tokens, 4096]}

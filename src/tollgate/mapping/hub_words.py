@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, walk
 from tollgate.mapping import hub
+from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, shape
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal
@@ -175,9 +176,9 @@ class _Writes:
                 self.visit(value, of.fields[key])
             elif not _only_lost(value):
                 self._unknown[id(node), key].append((of, node.keys[key]))
-        for name, mark in _copied(node):
-            if name not in of.fields:
-                self._unknown[id(node), name].append((of, mark))
+        for name in copy.listed(node):
+            if name.value not in of.fields:
+                self._unknown[id(node), str(name.value)].append((of, name.mark))
 
 
 def _only_lost(node: Node | None) -> bool:
@@ -190,15 +191,6 @@ def _only_lost(node: Node | None) -> bool:
             and _only_lost(node.get("$else"))
         )
     return node is None or isinstance(node, Scalar) and node.value == NOTHING_WORD
-
-
-def _copied(node: Map) -> Iterator[tuple[str, Mark]]:
-    copied = node.entries.get("$copy")
-    for names in copied.entries.values() if isinstance(copied, Map) else (copied,):
-        if isinstance(names, List):
-            for item in names.items:
-                if isinstance(item, Scalar) and isinstance(item.value, str):
-                    yield item.value, item.mark
 
 
 def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> _ShapesAt:

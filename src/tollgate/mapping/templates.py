@@ -195,6 +195,8 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         key, mark = next(iter(node.keys.items()))
         site.unit.mistake(mark, f"`{key}` has nothing to act on", "add fields, or $value")
         return
+    if "$copy" in node.entries and directives.copy.overlaps(node):
+        entries.sort(key=lambda entry: entry[0] != "$copy")  # what is written comes after it
     first = 0
     while first < len(entries) and entries[first][0] != "$copy" and sure(site, entries[first][1]):
         first += 1

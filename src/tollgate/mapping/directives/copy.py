@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tollgate.config.load import List, Map, Scalar
 from tollgate.mapping.destinations import ToField, store
 from tollgate.mapping.path_code import dict_view, read
@@ -29,6 +31,19 @@ def emit(site: Site, node: Map, target: str) -> None:
             site.code.add(f"traced(C, {entry.mark.line}, {site.out + '.*'!r}, {view})", entry.mark.line)
     else:
         site.unit.mistake(entry, "`$copy` takes a list of names, {$x: [names]} or a path")
+
+
+def overlaps(node: Map) -> bool:
+    """Whether the node's `$copy` may bring a field that is written beside it, too: the written one wins."""
+    return isinstance(node.entries["$copy"], Scalar) or any(name.value in node.entries for name in listed(node))
+
+
+def listed(node: Map) -> Iterator[Scalar]:
+    """The names that the node's `$copy` lists, if it has one."""
+    entry = node.get("$copy")
+    for names in entry.entries.values() if isinstance(entry, Map) else (entry,):
+        if isinstance(names, List):
+            yield from (name for name in names.items if isinstance(name, Scalar) and isinstance(name.value, str))
 
 
 def whole(site: Site, node: Map, target: str) -> bool:
