@@ -43,9 +43,6 @@ def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wron
 
 def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None:
     """The filter that a node calls; None, with the mistake noted, where the call is wrong."""
-    if node.node is None:
-        wrong(node, "a filter needs a value before it")
-        return None
     if node.name == "raw" and unit.escape_holes:
         wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
     entry = unit.filters.get(node.name)

@@ -222,8 +222,9 @@ class _Lowering:
 
     def _filter(self, node: nodes.Filter) -> Lowered:
         entry = filter_called(self.site.unit, node, self._wrong)
-        if entry is None or node.node is None:
+        if entry is None:
             return NOTHING
+        assert node.node is not None  # only the block of a template has none
         value = self.value(node.node)
         places = read_by_filter(entry, value, node.args, self.counting.take)
         arguments = [self.taken(argument).py for argument in node.args]

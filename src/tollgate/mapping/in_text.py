@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.config.load import Document, List, Map, Node, Scalar, one_or_many, text_in
+from tollgate.config.load import Document, List, Map, Node, Scalar, lookup, one_or_many, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
@@ -133,7 +133,7 @@ def declare_marks(unit: Unit, node: Node | None) -> dict[TextMark, str]:
             unit.mistake(item, f'"{mark.opening}" and another mark begin alike, so that one would hide the other')
         if mark.at == "inside" and any(other.at == "inside" for other in marks):
             unit.mistake(item, "an answer can begin inside one mark only")
-        marks[mark] = _maker(unit, item, len(marks)) if not mark.kind else ""
+        marks[mark] = _maker(unit, lookup(item, "parts"), len(marks))
     return marks
 
 
@@ -185,10 +185,8 @@ def _word(unit: Unit, item: Map, key: str, known: tuple[str, ...]) -> str | None
     return None
 
 
-def _maker(unit: Unit, item: Node, place: int) -> str:
-    """The function over (text, context) that makes the parts of what stands between a mark's ends."""
-    assert isinstance(item, Map)
-    node = item.entries.get("parts")
+def _maker(unit: Unit, node: Node | None, place: int) -> str:
+    """The function over (text, context) that makes the parts of what stands between a mark's ends; "" for none."""
     if node is None:
         return ""
     for part in one_or_many(node):
