@@ -331,6 +331,8 @@ def char_offset(value: Any, place: Any) -> int | None:
     """A place counted in UTF-8 bytes as one counted in characters of the text."""
     if type(value) is not str or type(place) is not int or place < 0:
         return None
+    if value.isascii():  # known at once, where an answer places many citations
+        return min(place, len(value))
     return len(value.encode("utf-8", "replace")[:place].decode("utf-8", "ignore"))
 
 
