@@ -129,10 +129,16 @@ class Services:
     from `Exchange.begin` until they are settled or released."""
 
 
+_CONTROLS = bytes(code if 32 <= code < 127 else 32 for code in range(256))
+
+
 def dropped_text(lost: Sequence[str]) -> bytes:
-    """What was dropped, as `x-tollgate-dropped` names it: one line, ASCII, bounded."""
+    """What was dropped, as `x-tollgate-dropped` names it: one line of printable ASCII, bounded.
+
+    It holds names that the caller gave; with a control character in one, clients and proxies refuse the whole answer.
+    """
     text = ", ".join(dict.fromkeys(lost))
-    return text.encode("ascii", "replace").replace(b"\n", b" ").replace(b"\r", b" ")[:1000]
+    return text.encode("ascii", "replace")[:1000].translate(_CONTROLS).strip()
 
 
 class LastBlock(bytes):
