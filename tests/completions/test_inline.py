@@ -82,6 +82,14 @@ async def test_a_url_that_may_not_be_fetched_is_refused(fetched: list[str]) -> N
         await request_with_bytes(MAPPING, hub("https://private/x.png"), Context(), Fetch())
 
 
+async def test_very_many_urls_are_refused_without_looking_for_each_among_all(fetched: list[str]) -> None:
+    many = hub(*(f"https://a/{number}.png" for number in range(50_000)))
+    context = Context()
+    with pytest.raises(BadRequest, match="more than 16 URLs"):
+        await request_with_bytes(COLLECTING, many, context, Fetch())
+    assert fetched == [] and len(context.wanted) == 100
+
+
 async def test_a_refusal_that_no_bytes_can_help_stands(fetched: list[str]) -> None:
     with pytest.raises(Refused, match="no bytes"):
         await request_with_bytes(MAPPING, hub(None), Context(), Fetch())

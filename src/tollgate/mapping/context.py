@@ -17,6 +17,9 @@ _MAX_CALLS = 1_000_000
 _MAX_LOST = 200
 """Distinct entries of a loss list; a caller reads the first few."""
 
+_MAX_WANTED = 100
+"""URLs that are noted: more than a request may name (`completions/inline.py`), few enough to look through for each."""
+
 _NO_HEADERS: dict[str, str] = {}
 
 
@@ -115,7 +118,7 @@ class Context:
         if type(url) is not str or not url:
             return None
         found = self.inlined.get(url)
-        if found is None and url not in self.wanted:
+        if found is None and len(self.wanted) < _MAX_WANTED and url not in self.wanted:
             self.wanted.append(url)
         return found
 
