@@ -33,6 +33,21 @@ def test_a_body_that_is_no_object_is_refused(raw, said):
     assert caught.value.message.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"tools": [{}] * 5001}, "the request has more than 5000 tools"),
+        ({"tool_choice": {"type": "allowed_tools", "tools": [{}] * 5001}}, "tool_choice names more than 5000 tools"),
+        ({"tool_choice": {"allowed_tools": {"tools": [{}] * 5001}}}, "tool_choice names more than 5000 tools"),
+    ],
+    ids=["tools", "choice of responses", "choice of chat"],
+)
+def test_more_tools_than_any_model_takes_are_refused(more, said):
+    with pytest.raises(BadRequest, match=said):
+        check_fields("chat", CHAT | more)
+    check_fields("chat", CHAT | {"tools": [{}] * 5000, "tool_choice": {"allowed_tools": None}})
+
+
 def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
     crowded = b'{"model":"m","input":[' + b",".join([b"[]"] * 1000) + b"]}"
     with pytest.raises(BadRequest, match="the request body holds more than 1000 values"):

@@ -21,6 +21,9 @@ Check = Callable[[Any], bool]
 
 _SHORT = 2048
 """A body below this is its own outline: searching it costs less than making one."""
+MOST_TOOLS = 5000
+"""More than any model takes, 128 to some hundreds. Each is looked for among the names of `tool_choice`, and 200,000 of
+them would keep the conversions of others waiting for minutes."""
 _TEXT_OR_PARTS = "text or a list of parts"
 
 
@@ -132,6 +135,8 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             raise _unfit(name, _found(value, rule[1]), rule[1])
     if tools := body.get("tools"):
         _check_tools(tools)
+    if choice := body.get("tool_choice"):
+        _check_choice(choice)
     if dialect == "responses":
         if type(body.get("input")) is list:
             _check_items(body["input"])
@@ -174,9 +179,20 @@ def _check_items(items: list[Any]) -> None:
 
 
 def _check_tools(tools: list[Any]) -> None:
+    if len(tools) > MOST_TOOLS:
+        raise BadRequest(f"the request has more than {MOST_TOOLS} tools", param="tools")
     for at, tool in enumerate(tools):
         if type(tool) is not dict:
             raise _unfit(f"tools[{at}]", _kind(tool), "an object")
+
+
+def _check_choice(choice: Any) -> None:
+    if type(choice) is not dict:
+        return
+    among = choice.get("allowed_tools")
+    for names in (choice.get("tools"), among.get("tools") if type(among) is dict else None):
+        if type(names) is list and len(names) > MOST_TOOLS:
+            raise BadRequest(f"tool_choice names more than {MOST_TOOLS} tools", param="tool_choice")
 
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
