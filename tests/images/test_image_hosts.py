@@ -37,6 +37,9 @@ def test_addresses_under_the_suffix_are_called(url):
         "",
         "https://[::1",
         "https://bfl。ai/",
+        "https://[::1%.bfl.ai]/",
+        "https://127.0.0.1%.bfl.ai/",
+        "https://evil.example%2f.bfl.ai/",
     ],
 )
 def test_all_others_are_not(url):

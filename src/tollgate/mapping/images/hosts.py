@@ -58,6 +58,8 @@ def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
         return False
     if parts.username is not None or parts.password is not None or not host.isascii():
         return False
+    if "%" in host:  # what follows may be the zone of an address: [::1%.bfl.ai] ends like a name under bfl.ai
+        return False
     if port == (443 if parts.scheme == "https" else 80):
         port = None
     return any(declared.admits(parts.scheme, host.lower(), port) for declared in hosts)
