@@ -1,14 +1,15 @@
-"""The whole run: where its folders and its processes' bytecode are, and a collector that does not walk over thousands
-of collected tests again and again."""
+"""The whole run: where its folders are, compiled sources that its processes share, and a collector that does not walk
+over thousands of collected tests again and again."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import os
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,19 +32,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Folders of tests lie in memory where there is plenty: some thousand ledgers are opened,
     and each waits for the disk some dozen times.
 
-    The processes that tests start keep what Python compiles in one more such folder, whatever the environment says of
-    writing it beside the sources: a hundred times the gateway would take a third of its start for that.
+    What Python compiles is kept beside the sources, whatever the environment says: a hundred times the gateway would
+    take a third of its start for that, and each process of the run would rewrite every test's assertions for itself.
     """
     _leave_behind_where_this_runs()
     config.add_cleanup(gc.unfreeze)  # the last of all: what is frozen would be told of as leaked when the process ends
     if _IN_MEMORY.is_dir() and os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free > _WANTED_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
-    if config.getoption("dist", "no") != "no":
-        return  # the processes that run the tests come here themselves; they shall not compile the libraries anew
-    compiled = tempfile.mkdtemp(prefix="tollgate-compiled-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
-    config.add_cleanup(lambda: shutil.rmtree(compiled, ignore_errors=True))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = compiled
+    sys.dont_write_bytecode = False
 
 
 def _leave_behind_where_this_runs() -> None:
@@ -56,6 +53,19 @@ def _leave_behind_where_this_runs() -> None:
         os.environ.pop(name, None)
     os.environ["COLUMNS"] = "80"
     os.umask(0o022)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Processes that share a run come to the same module at once; only the first one rewrites its assertions, which is
+    half of what reading the tests takes."""
+    if not isinstance(collector, pytest.Module) or not hasattr(collector.config, "workerinput"):
+        return (yield)
+    with collector.path.open() as source:
+        fcntl.flock(source, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
