@@ -240,7 +240,7 @@ def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
 
 def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
     write_config(tmp_path)
-    with served(tmp_path):
+    with served(tmp_path, anew=True):
         assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
         assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600
 
