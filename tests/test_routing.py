@@ -157,6 +157,16 @@ def test_equals_share_by_weight():
     assert 0.70 < first["a"] / 4000 < 0.80
 
 
+def test_routes_alike_in_everything_keep_their_order():
+    """Without weight there is no draw: nothing else may be compared, as offers have no order."""
+    health = Health(Retry(cooldown_failures=1), Clock())
+    model = of(*(route(name, weight=0) for name in "abc"))
+    assert tried(model, health=health) == ["a:chat", "b:chat", "c:chat"]
+    for name in "abc":
+        health.failed(f"{name}/large-1", name, "upstream_failed")
+    assert tried(model, health=health) == ["a:chat"]
+
+
 def test_a_conversation_stays_with_its_route():
     model = of(route("a"), route("b"), route("c", ("messages",), priority=3))
     assert tried(model, sticky="c/large-1")[0] == "c:messages"
