@@ -70,6 +70,14 @@ def chromium():
         browser.close()
 
 
+@pytest.fixture(autouse=True)
+def closed(chromium):
+    """No page is left open to paint itself while the next test runs."""
+    yield
+    for context in chromium.contexts:
+        context.close()
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gateway")
