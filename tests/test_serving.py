@@ -19,7 +19,7 @@ import time
 import pytest
 
 from support.inprocess import write_config
-from support.running import environment, free_port, start_gateway
+from support.running import environment, free_port, start_gateway, started_before
 from tollgate.cli.serve import set_logging
 
 ENGINES = ["hypercorn", "uvicorn"]
@@ -37,6 +37,8 @@ def served(folder, **options):
 
 def serve(folder, *words):
     """`tollgate serve` that is expected to end by itself."""
+    if list(folder.iterdir()):
+        started_before(folder / "var")
     return subprocess.run(
         [sys.executable, "-m", "tollgate", "serve", *words],
         cwd=folder,
