@@ -221,6 +221,24 @@ async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
         assert here.services.metrics.attempts == {("first", earlier["error"]): 1, ("second", "ok"): 1}
 
 
+async def test_each_earlier_attempt_is_told_with_its_own_time(tmp_path):
+    async def slow(*asked):
+        await asyncio.sleep(0.2)
+        return await replying(500)(*asked)
+
+    names = ("first", "second", "third")
+    async with inprocess(
+        tmp_path,
+        providers={name: provider(name, priority=at) for at, name in enumerate(names)},
+        apps=dict(zip(names, (slow, replying(500), replying(body=GOOD)), strict=True)),
+        environ=SECRET,
+    ) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).headers["x-tollgate-attempts"] == "3"
+        (row,) = await rows(here, tmp_path)
+        took = [attempt["ms"] for attempt in json.loads(row["earlier_attempts"])]
+        assert took[0] >= 150 and sum(took) <= row["total_ms"] + 2
+
+
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": bad}, environ=SECRET) as here:
