@@ -21,7 +21,7 @@ import httpx
 
 from support.stores import empty_store
 from tollgate.config.build import load_gateway
-from tollgate.config.reusable import Reusable, Source
+from tollgate.config.reusable import Reusable
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
@@ -32,8 +32,6 @@ UpstreamApp = Callable[
 
 _mappings: dict[str, Any] = {}
 """Mapping files read so far: as at a reload, what holds the same text is not read again."""
-_sources: dict[str, Source] = {}
-"""The shipped provider files read so far: as the mappings."""
 _runtimes: list[Runtime] = []
 """One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again,
 as at a reload."""
@@ -102,11 +100,8 @@ async def inprocess(
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
     """The configuration at `path`, read and compiled as at a reload of that among the
     earlier ones which has most in common with it."""
-    loaded = load_gateway(path, environ=environ, previous=Reusable(_sources, _mappings, ()))
+    loaded = load_gateway(path, environ=environ, previous=Reusable({}, _mappings, ()))
     _mappings.update(loaded.reusable.mappings)
-    _sources.update(
-        (name, source) for name, source in loaded.sources.items() if Path(name) == Path("providers/sandbox.yaml")
-    )
     texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
     nearest = max(
         _runtimes,
@@ -140,7 +135,7 @@ def write_config(
     root = Path(__file__).resolve().parents[2]
     (folder / "providers").mkdir(parents=True, exist_ok=True)
     if sandbox:
-        (folder / "providers" / "sandbox.yaml").symlink_to(root / "providers" / "sandbox.yaml")
+        (folder / "providers" / "sandbox.yaml").write_text((root / "providers" / "sandbox.yaml").read_text())
     for name, text in (providers or {}).items():
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"
