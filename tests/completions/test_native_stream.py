@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.completions import native_stream
+from tollgate.completions import native_chat
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.missing_usage import MissingUsage
 from tollgate.completions.native_chat import ChatStream
@@ -71,8 +71,8 @@ def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size)
 def test_chunks_between_the_marks_pass_unread(monkeypatch):
     """Parsing each would be most of what a stream costs."""
     read = []
-    parse = native_stream.parsed_event
-    monkeypatch.setattr(native_stream, "parsed_event", lambda data: read.append(parse(data)) or read[-1])
+    parse = native_chat.parsed_event
+    monkeypatch.setattr(native_chat, "parsed_event", lambda data: read.append(parse(data)) or read[-1])
     words = [chunk({"content": f"word {n}"}) for n in range(20)]
     finish = chunk(finish="stop")
     for raw in (sse(*words, finish), sse(*words, finish).replace(b":null", b": null").replace(b':"', b': "')):
