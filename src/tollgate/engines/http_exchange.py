@@ -20,6 +20,8 @@ Message = MutableMapping[str, Any]
 
 MOST_UNREAD = 64 * 1024
 """Bytes of a body that wait for the application before the client is read no further."""
+_COPIED = 8 * 1024
+"""A chunk below this is put together in one piece; copying more costs more than two writes."""
 _BODILESS = (204, 304)
 
 
@@ -216,11 +218,16 @@ class HttpExchange:
         if self.head:
             pass
         elif self._chunked:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            if last:
-                chunk += b"0\r\n\r\n"
-            if chunk:
-                self._wire.write(chunk)
+            end = b"\r\n0\r\n\r\n" if last else b"\r\n"
+            if not body:
+                if last:
+                    self._wire.write(b"0\r\n\r\n")
+            elif len(body) < _COPIED:
+                self._wire.write(b"%x\r\n%b%b" % (len(body), body, end))
+            else:
+                self._wire.write(b"%x\r\n" % len(body))
+                self._wire.write(body)
+                self._wire.write(end)
         else:
             if self._left is not None:
                 self._left -= len(body)
