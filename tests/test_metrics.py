@@ -1,8 +1,10 @@
 """The counters: what they say, and that nobody outside can make them grow."""
 
+import json
+
 import pytest
 
-from conformance.upstreams import PATHS, events, provider
+from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import inprocess, replying
 from tollgate.metrics import Metrics
 
@@ -38,6 +40,19 @@ async def test_events_that_no_rule_reads_are_counted(tmp_path, client):
         assert (await here.post(PATHS[client], asked)).status_code == 200
         said = (await here.get("/metrics")).text
         assert 'tollgate_unmatched_stream_events_total{event="messages surprise"} 2' in said
+
+
+async def test_what_a_provider_was_paid_for_is_counted(tmp_path):
+    answer = replying(body=json.dumps(whole("chat", prompt_tokens=10, completion_tokens=4, total_tokens=14)).encode())
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": answer}
+    ) as here:
+        for _ in range(2):
+            assert (await here.post(PATHS["chat"], ASKS["chat"])).status_code == 200
+        said = (await here.get("/metrics")).text
+        assert 'tollgate_tokens_total{provider="acme",bucket="prompt"} 20' in said
+        assert 'tollgate_tokens_total{provider="acme",bucket="completion"} 8' in said
+        assert 'tollgate_cost_usd_total{provider="acme"} 0.000036' in said
 
 
 async def test_every_metric_says_what_it_means(tmp_path):

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess
+from conformance.upstreams import events, provider, whole
+from support.inprocess import inprocess, replying
 from tollgate.completions.state_ids import minted_ids, referenced_ids
 from tollgate.sandbox import app as sandbox
 
@@ -317,6 +318,31 @@ async def test_a_thread_goes_on_for_its_account_and_for_no_other(tmp_path, strea
         refused = await here.post("/v1/messages", goes_on, key=key)
         assert (refused.status_code, refused.json()["error"]["details"]) == (404, {"error_code": "thread_not_found"})
         assert len(seen) == 2
+
+
+@pytest.mark.parametrize("told_in", ["message_start", "message_delta", None], ids=["first", "last", "whole"])
+async def test_a_container_is_for_the_account_whose_answer_named_it(tmp_path, told_in):
+    """Anthropic names it where the answer begins or, as it was made meanwhile, beside the reason it stopped."""
+    if told_in is None:
+        upstream = replying(body=json.dumps({**whole("messages"), "container": {"id": "cont_1"}}).encode())
+    else:
+        blocks = [json.loads(block.split(b"data: ", 1)[1]) for block in events("messages")]
+        [teller] = [block for block in blocks if block["type"] == told_in]
+        teller["message" if told_in == "message_start" else "delta"]["container"] = {"id": "cont_1"}
+        written = [f"event: {block['type']}\ndata: {json.dumps(block)}\n\n".encode() for block in blocks]
+        upstream = replying(headers={"content-type": "text/event-stream"}, blocks=written)
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": upstream}
+    ) as here:
+        asked = {**ASKED, "model": "acme/one", "stream": told_in is not None}
+        goes_on = {**asked, "container": "cont_1"}
+        assert (await here.post("/v1/messages", goes_on)).status_code == 404
+        assert (await here.post("/v1/messages", asked)).status_code == 200
+        assert (await here.post("/v1/messages", goes_on)).status_code == 200
+        await here.services.ledger.create_account("other")
+        await here.services.ledger.grant("other", Decimal(1))
+        _, key = await here.services.ledger.create_key("other")
+        assert (await here.post("/v1/messages", goes_on, key=key)).status_code == 404
 
 
 async def test_a_thread_that_nobody_keeps_is_refused_so_that_the_client_sends_everything_itself(tmp_path):
