@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, entries_of, find, items_of, lookup
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, find, is_lacking, items_of, lookup
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import serves
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
-from tollgate.wording import did_you_mean, nearest_word, path_text
+from tollgate.wording import did_you_mean, path_text
 
 
 def check_across(
@@ -84,8 +84,7 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
             yield _not_spoken(provider, ["models", model.id, "protocols"], name)
     document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
-        root = document.root if not provider.images else None
-        if root is not None and not (isinstance(root, Map) and (root.torn or nearest_word("images", root.entries))):
+        if not provider.images and not is_lacking(document.root, "images"):
             says = "found an image model, but this provider has no `images`"
             yield document.problem(model.mark, says, path=path)
         return
@@ -114,7 +113,7 @@ def _endpoints_missing(provider: Provider, known: Collection[str]) -> bool:
     root = provider.document.root
     speaks = lookup(root, "speaks")
     if speaks is None:
-        return isinstance(root, Map) and root.torn or bool(nearest_word("speaks", entries_of(root)))
+        return is_lacking(root, "speaks")
     if isinstance(speaks, Map):
         return speaks.torn or speaks.entries.keys() != provider.endpoints.keys()
     return not provider.endpoints

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import yaml
 
 from tollgate.config.yaml_parser import hint_for
+from tollgate.wording import nearest_word
 
 _TYPED_SECRET = re.compile(
     r"(?i)(?:(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in an address
@@ -279,6 +280,12 @@ def lookup(node: Node | None, *path: str) -> Node | None:
 def entries_of(node: Node | None) -> dict[str, Node]:
     """The entries of a map; none of anything else."""
     return node.entries if isinstance(node, Map) else {}
+
+
+def is_lacking(root: Node, key: str) -> bool:
+    """Whether a key that is not there was left out as wrong, or is misspelt: that is told, and not what follows from
+    it."""
+    return isinstance(root, Map) and (root.torn or bool(nearest_word(key, root.entries)))
 
 
 def items_of(node: Node | None) -> tuple[Node, ...]:

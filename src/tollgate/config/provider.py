@@ -15,14 +15,13 @@ from types import MappingProxyType
 from tollgate.config.authorisation import Auth
 from tollgate.config.fields import Fields, fields_of
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, Map, Node, Problem, entries_of, items_of, text_in
+from tollgate.config.load import Document, Map, Node, Problem, entries_of, is_lacking, items_of, lookup, text_in
 from tollgate.config.model import Policy, Provider
 from tollgate.config.provider_endpoints import check_address, read_endpoints
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.secrets import misplaced, plain_references
 from tollgate.wire import HEADER_NAME
-from tollgate.wording import nearest_word
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may name a secret."""
@@ -103,11 +102,9 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
 
 def _lacks_variables(written: Node, top: Fields) -> bool:
     """Whether some of `vars`, or all, were cut out of what is read."""
-    if not isinstance(written, Map):
-        return False
-    node = written.get("vars")
+    node = lookup(written, "vars")
     if node is None:
-        return written.torn or bool(nearest_word("vars", written.entries))
+        return is_lacking(written, "vars")
     return not isinstance(node, Map) or node.torn or node.entries.keys() != top.nodes("vars").keys()
 
 

@@ -6,12 +6,11 @@ import re
 
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, fields_of
-from tollgate.config.load import Map, Node, Scalar, entries_of, text_in
+from tollgate.config.load import Map, Node, Scalar, entries_of, is_lacking, text_in
 from tollgate.config.model import Endpoint
 from tollgate.config.provider_model import serves
 from tollgate.config.reading import Reading
 from tollgate.config.shape import found
-from tollgate.wording import nearest_word
 
 _CALL_OF_PATH = re.compile(r"\s*([A-Za-z]+)[ \t]+(/.*\S)\s*\Z", re.DOTALL)
 _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
@@ -109,10 +108,7 @@ class _Addresses:
             says = "found a map, behind which no path of `speaks` can be put, wanted text"
             reading.say(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
             self._base = None
-        written = reading.document.root
-        is_cut = isinstance(written, Map) and written.torn
-        misspelt = is_cut or nearest_word("url", entries_of(written)) if url is None else ""
-        self._is_told = bool(misspelt) or (url is not None and self._base is None)
+        self._is_told = is_lacking(reading.document.root, "url") if url is None else self._base is None
         """It is wrong, misspelt or none, which is said once, and not again for each path behind it."""
 
     def alone(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
