@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,10 +62,9 @@ def reports(tmp_path):
     made.files.close()
 
 
-def look_again(reports) -> None:
+def look_again(monkeypatch) -> None:
     """Let the time be over for which the dearest are believed."""
-    for about, (told, _) in reports._reports._led.items():
-        reports._reports._led[about] = told, 0.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3600))
 
 
 def spent(rows, name: str) -> list[tuple[str, Decimal]]:
@@ -99,7 +100,7 @@ async def test_the_dearest_are_told_apart_and_the_others_are_the_rest_to_the_las
             assert bucket.of("key_id", key).cost == sum((row.cost for row in mine if row.key_id == key), Decimal(0))
 
 
-async def test_a_key_that_becomes_the_dearest_is_told_when_it_is_looked_for_again(rows, reports):
+async def test_a_key_that_becomes_the_dearest_is_told_when_it_is_looked_for_again(rows, reports, monkeypatch):
     made, ledger = rows
     await reports.report(Filters(), HOUR, 24)
     cheapest = spent(made, "key_id")[-1][0]
@@ -110,7 +111,7 @@ async def test_a_key_that_becomes_the_dearest_is_told_when_it_is_looked_for_agai
     report = await reports.report(Filters(), HOUR, 24)
     assert report.all().cost == sum(row.cost for row in made)
     assert [(key, each.cost) for key, each in report.by("key_id")] == spent(made, "key_id")[1:6], "not yet"
-    look_again(reports)
+    look_again(monkeypatch)
     report = await reports.report(Filters(), HOUR, 24)
     assert [(key, each.cost) for key, each in report.by("key_id")] == spent(made, "key_id")[:5]
 
@@ -123,7 +124,7 @@ async def test_what_was_summed_stays_while_the_dearest_change_places(rows, repor
     second = next(key for key, _ in spent(made, "key_id")[1:5] if owner[key] in dear)
     await ledger.record(UsageRow("req_more", owner[second], second, "chat", cost=Decimal(99999), time=NOW))
     await ledger.settle()
-    look_again(reports)
+    look_again(monkeypatch)
     asked = []
     sums = reports._reports
     summed = sums._sum

@@ -4,9 +4,7 @@ a page that is shown again reads only what changed; 10 million rows are read onc
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -75,16 +73,14 @@ class Reports:
         self._files = files
         self._clock = clock
         self._kept: BoundedMemory[tuple[object, ...], tuple[Signature, Facts]] = BoundedMemory(_MOST_KEPT)
-        self._led: OrderedDict[tuple[object, ...], tuple[Leading, float]] = OrderedDict()
+        self._led: BoundedMemory[tuple[object, ...], tuple[Leading, float]] = BoundedMemory(_MOST_LED)
         """What is told apart in a report of too many keys or accounts, with the clock time until which."""
-        self._lock = threading.Lock()
 
     def report(self, filters: Filters, width: timedelta, count: int) -> Report:
         """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
         starts = tuple(bucket_starts(self._clock(), width, count))
         asked = _Asked(replace(filters, since=None, until=None), width, starts, self._states(starts, width))
-        with self._lock:
-            leading, until = self._led.get(asked.name, (EVERY_VALUE, float("inf")))
+        leading, until = self._told_apart(asked)
         found, missing = self._found(asked, leading)
         if time.monotonic() > until or (leading is EVERY_VALUE and self._are_too_many(asked, missing)):
             leading = self._lead(asked)
@@ -128,17 +124,17 @@ class Reports:
         """Whether there are more keys or accounts than are told apart; the newest files are asked."""
         return asked.rows_of(missing) > _MOST_KEPT and bool(self._leading(asked, asked.groups(missing)[-1:]).values)
 
+    def _told_apart(self, asked: _Asked) -> tuple[Leading, float]:
+        return self._led.find(asked.name) or (EVERY_VALUE, float("inf"))
+
     def _lead(self, asked: _Asked) -> Leading:
-        """Look for the dearest keys and accounts, and remember them if they are not all."""
+        """Look for the dearest keys and accounts, and remember them until they are to be looked for again; where they
+        are all, they are not."""
         began = time.monotonic()
         newer = self._leading(asked, asked.groups(asked.starts))
-        with self._lock:
-            leading = self._led.pop(asked.name, (EVERY_VALUE, 0.0))[0].or_newer(newer)
-            if leading.values:
-                now = time.monotonic()
-                self._led[asked.name] = leading, now + _LED_FOR * (now - began)
-                while len(self._led) > _MOST_LED:
-                    self._led.popitem(last=False)
+        leading, now = self._told_apart(asked)[0].or_newer(newer), time.monotonic()
+        until = now + _LED_FOR * (now - began) if leading.values else float("inf")
+        self._led.keep(asked.name, (leading, until), 1)
         return leading
 
     def _leading(self, asked: _Asked, groups: Sequence[Sequence[datetime]]) -> Leading:

@@ -169,7 +169,7 @@ def _text(unit: Unit, item: Map, key: str) -> str | None:
         return None
     if (text := text_in(node)) and text.strip() == text:
         return text
-    found = f"`{node.text}`" if isinstance(node, Scalar) else "a list" if isinstance(node, List) else "a map"
+    found = _shown(node)
     unit.mistake(node, f"`{key}` is a text without blanks at its ends, found {found}", f"{key}: <think>")
     return None
 
@@ -180,9 +180,13 @@ def _word(unit: Unit, item: Map, key: str, known: tuple[str, ...]) -> str | None
         return None
     if isinstance(node, Scalar) and node.value in known:
         return str(node.value)
-    found = f"`{node.text}`" if isinstance(node, Scalar) else "a list" if isinstance(node, List) else "a map"
+    found = _shown(node)
     unit.mistake(node, f"`{key}` cannot be {found}", known_words(found.strip("`"), known))
     return None
+
+
+def _shown(node: Node) -> str:
+    return f"`{node.text}`" if isinstance(node, Scalar) else "a list" if isinstance(node, List) else "a map"
 
 
 def _maker(unit: Unit, node: Node | None, place: int) -> str:
