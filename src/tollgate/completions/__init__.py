@@ -1,6 +1,6 @@
 """Chat, responses and messages: one pipeline from an authenticated request to its reply.
 
-resolve the model -> check access -> plan at most three routes -> hold an upper bound of the cost -> try the routes
+resolve the model -> check access -> plan the routes -> hold an upper bound of the cost -> try the routes
 until one begins to answer -> convert, record, let the end leave.
 """
 

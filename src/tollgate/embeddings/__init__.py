@@ -1,6 +1,6 @@
 """`POST /v1/embeddings`: one pipeline from an authenticated request to its reply.
 
-check -> resolve the model -> plan at most three routes -> hold -> try the routes -> record -> answer. An attempt is all
+check -> resolve the model -> plan the routes -> hold -> try the routes -> record -> answer. An attempt is all
 or nothing: a batch too large for a provider is sent in parts, and one failing part fails the attempt, so what leaves is
 charged once and what fails is not charged at all. A client that leaves pays for the parts that were on their way.
 

@@ -1,7 +1,8 @@
 """The pending jobs this process looks after: what each may cost, when it is asked about next, and how it ends.
 
 What must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending status,
-in `end`, writes the usage row. Asking providers is `runner.py`'s and `refresher.py`'s.
+in `end`, writes the usage row. Asking providers is for `submitting.py`, `runner.py` and
+`refresher.py`.
 """
 
 from __future__ import annotations
