@@ -688,7 +688,7 @@ async def test_a_figure_that_is_none_costs_no_answer_and_no_event(tmp_path, figu
 
 @pytest.mark.parametrize("stream", [False, True], ids=["an answer", "an event"])
 async def test_what_is_very_long_is_not_searched_for_faults(tmp_path, monkeypatch, stream):
-    monkeypatch.setattr(f"tollgate.completions.native._MOST_MENDED{'_EVENT' if stream else ''}", 100)
+    monkeypatch.setattr(f"tollgate.completions.native._MOST_REPAIRED{'_EVENT' if stream else ''}", 100)
     said = {"delta" if stream else "message": {"content": "x" * 100}, "index": 0, "finish_reason": "stop"}
     raw = json.dumps({"id": "c", "choices": [said], "x": "FIGURE"}).encode().replace(b'"FIGURE"', b"NaN")
     app = replying(blocks=[b"data: %b\n\n" % raw], headers=SSE) if stream else replying(body=raw)

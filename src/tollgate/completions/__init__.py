@@ -1,7 +1,7 @@
 """Chat, responses and messages: one pipeline from an authenticated request to its reply.
 
-resolve the model -> check access -> plan the routes -> hold an upper bound of the cost -> try the routes
-until one begins to answer -> convert, record, let the end leave.
+resolve the model -> check access -> plan the routes -> hold an upper bound of the cost -> try the routes until one
+begins to answer -> convert the answer, record the row, send the end of the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import check_consulted, model_of
 from tollgate.completions.naming import asked_model
 from tollgate.completions.off_loop import run_off_loop
-from tollgate.completions.polling import cancel_job, cancelling, led_stream, stream_calls
+from tollgate.completions.polling import cancel_job, cancelling, referred_stream, stream_calls
 from tollgate.completions.request import CompletionRequest, read_request
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
@@ -41,11 +41,12 @@ async def complete(
     streaming: Callable[[], None] = lambda: None,
     begun: Callable[[], bool] = lambda: False,
 ) -> Reply:
-    """Answer one chat, responses or messages request. `streaming` is called when the answer will be a stream; `begun`
-    says whether the client has been told a status by now, as it is with the first keep-alive comment; it is asked once
-    the status is decided.
+    """Answer one chat, responses or messages request.
 
-    Raises `RequestError` for what the caller did wrong, `UpstreamError` when no route answered.
+    `streaming` is called when the answer will be a stream. `begun` says whether the response has already started, as
+    it has once the first keep-alive comment was sent; it is called when the status is decided.
+
+    Raises `RequestError` for the caller's mistakes, `UpstreamError` when no route answered.
     """
     runtime = services.runtime.current
     asked = await read_request(services, inbound)
@@ -85,9 +86,12 @@ async def complete(
 
 
 async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None) -> Plan:
-    """The offers to try: those of the one provider that keeps what the request refers to, or that can read what it
-    carries encrypted; `last` is the route on which its conversation went on. Raises `RequestError` when there are
-    none."""
+    """The offers to try, in order.
+
+    A request that refers to a provider's stored state can only go to that provider; one with encrypted reasoning only
+    to a provider that can decrypt it. `last` is the route that answered the conversation's previous request. Raises
+    `RequestError` when no offer is left.
+    """
     services, references = exchange.services, asked.references
     attempts = services.runtime.current.gateway.retry.attempts
     keeper = await provider_for(services, exchange.inbound, references) if references else None
@@ -113,7 +117,7 @@ async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None
 
 
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:
-    """One route's reply, once it has begun to answer."""
+    """The reply of one route; returns as soon as the route begins to answer."""
     answer = await send(exchange, offer)
     cancel: Call | None = None
     try:
@@ -124,7 +128,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 convert_instead(exchange, offer)
         if offer.polling is not None and asks_stream(exchange, offer):
             call, cancel = await stream_calls(exchange, offer, answer)
-            answer = await led_stream(exchange, offer, call)
+            answer = await referred_stream(exchange, offer, call)
         if exchange.stream and offer.streams:
             reply = await stream_reply(exchange, offer, answer)
             if cancel is not None and reply.stream is not None:
@@ -132,7 +136,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
             return reply
         try:
             return await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
-        except MappingFailure as failure:  # nothing was sent and nothing recorded: the bytes are there before the row
+        except MappingFailure as failure:  # no byte was sent and no row written yet, so another route may be tried
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:
         answer.abort()

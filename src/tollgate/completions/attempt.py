@@ -1,4 +1,4 @@
-"""One attempt at one route: what is known of it, and begins anew with the next."""
+"""The state of one attempt at one route; the next attempt starts with a fresh one."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """The state of one attempt; it does not hold its exchange, which holds it."""
+    """One attempt. The exchange refers to its attempt, never the other way round."""
 
     offer: Offer | None
     """The route."""
     native: bool = False
-    """The client's protocol is that of the route."""
+    """Client and route speak the same protocol."""
     routes_left: int = 0
-    """How many others may be tried when this attempt fails."""
+    """How many more routes may be tried if this one fails."""
     called: bool = False
-    """The route has been called: from then on it may cost something."""
+    """The request was sent; from here on the provider may charge for it."""
     context: Context | None = None
-    """Of its conversion or edits, with what these lost."""
+    """The context of its conversion or edits, with the list of what they lost."""
     tier_sent: bool = True
-    """Whether what was sent says a service tier, where the caller's request does."""
+    """False when the caller's service tier did not make it into the body that was sent."""
     words: tuple[str, ...] = ()
-    """Words of what was sent that the prices may ask for."""
+    """Values in the body that was sent on which a price may depend."""
     first_byte_ms: float | None = None
-    """From the request's arrival to the first byte of the answer."""
+    """Milliseconds from the request's arrival to the first byte of the answer."""
     reported_tier: str | None = None
     """The service tier the upstream says it used."""
     failure: UpstreamError | None = None
-    """Why the answer that came is none after all: it was cut off, or tells so itself and passes as it came."""
+    """Why an answer that began counts as failed: the stream broke off, or its own last event reports a failure."""
     count_part: Callable[[], Awaitable[None]] | None = None
-    """Notes what was used so far of an answer that is put together here, for a client that leaves meanwhile."""
+    """For an answer that is assembled here from a stream: notes the usage so far if the client leaves meanwhile."""
 
     @property
     def provider(self) -> str:
-        """Whose route it is, for rows and the log."""
+        """Name of the provider, for rows and the log."""
         return self.offer.provider if self.offer is not None else ""
 
 
 NOT_TRIED = Attempt(None)
-"""Of a request that has not come so far."""
+"""The attempt of a request that has not tried a route yet."""

@@ -1,4 +1,4 @@
-"""A stream in another protocol than the client's: a route's events in, the client's out."""
+"""A stream converted between protocols: the route's events in, the client's events out."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from tollgate.routing import Offer
 
 _FEW = 6
-"""Events read before one is tried as a pattern: an answer begins with some four of them."""
-
-
+"""Events converted one by one before the last of them is tried as a pattern for the following ones: most answers begin
+with about four different events."""
 _MOST_RECEIVED = 256 * 1024 * 1024
-"""The converter keeps the answer's text to its end, for a last event that repeats it. A million tokens, an event each,
-come to less."""
+"""Most bytes of a stream. The converter keeps the answer's text, because the last event of some formats repeats it. A
+million tokens, one event each, are less than this."""
 
 
 class ConvertedStream:
-    """The stage for a route of another protocol. The converter owns every part's life; this class moves bytes."""
+    """The stage for a route of another protocol. The converter knows which parts are open; this class moves bytes."""
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         context = exchange.attempt.context
@@ -49,14 +48,14 @@ class ConvertedStream:
         self._plain = self._events.plain and offer.usage.read is None
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None
         self._received = 0
-        self._heard = False
+        self._received_any = False
         self.begun = False
         self._opening = opening_of(exchange, offer)
         self.error: UpstreamError | None = None
         self.ended = False
 
     def feed(self, block: bytes) -> bytes:
-        """The client's events for this block of the upstream's."""
+        """The client's events for this block of upstream bytes."""
         events, converter = self._events, self._converter
         began = converter.started
         self._received += len(block)
@@ -67,15 +66,15 @@ class ConvertedStream:
             if self._plain and converter.follows and events.is_quiet(block)
             else self._take(events.feed(block))
         )
-        self._hear_done()
+        self._end_at_done()
         return out if began else self._if_answered(out)
 
     def close(self) -> bytes:
-        """The upstream has ended; the finish itself is said by `tail`."""
+        """The upstream's body ended; the finishing events are made by `tail`."""
         converter = self._converter
         began = converter.started
         out = self._take(self._events.finish())
-        self._hear_done()  # the last line may lack its blank one
+        self._end_at_done()  # `[DONE]` may have come without its blank line
         if converter.unmatched:
             self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop is None:
@@ -84,8 +83,8 @@ class ConvertedStream:
             self.error = reported_failure(self._offer, None)
         return out if began else self._if_answered(out)
 
-    def _hear_done(self) -> None:
-        """End the answer at `[DONE]` where no event told why it stopped."""
+    def _end_at_done(self) -> None:
+        """End the answer at `[DONE]` if no event before it gave a stop reason."""
         if self._events.done and not self.ended:
             self._converter.feed("[DONE]")
             self.ended = True
@@ -93,9 +92,9 @@ class ConvertedStream:
                 self.error = reported_failure(self._offer, None)
 
     def _ended_early(self) -> str:
-        """What the log says of an answer that broke off: a framing or rules that do not fit what was sent look just
-        like it."""
-        if not self._heard:
+        """The log's words for a stream that broke off. A wrong `framing` or missing rules in the provider's file look
+        the same, so they are named."""
+        if not self._received_any:
             return f"{ENDED_EARLY}: there is no event in what it sent, read with `framing: {self._offer.framing}`"
         unmatched = ", ".join(list(self._converter.unmatched)[:5])
         return (
@@ -110,27 +109,27 @@ class ConvertedStream:
 
     @property
     def counted(self) -> bool:
-        """Whether the usage told is the whole answer's: it comes with the end, in every format."""
+        """Whether the usage is that of the whole answer: every format sends it with the end."""
         return self._converter.stop is not None
 
     def tier(self) -> str | None:
-        """The service tier the upstream named at the start."""
+        """The service tier that the upstream reported."""
         tier = self._converter.response_field("service_tier")
         return tier if isinstance(tier, str) else None
 
     def minted(self) -> list[str]:
-        """A built answer names no state of the provider's."""
+        """None: a converted answer holds no id of provider state."""
         return []
 
     def encrypted(self) -> tuple[str, ...]:
-        """What it carries of a provider's tells itself whose it is."""
+        """None: encrypted values in a converted answer are sealed with their provider's name."""
         return ()
 
     def reported_error(self) -> None:
-        """A failure is never passed on as it came."""
+        """None: a failure is never passed on unchanged."""
 
     async def estimate(self) -> dict[str, Any]:
-        """Hub usage counted from what was received."""
+        """Hub usage estimated from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))
 
     def tail(self) -> bytes:
@@ -142,27 +141,27 @@ class ConvertedStream:
         return encode_events(ending)
 
     def whole(self) -> dict[str, Any]:
-        """All of the answer as a hub response, once it has ended."""
+        """The whole answer as a hub response, once the stream has ended."""
         keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.finish()
         return self._converter.hub
 
     def failure(self, error: TollgateError) -> bytes:
-        """The events that tell an error and end the stream."""
+        """The events that report an error and end the stream."""
         if self._exchange.hub_usage:
             self._converter.usage = self._exchange.reported_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return encode_events(self._converter.fail(public_message(error), kind))
 
-    def _answers(self, events: list[Received], said: bool) -> bool:
-        """Whether something of the answer itself came in `events`; `said` is whether the client hears anything."""
+    def _answers(self, events: list[Received], written: bool) -> bool:
+        """Whether `events` hold content of the answer; `written`: they gave events for the client."""
         if self.error is not None or self._converter.stop == "error":
             return bool(self._converter.parts())
         opening = self._opening
-        return said if opening is None else any(not is_opening(event, opening) for _, event, _ in events)
+        return written if opening is None else any(not is_opening(event, opening) for _, event, _ in events)
 
     def _count_last(self, event: dict[str, Any], name: str | None) -> None:
-        """Note what an event that tells an error says of usage: it is billed, as the rest of what was told."""
+        """Note the usage in an event that reports an error: it is billed like any other reported usage."""
         tap = Tap(self._offer.mapping)
         tap.feed(event, name)
         self._converter.usage = {**self._converter.usage, **tap.usage}
@@ -175,9 +174,9 @@ class ConvertedStream:
         return out if self._converter.error is None or self._converter.parts() else b""
 
     def _take_alike(self, block: bytes) -> bytes:
-        """The same as `_take` of a block's events, with those taken together that are alike
-        (`repeated_deltas.py`): a few are read one by one, the last of them is tried as the pattern for those behind it,
-        and so on."""
+        """The same result as `_take` for a block's events, with runs of similar events converted together
+        (`repeated_deltas.py`): a few are converted one by one, the last of them is tried as the pattern for the
+        following ones, and so on."""
         out: list[bytes] = []
         events, converter = self._events, self._converter
         at, end = 0, len(block)
@@ -198,7 +197,7 @@ class ConvertedStream:
     def _take(self, events: list[Received]) -> bytes:
         if self.error is not None:
             return b""
-        self._heard = self._heard or bool(events)
+        self._received_any = self._received_any or bool(events)
         out: list[Out] = []
         converter, rule = self._converter, self._rule
         convert = converter.feed_into
@@ -225,12 +224,12 @@ class ConvertedStream:
         if not self.begun:
             self.begun = self._answers(events, bool(out))
         encoded = encode_events(out)
-        out.clear()  # the converter has it still, until the row is durable
+        out.clear()  # the converter refers to this list until the row is durable
         return encoded
 
 
 def encode_events(events: list[Out]) -> bytes:
-    """A client's events as they are sent."""
+    """The bytes of a client's events."""
     out: list[bytes] = []
     for name, event in events:
         data = event if type(event) is bytes else orjson.dumps(event) if type(event) is dict else event.encode()

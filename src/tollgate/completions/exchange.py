@@ -1,6 +1,7 @@
-"""One request on its way: what is known of it so far, and the one place where it is settled.
+"""One request in flight: its state, and the one place where it is settled.
 
-Every exit path ends in `settle`: usage is completed (estimated if missing), priced, recorded, and the hold released.
+Every exit path ends in `settle`: usage is completed (estimated if missing), priced and recorded, and the hold is
+released.
 """
 
 from __future__ import annotations
@@ -46,34 +47,34 @@ class Exchange:
     stream: bool
     rates: Mapping[str, Decimal]
     begun: Callable[[], bool] = lambda: False
-    """Whether the client has been told a status by now."""
+    """Whether the response has already started."""
     attempt: Attempt = NOT_TRIED
-    """The one that is made now, or was made last."""
+    """The current attempt, or the last one."""
     hold: Hold | None = None
     attempts: int = 0
     failed: list[FailedAttempt] = field(default_factory=list)
-    """The attempts that gave no answer, as rows tell them."""
+    """The failed attempts, as the usage row lists them."""
     admitted_tokens: int = 0
     limits: Limits = UNLIMITED
     upstream_ms: float = 0.0
     hub_usage: dict[str, Any] | None = None
-    """What was used, as the mapping's hub has it, once known."""
+    """Usage in the hub's form, once known."""
     estimated: bool = False
-    """Some of `hub_usage` was counted here."""
+    """Part of `hub_usage` is an estimate of ours."""
     usage: Usage | None = None
-    """`hub_usage` in buckets, once somebody asked."""
+    """`hub_usage` in disjoint buckets; computed on first use."""
     charge: Charge | None = None
     settled: bool = False
     sealed: bool = False
-    """The request may carry a sealed token of another provider."""
+    """The request may carry opaque tokens that this gateway sealed for another provider."""
     minters: Mapping[str, str] = field(default_factory=dict)
-    """Who encrypted what the request carries, where that is known (`minters.py`)."""
+    """For encrypted values in the request: which provider encrypted each, where known (`minters.py`)."""
     asked_model: str | None = None
-    """What the answer must call its model, where the client takes no other name (`naming.py`)."""
+    """The model name that the answer must show, for clients that accept no other (`naming.py`)."""
     client_format: ProtocolMapping = field(init=False)
-    """The mapping of the format that the client speaks."""
+    """The mapping of the client's format."""
     size: int = field(init=False)
-    """Of the client's bytes, which are dropped early where they are `large` (`off_loop.is_large`)."""
+    """Length of the client's body in bytes; a `large` body (`off_loop.is_large`) is freed early."""
     large: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,35 +83,34 @@ class Exchange:
         self.large = is_large(size)
 
     def begin(self, hold: Hold) -> None:
-        """The request is admitted: it holds `hold`, and is shown as live, until it is settled or released."""
+        """The request is admitted: until it is settled or released it owns `hold` and is listed as live."""
         self.hold = hold
         self.services.live.add(self)
 
     def is_long(self) -> bool:
-        """`off_loop.is_long` of the client's bytes, also after they were dropped."""
+        """`off_loop.is_long` of the client's body, also after the body was freed."""
         return self.large or is_long(self.inbound.body)
 
     def drop_client_bytes(self) -> None:
-        """Free the client's bytes, which nobody will read again, where they are `large`."""
+        """Free the client's body if it is `large`; called once nothing will read it again."""
         if self.large:
             self.inbound.body = b""
 
     def asked_tier(self) -> str | None:
-        """The service tier the caller asks for. A batch is another API's: nobody waits for one here."""
+        """The service tier the caller asks for. "batch" belongs to another API and is ignored."""
         tier = self.body.get("service_tier")
         return tier if isinstance(tier, str) and tier != "batch" else None
 
     def _tier(self) -> str | None:
-        """The service tier to bill: the one the upstream says it used, else the one it was asked for, if that reached
-        it."""
+        """The service tier to bill: the one the upstream reports, else the one that was sent to it."""
         attempt = self.attempt
         if attempt.reported_tier is not None:
             return attempt.reported_tier
         return self.asked_tier() if attempt.tier_sent else None
 
     def reported_usage(self) -> dict[str, Any]:
-        """`hub_usage` for a client of another format than the provider's: what is billed, where the provider counts in
-        its own way."""
+        """`hub_usage` as a client of another format should see it: the billed counts, where the provider's own way of
+        counting differs."""
         hub_usage = self.hub_usage or {}
         usage, offer = self._used(), self.attempt.offer
         excludes = offer.usage.excludes if offer is not None else ()
@@ -133,7 +133,7 @@ class Exchange:
         return self.usage
 
     def reply_headers(self) -> Headers:
-        """The headers of a success (CLIENTS 3c); the cost only once it is known."""
+        """The headers of a successful answer (CLIENTS 3c); with the cost if it is known by now."""
         attempt = self.attempt
         assert attempt.offer is not None
         elapsed = self.inbound.elapsed_ms()
@@ -154,25 +154,25 @@ class Exchange:
         return headers
 
     def limits_told(self) -> Headers:
-        """How the key's rate limits stand, under the names of the client's format."""
+        """The headers about the key's rate limits, named as in the client's format."""
         if self.limits is UNLIMITED:
             return []
         return limit_headers(self.client_format.reply_headers, self.limits)
 
     def note_usage(self, hub_usage: dict[str, Any] | None, *, estimated: bool = False) -> None:
-        """What was used, as the hub has it; `estimated` where some of it was counted here."""
+        """Set the usage, in the hub's form; `estimated` when part of it is an estimate of ours."""
         self.hub_usage, self.usage, self.estimated = hub_usage, None, estimated
 
     async def settle(self, outcome: str, *, status: int = 200, error: TollgateError | None = None) -> None:
-        """Price what was used and record it durably; a second call does nothing.
+        """Price the usage and record it durably; a second call does nothing.
 
-        Raises `Unavailable` when the row is not durable yet, and ValueError when it cannot be stored; the hold is gone
-        either way.
+        Raises `Unavailable` when the row is not durable yet, ValueError when it cannot be stored. The hold is released
+        in every case.
         """
         if self.settled:
             return
         self.settled = True
-        self.attempt.count_part = None  # it holds this exchange
+        self.attempt.count_part = None  # it refers to this exchange: a reference cycle
         self.services.live.discard(self)
         try:
             usage = self._used()
@@ -187,12 +187,12 @@ class Exchange:
             row = usage_row(self, usage, charge, outcome, status, error)
             self._count(row)
             await self.services.ledger.record(row, self.hold)
-        except Exception:  # whatever made it fail before it was charged
+        except Exception:  # failed before the hold was turned into a charge
             self.release()
             raise
 
     def _price(self, usage: Usage) -> Charge:
-        """What `usage` costs; nothing, where nobody told or estimated any."""
+        """The cost of `usage`; zero when usage was neither reported nor estimated."""
         attempt = self.attempt
         tariff = attempt.offer.tariff if attempt.offer is not None else None
         if self.hub_usage is None:
@@ -218,9 +218,10 @@ class Exchange:
         )
 
     async def settle_answer(self) -> None:
-        """`settle` for an answer that came, if only to fail in the end (`failure`); its route's health is told first.
+        """`settle` an answer that began, also one that failed later (`attempt.failure`); updates the route's health.
 
-        When its row cannot be written, asking again would cost again, and the error says so.
+        `Unavailable` raised from here is marked as billed, so that clients are told not to retry: a repeat would be
+        charged again.
         """
         failure = self.attempt.failure
         if failure is None:
@@ -234,12 +235,12 @@ class Exchange:
             raise
 
     async def settle_own_mistake(self) -> None:
-        """`settle` where an unexpected exception of ours ended the request: its row says so, and bills `hub_usage`."""
+        """`settle` a request that ended in an unexpected exception of ours; what `hub_usage` says is billed."""
         await self.settle("error", error=InternalError())
 
     def settle_cut(self, count: Callable[[], Awaitable[None]]) -> None:
-        """`settle`, in a task of its own, an answer that was cut off: its client left, or the gateway had to end it.
-        `count` notes what was used until then."""
+        """`settle`, in a task of its own, an answer that was cut off because the client left or the gateway shuts down.
+        `count` notes the usage up to that point."""
         self.services.settlements.spawn(self._settle_cut(count, self.begun()), place=self.inbound.place)
 
     async def _settle_cut(self, count: Callable[[], Awaitable[None]], begun: bool) -> None:
@@ -254,21 +255,21 @@ class Exchange:
                 await self.settle("error", status=200 if begun else ended.status, error=ended)
             else:
                 await self.settle("client_gone", status=CLIENT_LEFT)
-        except Unavailable as error:  # there is nobody left to tell
+        except Unavailable as error:  # no client is left to answer
             log.error("the row of request %s is not durable: %s", self.inbound.request_id, error.message)
 
     def route_answered(self) -> None:
-        """Tell the health of the route in use that it answered."""
+        """Record in the route's health that it answered."""
         offer, first_byte_ms = self.attempt.offer, self.attempt.first_byte_ms
         assert offer is not None
         latency = first_byte_ms / 1000 if first_byte_ms is not None else None
         self.services.health.succeeded(offer.route, offer.provider, latency)
 
     def route_failed(self, error: UpstreamError) -> None:
-        """Tell the health of the route in use, and the log, that it failed; an alarm of its error rules goes along."""
+        """Record in the route's health, and in the log, that it failed, with the alarm of its error rules if any."""
         offer = self.attempt.offer
         assert offer is not None
-        if error.alarm == "key" and offer.auth is not None:  # some say in a 200 that a token is no good
+        if error.alarm == "key" and offer.auth is not None:  # some providers reject a token in a 200
             self.services.client.refused(offer.auth)
         where = f"request {self.inbound.request_id}"
         tell_failure(self.services.health, log, offer.route, offer.provider, error, where)
@@ -282,7 +283,7 @@ class Exchange:
             attempt.first_byte_ms = (now - self.inbound.started) * 1000
 
     def release(self) -> None:
-        """Give the hold back; for exits on which nothing was recorded."""
+        """Release the hold; for exits that record no row."""
         self.services.live.discard(self)
         if self.hold is not None:
             self.hold.release()

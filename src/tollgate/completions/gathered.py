@@ -1,7 +1,7 @@
-"""A whole answer put together out of a stream, for a route that gives no other (`can: {whole: false}`, or a mapping
-without `response.to_hub`).
+"""A whole answer assembled from a stream, for routes that can only stream (`can: {whole: false}`, or a mapping without
+`response.to_hub`).
 
-Until the stream has ended nothing has left for the client, so that whatever goes wrong may still move to another route.
+Nothing is sent to the client before the stream has ended, so that every failure can still move on to another route.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tollgate.upstream import Answer
 
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """Read the stream to its end, convert what it came to, settle. Raises as `whole_reply` does."""
+    """Read the stream to its end, convert the assembled answer, settle. Raises like `whole_reply`."""
     attempt = exchange.attempt
     if attempt.context is None or attempt.native:
         convert_instead(exchange, offer)
@@ -38,9 +38,9 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
             stage.feed(block)
             if stage.ended or stage.error is not None:
                 break
-        if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
+        if stage.ended and not stage.begun and stage.error is None:  # a failed answer: the reason may follow
             await rest_of(blocks, stage)
-        answer.abort()  # it may stay open behind its end
+        answer.abort()  # the upstream may keep the stream open
         if stage.error is None:
             stage.close()
         if stage.error is not None:
@@ -57,19 +57,19 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
 
 
 def convert_instead(exchange: Exchange, offer: Offer) -> None:
-    """Have a native route's answer converted after all, because its bytes cannot pass as they come: a whole answer is
-    put together from a stream, or a stream made of a whole one, or its text holds marks (`in_text:`)."""
+    """Make the answer of a native route be converted, because its bytes cannot pass unchanged: a whole answer is
+    assembled from a stream, a stream is made from a whole answer, or its text holds marks (`in_text:`)."""
     attempt = exchange.attempt
     context = attempt.context = _answer_context(exchange, offer, attempt.context)
     if exchange.stream:
-        context.estimate = {"input": exchange.admitted_tokens}  # as where the request is converted (`sending.py`)
+        context.estimate = {"input": exchange.admitted_tokens}  # as for converted requests (`sending.py`)
     attempt.native = False
 
 
 def _answer_context(exchange: Exchange, offer: Offer, before: Context | None) -> Context:
-    """The context in which the answer to a native request is converted: it has the request as a hub request, which
-    mappings of answers may read. What the request's edits lost (`before`) stays lost; what the hub would lose of it is
-    not told, because the request was not converted."""
+    """The context for converting the answer to a native request. Mappings of answers may read the request, so it is
+    converted to the hub; what that loses is not reported, because the request itself was sent unconverted. What its
+    edits lost (`before.lost`) still is."""
     context, read = context_of(exchange, offer), context_of(exchange, offer)
     context.lost = before.lost if before is not None else []
     context.asked = exchange.body

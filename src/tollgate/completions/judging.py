@@ -1,6 +1,6 @@
-"""What comes back from a route, judged: whether it is an answer at all, and which error it tells.
+"""Judging what a route returned: whether it is an answer, and which error it reports.
 
-What an error means for the next route is `mapping/provider/errors.py`.
+Whether an error is retriable is decided in `mapping/provider/errors.py`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tollgate.upstream import Answer
 
 _MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""Of an answer that is no stream; pictures and sound stand in it as base64. More is refused rather than held in
-memory."""
+"""Most bytes of a whole answer, which may hold pictures and sound as base64. A larger one is refused instead of being
+held in memory."""
 _MOST_VALUES = 3_000_000
-"""In a whole answer. Ten thousand tokens with the log probabilities of twenty others each, the most that providers
-tell, are half of that."""
+"""Most JSON values in a whole answer: twice what ten thousand tokens with twenty log probabilities each have, the most
+that providers send."""
 _JSON_FRAMINGS = ("ndjson", "json-array")
 Failure = TypeVar("Failure", bound=TollgateError)
 
 
 class AttemptFailed(Exception):
-    """This route did not answer. `error` is what the caller would be told if it were the last."""
+    """This route gave no answer. `error` is the client's error if no other route answers."""
 
     def __init__(self, error: UpstreamError) -> None:
         super().__init__(error.message)
@@ -38,19 +38,19 @@ class AttemptFailed(Exception):
 
 
 async def check_head(answer: Answer, offer: Offer, *, stream: bool) -> None:
-    """Raises `AttemptFailed` for an answer that is a refusal, or no stream where one is to come."""
+    """Raises `AttemptFailed` for an error status, or for an answer that is not the stream that was asked for."""
     try:
         if not 200 <= answer.status < 300:
             raise await _refused(answer, offer)
         if stream and not _is_stream(answer, offer):
             raise await _not_a_stream(answer, offer)
-    except BaseException:  # also of a client that left while the reasons were read
+    except BaseException:  # also when the client leaves while the error body is read
         answer.abort()
         raise
 
 
 async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
-    """A whole answer as it came. Raises `AttemptFailed` when it does not come whole."""
+    """The bytes of a whole answer. Raises `AttemptFailed` when it breaks off."""
     began = time.perf_counter()
     try:
         return await answer.read(MAX_ANSWER_BYTES)
@@ -77,7 +77,7 @@ def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
 
 
 def holds_too_much(raw: bytes) -> bool:
-    """Whether an answer holds more values than are read: everybody else waits meanwhile."""
+    """Whether an answer has more JSON values than are parsed, since parsing blocks the interpreter."""
     return len(raw) > _MOST_VALUES and too_many(raw, _MOST_VALUES)
 
 
@@ -88,17 +88,17 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
 
 
 def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamFailed:
-    """The error for what a mapping found told in an answer: a hub error, or None where it stopped because of an error
-    without a word about it."""
-    told = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
-    message = offer.errors.redact(str(told.get("message") or "the upstream reported an error"))
-    overloaded = "overloaded_error" in (told.get("type"), told.get("code"))
+    """The error for a failure that an answer reports: as a hub error, or None where it has the stop reason "error" and
+    no details."""
+    reported = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
+    message = offer.errors.redact(str(reported.get("message") or "the upstream reported an error"))
+    overloaded = "overloaded_error" in (reported.get("type"), reported.get("code"))
     return UpstreamFailed(message, overloaded=overloaded)
 
 
 def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:
-    """The error for an answer of a form that the route's mapping or edits cannot work with: no answer of this route, so
-    another may be tried while nothing was sent (DESIGN section 4). The log has the line that could not."""
+    """The error for an answer that the route's mapping or edits cannot be applied to. Another route may be tried as
+    long as nothing was sent (DESIGN section 4). The message, for the log, names the YAML line."""
     message = offer.errors.redact(f"the answer does not fit its mapping: {failure}")
     return UpstreamFailed(message, upstream_status=200)
 
@@ -106,20 +106,20 @@ def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:
 def without_frames(error: Failure) -> Failure:
     """The error without its traceback, cause and context.
 
-    The frames of a traceback hold the answer, which holds the error: such a cycle, with the request's body in it, stays
-    in memory until the garbage collector runs, which may be many requests later.
+    The traceback's frames refer to the answer, which refers to the error. Such a cycle, with the request's body in it,
+    would stay in memory until the garbage collector runs, which may be many requests later.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
 
 def without_secrets(raw: bytes, offer: Offer) -> bytes:
-    """Bytes of a provider's own that tell a failure: it may quote our key in them."""
+    """A provider's own bytes that report a failure, with our secrets removed, which it may quote."""
     return offer.errors.redact(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def unusable(why: str, status: int) -> AttemptFailed:
-    """The failure of an attempt whose answer, of this status, is of no use."""
+    """The failed attempt of an answer with this status that cannot be used."""
     return AttemptFailed(UpstreamFailed(why, upstream_status=status))
 
 
@@ -139,7 +139,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
-    """A 200 that is no event stream: an error in a JSON body, or an HTML page from something in between."""
+    """The failure of a 200 that is no event stream: an error in a JSON body, or an HTML page of some proxy."""
     try:
         raw = await answer.read(_MAX_ERROR_BYTES)
         body = orjson.loads(raw)
@@ -158,7 +158,7 @@ async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
 
 
 def _is_stream(answer: Answer, offer: Offer) -> bool:
-    """Whether a 200 is the stream that was asked for. JSON is, where the stream's own framing is made of JSON
-    documents: what comes instead is an event there, and judged as one."""
+    """Whether a 200 is the stream that was asked for. A JSON content type is accepted where the stream's framing
+    consists of JSON documents: an error is an event there, and judged as one."""
     kind = answer.headers.get("content-type", "")
     return not kind.startswith("text/html" if offer.framing in _JSON_FRAMINGS else ("text/html", "application/json"))

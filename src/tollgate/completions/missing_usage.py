@@ -1,7 +1,7 @@
-"""Usage in a native answer whose provider tells none.
+"""Adding usage to a native stream whose provider reports none.
 
-The published formats have it in certain events of a stream, and official clients fail on a `message_start` without it
-(CLIENTS 3a). What the first event says is the estimate the request was admitted with; the last ones say what is billed.
+The published formats have usage in certain events, and official clients fail on a `message_start` without it (CLIENTS
+3a). The first event gets the estimate with which the request was admitted; the last ones get what is billed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
 
 
 class MissingUsage:
-    """For one stream. `write` makes the format's own usage of a count of input tokens, `expected` is that count,
-    `reported` asks whether the provider has said anything of usage so far. `name` is what the first event must call the
-    model, where the client takes no other name."""
+    """For one stream. `write` turns hub usage into the format's own; `expected` is the estimated number of input
+    tokens; `reported` says whether the provider has reported usage so far; `name` is the model name for the first
+    event, for clients that accept no other."""
 
     __slots__ = ("_expected", "_name", "_reported", "_write")
 
@@ -38,8 +38,7 @@ class MissingUsage:
         self._name = name
 
     def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """A first event of messages with usage put in, and under the name the client asked for; None where it is right
-        as it came."""
+        """A `message_start` event with usage and the model's name put in; None if the event needs no change."""
         message = event.get("message")
         if event.get("type") != "message_start" or not isinstance(message, dict):
             return None
@@ -49,7 +48,7 @@ class MissingUsage:
         return {**named, "message": {**named["message"], "usage": self._write({"input": self._expected, "output": 0})}}
 
     def lacks(self, event: dict[str, Any]) -> bool:
-        """Whether this event ends the answer and should tell what was used, and nothing told it."""
+        """Whether this event should hold the final usage and does not."""
         kind = event.get("type")
         if kind == "message_delta":
             return not event.get("usage") and not self._reported()
@@ -60,13 +59,13 @@ class MissingUsage:
 
 
 def written_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
-    """Hub usage as the client's format tells it."""
+    """Hub usage in the client's format."""
     hub = {"parts": [], "usage": hub_usage}
     return response_from_hub(exchange.client_format, hub, Context(model={}, can={})).get("usage")
 
 
 def filled(event: dict[str, Any], usage: Any) -> dict[str, Any]:
-    """Such an event with this usage."""
+    """An event that `lacks` usage, with `usage` added."""
     if "response" in event:
         return {**event, "response": {**event["response"], "usage": usage}}
     return {**event, "usage": usage}

@@ -1,8 +1,8 @@
-"""The request bytes of the native path: what the client sent, with the model name replaced and usage asked for.
+"""The request bytes of the native path: the client's bytes with the model name replaced and usage asked for.
 
-The body is not re-encoded when it can be spliced: numbers, key order, escapes and unknown fields stay as they came
-(DESIGN invariant 4). Where a splice is not certain to be right, or a name stands twice in an object, the parsed body is
-encoded instead: what was checked and priced is what the provider reads.
+The body is spliced rather than re-encoded where possible: numbers, key order, escapes and unknown fields stay as they
+came (DESIGN invariant 4). Where a splice might be wrong, or an object has the same name twice, the parsed body is
+encoded instead, so that the provider reads exactly what was checked and priced.
 """
 
 from __future__ import annotations
@@ -21,37 +21,36 @@ _FORMAT_HEADERS = ("-version", "-beta")
 _OTHER_HEADERS = ("x-", "sec-", "mime-")
 _MODEL_KEY = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]*)"')
-"""A name with escapes is found by encoding the parsed body anew."""
+"""Model names without escapes; for others the parsed body is encoded."""
 _SPELLED = re.compile(rb"\\u00(?:6[dfcDFC45])")
-"""A letter of `model` written as an escape: then a key may be `model` without reading so."""
+"""A letter of `model` written as an escape: a key may then be `model` though its bytes are different."""
 _SHORT = 4096
-"""A body below this is written anew in less time than it is spliced, and comes to the same bytes where it was written
-so."""
+"""Below this size encoding the parsed body is faster than a splice; used when it gives the same bytes."""
 _SURROGATES = re.compile(rb"\\(?:(\\|u[dD][89abAB]..\\u[dD][c-fC-F]..)|u[dD][89a-fA-F]..)")
-"""Escaped backslashes and whole pairs, which stay as they are (group 1), and halves of a pair."""
+"""Finds lone surrogate escapes; group 1 matches what must be kept: escaped backslashes and whole pairs."""
 _NO_FIGURES = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?Infinity|NaN', re.DOTALL)
-"""Finds what Python writes in place of a number and JSON does not know. Group 1 is a text, which is kept as it is; one
-that does not end counts as well, so that the rest is not searched again from each of its quotes."""
-_MOST_MENDED = 32 * 1024 * 1024
-_MOST_MENDED_EVENT = 1024 * 1024
-"""Bytes of an answer, and of an event of a stream, that are searched for faults: while they are, nobody else's turn
-comes, for up to a second."""
+"""Finds `NaN` and `Infinity`, which Python writes but JSON lacks. Group 1 matches a string, which is kept; also one
+that never ends, so that the search does not start again at each of its quotes."""
+_MOST_REPAIRED = 32 * 1024 * 1024
+_MOST_REPAIRED_EVENT = 1024 * 1024
+"""Most bytes of an answer, and of a stream event, in which faults are repaired: this blocks the interpreter, for up to
+a second."""
 _ASK_USAGE = b'"stream_options":{"include_usage":true}'
 
 
 def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_usage: bool) -> bytes:
     """`raw` with its top-level model set to `upstream_model`; with `ask_usage`, `stream_options.include_usage` true.
 
-    `body` is `raw` parsed. A body in which `"model"` stands once as a token has it at the top level (the caller has
-    checked that it is there), so that token's value can be replaced in place.
+    `body` is `raw` parsed. The caller has checked that it has a model; so if `"model"` occurs only once in the bytes,
+    that is the top-level one, and its value can be replaced in place.
     """
-    anew = orjson.dumps(body)
+    encoded = orjson.dumps(body)
     spliced: bytes | None
-    if anew != raw:
-        spliced = None if _names_twice(raw, anew) else _splice_model(raw, body, upstream_model)
+    if encoded != raw:
+        spliced = None if _names_twice(raw, encoded) else _splice_model(raw, body, upstream_model)
     elif len(raw) < _SHORT:
         spliced = None
-    else:  # as most clients write
+    else:  # written as most clients do, without spaces
         spliced = _put_model(raw, body, upstream_model)
     if spliced is not None:
         if not ask_usage:
@@ -65,11 +64,11 @@ def native_body(raw: bytes, body: dict[str, Any], upstream_model: str, *, ask_us
 
 
 def native_headers(
-    inbound: Mapping[str, str], headers: Mapping[str, str], decided: Iterable[tuple[str, object]]
+    inbound: Mapping[str, str], headers: Mapping[str, str], configured: Iterable[tuple[str, object]]
 ) -> Mapping[str, str]:
-    """`headers` with the client's own words about the wire format: its `...-version` and `...-beta` headers, where the
-    provider's file does not say them itself. `decided` begin with names the file speaks of, so that what it leaves out
-    is not sent after all. What libraries say about themselves (`x-...`) stays here."""
+    """`headers` plus the client's own headers about the wire format: those named `...-version` or `...-beta`, unless
+    the provider's file sets them. `configured` are the (name, value) pairs of that file, also those it makes empty,
+    which must not be sent either. Headers in which libraries describe themselves (`x-...`) are not passed on."""
     own = {
         name: value
         for name, value in inbound.items()
@@ -77,12 +76,12 @@ def native_headers(
     }
     if not own:
         return headers
-    said = {name.lower() for names in (headers, (name for name, _ in decided)) for name in names}
-    return {**{name: value for name, value in own.items() if name not in said}, **headers}
+    set_by_file = {name.lower() for names in (headers, (name for name, _ in configured)) for name in names}
+    return {**{name: value for name, value in own.items() if name not in set_by_file}, **headers}
 
 
 def native_document(body: dict[str, Any], upstream_model: str, *, ask_usage: bool) -> dict[str, Any]:
-    """The same as an object, for a provider whose edits must run over it; `body` is not changed."""
+    """The same as `native_body`, as an object, for providers whose edits are applied to it; `body` is not changed."""
     document = {**body, "model": upstream_model}
     if ask_usage:
         options = body.get("stream_options")
@@ -91,46 +90,46 @@ def native_document(body: dict[str, Any], upstream_model: str, *, ask_usage: boo
 
 
 def parsed_answer(raw: bytes) -> tuple[Any, bytes]:
-    """An upstream's body as JSON, and its bytes with broken characters replaced. Raises `orjson.JSONDecodeError`."""
+    """An upstream's body parsed, and its bytes, repaired if necessary. Raises `orjson.JSONDecodeError`."""
     try:
         return orjson.loads(raw), raw
     except orjson.JSONDecodeError:
-        if len(raw) > _MOST_MENDED:
+        if len(raw) > _MOST_REPAIRED:
             raise
-        raw = _mended(raw)
+        raw = _repaired(raw)
         return orjson.loads(raw), raw
 
 
 LARGE_EVENT = 256 * 1024
-"""Bytes of a stream event beyond which `check_event` has something to say."""
+"""Bytes of a stream event from which on `check_event` is worth calling."""
 _MOST_VALUES = 500_000
 
 
 def check_event(data: bytes) -> None:
-    """Raises `UpstreamFailed` for an event of so many values that everybody else would wait for a second while it is
-    read."""
+    """Raises `UpstreamFailed` for an event with so many values that parsing it would block the interpreter for a
+    second."""
     if too_many(data, _MOST_VALUES):
         raise UpstreamFailed(f"a stream event holds more than {_MOST_VALUES} values")
 
 
 def parsed_event(data: bytes) -> Any:
-    """The JSON value of a stream event's data, broken characters replaced; None when it is none. Raises
-    `UpstreamFailed`, as `check_event`."""
+    """The JSON value of a stream event's data, repaired if necessary; None when it is not JSON. Raises
+    `UpstreamFailed`, see `check_event`."""
     if len(data) > LARGE_EVENT:
         check_event(data)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        if len(data) > _MOST_MENDED_EVENT:
+        if len(data) > _MOST_REPAIRED_EVENT:
             return None
         try:
-            return orjson.loads(_mended(data))
+            return orjson.loads(_repaired(data))
         except orjson.JSONDecodeError:
             return None
 
 
 def valid_utf8(raw: bytes) -> bytes:
-    """A provider's broken bytes must not break the client's decoder; valid ones pass as they are."""
+    """`raw` with invalid UTF-8 replaced, which would break the client's decoder; valid bytes are returned unchanged."""
     if raw.isascii():
         return raw
     try:
@@ -140,30 +139,29 @@ def valid_utf8(raw: bytes) -> bytes:
     return raw
 
 
-def _mended(raw: bytes) -> bytes:
-    """JSON without the faults that other readers of it take.
+def _repaired(raw: bytes) -> bytes:
+    """JSON without the faults that lenient parsers accept.
 
-    A byte order mark in front is left out. Broken characters become U+FFFD, and so do halves of a character, written as
-    escapes by providers that count or cut texts in UTF-16. `NaN` and `Infinity`, as Python writes them for log
-    probabilities, become null.
+    A byte order mark is removed. Invalid UTF-8 becomes U+FFFD, and so do escapes of half a surrogate pair, sent by
+    providers that cut texts in UTF-16. `NaN` and `Infinity`, as Python writes log probabilities, become null.
     """
     raw = _SURROGATES.sub(lambda found: found[0] if found[1] else b"\\ufffd", valid_utf8(raw.removeprefix(BOM)))
     return _NO_FIGURES.sub(lambda found: found[1] or b"null", raw) if b"NaN" in raw or b"Infinity" in raw else raw
 
 
-def _names_twice(raw: bytes, anew: bytes) -> bool:
-    """Whether an object of `raw` may hold a name twice; `anew` is what was parsed of it, written again. The number of
-    colons tells: each member has one, and those inside texts are the same in both.
+def _names_twice(raw: bytes, encoded: bytes) -> bool:
+    """Whether an object in `raw` may have the same name twice; `encoded` is `raw` parsed and written again. The numbers
+    of colons differ then: each member has one, and those inside strings are the same in both.
 
-    We read the last of two, some readers the first: another model, or an answer stored for somebody else, than what was
-    checked.
+    Of two members with one name we read the last, other parsers the first: a provider could read another model, or
+    another stored response, than the one that was checked.
     """
-    # `find` and not `in`, which first takes what is searched for a number, and catches its own error
-    return count_of(raw, b":") != count_of(anew, b":") or raw.find(b"\\u003a") >= 0 or raw.find(b"\\u003A") >= 0
+    # `find` and not `in`: for bytes, `in` first tries the needle as a number and catches the error
+    return count_of(raw, b":") != count_of(encoded, b":") or raw.find(b"\\u003a") >= 0 or raw.find(b"\\u003A") >= 0
 
 
 def _put_model(raw: bytes, body: dict[str, Any], upstream_model: str) -> bytes:
-    """`_splice_model` for a body that is just what orjson writes: what stands behind its model tells where that is."""
+    """`_splice_model` for a body just as orjson writes it: the length of what follows the model gives its place."""
     asked, sent = (b'"model":' + orjson.dumps(name) for name in (body["model"], upstream_model))
     at = 1
     if not raw.startswith(asked, at):

@@ -1,5 +1,5 @@
-"""A native stream of messages or responses: every byte passes, the block that ends the answer waits, and a tap reads
-the few events that tell something."""
+"""A native stream of messages or responses: every byte passes, the events that end the answer are held back, and the
+few events with usage or state are read."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})(?![0-9])')
 
 
 class PlainStream(NativeStream):
-    """A native stream of any other protocol: every byte passes; the block that ends the answer waits.
+    """A messages or responses stream: every byte passes; the events that end the answer are held back.
 
-    `watched` are the marks of events that `watch` must see; it gets each parsed and says True when it ends the answer.
-    `missing_usage` puts usage where the provider left it out, `missing_end` the end where an answer is whole without.
+    Events that contain one of the `watched` marks are parsed and given to `watch`, which returns True for the one that
+    ends the answer. `missing_usage` adds usage where the provider left it out; `missing_end` makes the last event where
+    a complete answer came without it.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class PlainStream(NativeStream):
         self._missing_end = missing_end
         self._held: list[bytes] = []
         self._lacking: tuple[str | None, dict[str, Any]] | None = None
-        """The first event held back, where it has no usage: its name and what it says."""
+        """The first event held back, if it lacks usage: its name and its data."""
 
     def _rest(self) -> bytes:
-        """Where an answer told why it stopped and its last event never came, that is told in its stead."""
+        """Also adds the last event, where the answer gave its stop reason but that event never came."""
         out = super()._rest()
         if not self.ended and self.error is None and (end := self._missing_end()):
             self._held.append(end)
@@ -76,7 +77,7 @@ class PlainStream(NativeStream):
         return out
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
-        """The bytes held back, with `usage` where it is missing."""
+        """The events held back, with `usage` added where it is missing."""
         if self._lacking is not None and usage is not None:
             name, event = self._lacking
             self._held[0] = encode(orjson.dumps(filled(event, usage)), name)
@@ -102,14 +103,14 @@ class PlainStream(NativeStream):
 
 
 def last_sequence(sent: bytes) -> int:
-    """The `sequence_number` of the last event in what was sent; -1 when it has none, or one that no stream reaches."""
+    """The `sequence_number` of the last event in `sent`; -1 when it has none, or an impossibly large one."""
     at = sent.rfind(b'"sequence_number"')
     found = _SEQUENCE.match(sent, at) if at >= 0 else None
     return int(found.group(1)) if found else -1
 
 
 class NativePlain(NativeStage):
-    """The stage for such a stream."""
+    """The stage for a messages or responses stream."""
 
     _inner: PlainStream
 
@@ -118,7 +119,7 @@ class NativePlain(NativeStage):
         self._watch = watch = _Watch(tap, UsageRule(offer.usage.read) if offer.usage.read is not None else None)
         dialect = exchange.inbound.dialect
         missing_usage = MissingUsage(
-            partial(written_usage, exchange), exchange.admitted_tokens, watch.tells_usage, exchange.asked_model
+            partial(written_usage, exchange), exchange.admitted_tokens, watch.has_usage, exchange.asked_model
         )
 
         def judge(event: dict[str, Any]) -> UpstreamError | None:
@@ -141,8 +142,8 @@ class NativePlain(NativeStage):
         return self._tap.stop is not None or self.ended
 
     def _says_anything(self) -> bool:
-        told = self._tap.error or self._tap.stop
-        return told is not None or bool(texts_of_events(self._exchange, self._inner.received()))
+        ending = self._tap.error or self._tap.stop
+        return ending is not None or bool(texts_of_events(self._exchange, self._inner.received()))
 
     def _ending(self) -> Tap:
         return self._tap
@@ -180,7 +181,7 @@ class NativePlain(NativeStage):
 
 
 class _Watch:
-    """What the events of the messages and responses formats tell: usage, state that was handed out, the end."""
+    """Reads events of the messages and responses formats: usage, ids of provider state, the end of the answer."""
 
     __slots__ = ("encrypted", "message", "minted", "response", "rule", "tap")
 
@@ -193,13 +194,13 @@ class _Watch:
         self.message: dict[str, Any] | None = None
 
     def count(self, event: dict[str, Any], name: str | None = None) -> None:
-        """Note what an event tells of usage."""
+        """Note the usage in an event."""
         self.tap.feed(event, name)
         if self.rule is not None:
             self.rule.note(event)
 
-    def tells_usage(self) -> bool:
-        """Whether the provider has told usage that holds to the end."""
+    def has_usage(self) -> bool:
+        """Whether the provider has reported usage that is final."""
         if self.rule is not None and self.rule.usage:
             return True
         return bool(self.tap.usage.keys() - {"searches"}) and not self.tap.usage.get("early")
@@ -212,8 +213,8 @@ class _Watch:
                 self.minted.extend(minted_ids(holder))
         if isinstance(event.get("response"), dict):
             self.response = event["response"]
-            self.encrypted |= encrypted_in(self.response.get("output"))  # not what the item's own event said
-        elif event.get("type") == "response.output_item.done":  # what was said when it began is of no use
+            self.encrypted |= encrypted_in(self.response.get("output"))  # may differ from the item's own event
+        elif event.get("type") == "response.output_item.done":  # the value in the item's first event is not final
             self.encrypted |= encrypted_in([event.get("item")])
         elif isinstance(event.get("message"), dict):
             self.message = event["message"]

@@ -1,5 +1,4 @@
-"""A native stream as a stage of the pump (`stream.Stage`): what is the same for chat (`native_chat.py`) and the other
-formats (`native_plain.py`)."""
+"""A native stream as a `stream.Stage`: what chat (`native_chat.py`) and the other formats (`native_plain.py`) share."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tollgate.sse import BLANK
 
 
 class NativeStage:
-    """What the stages of both kinds have in common. No part holds the whole, so that it is freed at once."""
+    """Base of both native stages. Its parts never refer back to it, so it is freed without garbage collection."""
 
     def __init__(self, exchange: Exchange, offer: Offer, inner: NativeStream) -> None:
         self._exchange = exchange
@@ -29,7 +28,7 @@ class NativeStage:
         self._dialect = exchange.inbound.dialect
         self._inner = inner
         self._sent = b""
-        """The last bytes that left for the client; of a responses stream the last with a `sequence_number`."""
+        """The last bytes sent to the client; in a responses stream the last ones with a `sequence_number`."""
         self.begun = False
         self._opening = opening_of(exchange, offer)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
@@ -70,22 +69,23 @@ class NativeStage:
         return out
 
     def _says_anything(self) -> bool:
-        """Whether an answer that has ended holds content, or says why it stopped: an end alone ends no answer."""
+        """Whether an ended answer has content or a stop reason; without both it counts as broken off."""
         raise NotImplementedError
 
     def _ending(self) -> Tap | None:
-        """What the mapping reads of the answer's end; None where that cannot tell a failure."""
+        """What the mapping reads in the answer's end; None where the end cannot report a failure."""
         raise NotImplementedError
 
     def reported_error(self) -> UpstreamError | None:
-        """An answer may end by saying that it failed: it passes as it came, unless another route is left."""
+        """The failure that the answer's own end reports. The client gets that end unchanged, unless another route can
+        still be tried."""
         tap = self._ending()
         if tap is None or tap.error is None and tap.stop != "error":
             return None
         return reported_failure(self._offer, tap.error)
 
     def _note_unfit(self) -> None:
-        """An event that its file's edits could not work with is the end of what can be read of the answer."""
+        """Fail the answer at an event that the provider file's edits could not be applied to."""
         unfit = self._reframed.unfit if self._reframed is not None else None
         if unfit is not None and self.error is None:
             self.error = unfit_answer(self._offer, unfit)
@@ -103,5 +103,5 @@ class NativeStage:
         return ()
 
     def _apart(self) -> bytes:
-        """The blank line that ends what was sent so far, if it lacks one, before an event of our own."""
+        """The blank line that must come before an event of our own, if what was sent does not end in one."""
         return b"" if not self._sent or self._sent.endswith(BLANK) else b"\n\n"

@@ -1,5 +1,5 @@
-"""Events at the start of a stream that say no more than that an answer will come; which ones these are says
-`stream.opening` of the format's mapping file. They are held back while another route could still answer."""
+"""Opening events: those at the start of a stream that hold nothing of the answer yet, as defined by `stream.opening` in
+the format's mapping file. They are held back while another route may still be tried."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ Opening = Callable[..., Any] | None
 
 
 def opening_of(exchange: Exchange, offer: Offer) -> Opening:
-    """The condition for a route's events. None for the last route, whose events pass as they come, since nobody else
-    could answer."""
+    """The condition for a route's opening events. None for the last route, whose events are passed on at once."""
     return offer.mapping.opening if exchange.attempt.routes_left else None
 
 
 def is_opening(event: Any, opening: Opening) -> bool:
-    """Whether an event holds nothing of the answer yet."""
+    """Whether an event is an opening event."""
     return opening is not None and type(event) is dict and bool(opening(event, Context()))
 
 
 def answers(block: bytes, opening: Opening) -> bool:
-    """Whether these bytes, which are whole events of a stream, hold something of the answer: an event that is neither a
-    comment nor an opening one."""
+    """Whether `block`, which consists of whole events, has one that is neither a comment nor an opening event."""
     if opening is None:
         return b"data" in block
     decoder, at = Decoder(), 0
-    while at < len(block):  # one by one: most of what comes with the first word is not looked at
+    while at < len(block):  # one by one: usually the answer begins early in the block, and the rest need not be parsed
         end = block.find(b"\n\n", at) + 2
         if end < 2:
             end = len(block)

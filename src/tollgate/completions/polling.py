@@ -1,8 +1,8 @@
-"""Waiting for an answer that is not there at once: its route is asked again until it is, within the attempt's total
-budget, or is streamed from the address that the first answer tells.
+"""Answers that are not ready at once: the route is polled until they are, within the attempt's total time budget, or
+they are streamed from an address given in the first answer.
 
-What the file says of it is `mapping/provider/polling.py`. A job that nobody waits for any more is cancelled, where the
-file says how: it would cost the operator what no caller pays for.
+The rules in the provider file are read by `mapping/provider/polling.py`. A job whose client left is cancelled if the
+file says how: nobody would pay for it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("tollgate.completions")
 
 _MOST_MISSED = 4
-"""Polls in a row that may fail in a way that passes; the work at the provider goes on meanwhile."""
+"""Most polls in a row that may fail temporarily; the provider goes on working meanwhile."""
 
 
 async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[Answer, bytes]:
-    """The answer of a polled route once it is finished, and its bytes; what came first where nothing is to be waited
-    for.
+    """The finished answer of a polled route and its bytes; the first answer if there is nothing to wait for.
 
-    Raises `AttemptFailed` when it does not come; cancels the job then, and when the client leaves.
+    Raises `AttemptFailed` when no answer is ready in time. Cancels the job then, and when the client leaves.
     """
     polling = offer.polling
     assert polling is not None
@@ -48,7 +47,7 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     try:
         async with asyncio.timeout(offer.timeouts.total):
             finished = await _waited(exchange, offer, polling, first)
-        # what came first only said that the work was taken
+        # the first answer only said that the job was accepted
         exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()
         return finished
     except BaseException as error:
@@ -62,8 +61,8 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
 
 
 async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[Call, Call | None]:
-    """The call for the stream that the first answer of a route leads to, and the one that ends its job where the file
-    says one. Raises `AttemptFailed` when that answer tells a failure or no address."""
+    """The call for the stream that a route's first answer refers to, and the call that cancels its job, if the file
+    defines one. Raises `AttemptFailed` when the first answer reports a failure or has no address."""
     polling = offer.polling
     assert polling is not None and polling.stream is not None
     first = await _told(answer, await read_answer(exchange, answer))
@@ -74,31 +73,31 @@ async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tupl
     return call, _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
 
 
-async def led_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
-    """The stream that the first answer of a route led to. Raises `AttemptFailed` when there is none."""
+async def referred_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
+    """The stream that a route's first answer refers to. Raises `AttemptFailed` when there is none."""
     began = time.perf_counter()
     try:
-        led = await exchange.services.client.open(call)
+        answer = await exchange.services.client.open(call)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     exchange.first_byte(began)
-    exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()  # what came first only said where it is
+    exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()  # the first answer only held the address
     try:
-        await check_head(led, offer, stream=True)
+        await check_head(answer, offer, stream=True)
     except AttemptFailed as failed:
-        raise AttemptFailed(_taken_before(failed.error, led)) from None
-    return led
+        raise AttemptFailed(_after_acceptance(failed.error, answer)) from None
+    return answer
 
 
 def cancel_job(exchange: Exchange, offer: Offer, cancel: Call) -> None:
-    """Have a job ended that nobody waits for."""
+    """Cancel a job, in a task of its own."""
     exchange.services.settlements.spawn(_sent_cancel(exchange, offer, cancel))
 
 
 async def cancelling(
     exchange: Exchange, offer: Offer, stream: AsyncIterator[bytes], cancel: Call
 ) -> AsyncIterator[bytes]:
-    """A client's stream; the job it is told of is ended when its client leaves before it does, or the time is over."""
+    """A client's stream; its job is cancelled when the client leaves early or the time budget is over."""
     try:
         async for block in stream:
             yield block
@@ -114,7 +113,7 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
     for pause in _pauses(polling):
         await asyncio.sleep(pause)
         try:
-            answer, raw = await _asked(exchange, offer, polling.again, first)
+            answer, raw = await _polled(exchange, offer, polling.again, first)
         except _Missed as miss:
             missed += 1
             if missed > _MOST_MISSED:
@@ -127,10 +126,10 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
     if polling.fetch is None:
         return answer, raw
     verdict = offer.errors.judge(answer.status, answer.headers, last.body)
-    if verdict is not None:  # what is fetched of a job that failed need not say so
+    if verdict is not None:  # the document fetched next need not show the failure
         raise AttemptFailed(verdict.error(last.body))
     try:
-        answer, raw = await _asked(exchange, offer, polling.fetch, first, last)
+        answer, raw = await _polled(exchange, offer, polling.fetch, first, last)
     except _Missed as miss:
         raise AttemptFailed(miss.error) from None
     fetched = await _parsed(raw) if polling.keep is not None else None
@@ -139,17 +138,17 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
 
 
 class _Missed(Exception):
-    """A poll that failed in a way that may pass: `error` says how."""
+    """A poll that failed temporarily, with `error`."""
 
     def __init__(self, error: UpstreamError) -> None:
         super().__init__(error.message)
         self.error = error
 
 
-async def _asked(
+async def _polled(
     exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None
 ) -> tuple[Answer, bytes]:
-    """One call and its good answer. Raises `_Missed` where another may fare better, else `AttemptFailed`."""
+    """One call and its successful answer. Raises `_Missed` for a temporary failure, else `AttemptFailed`."""
     try:
         async with await exchange.services.client.open(_call(exchange, offer, place, first, last)) as answer:
             raw = await answer.read(MAX_ANSWER_BYTES)
@@ -161,12 +160,12 @@ async def _asked(
     content = raw.decode("utf-8", "replace") if body is None else body
     verdict = offer.errors.judge(answer.status, answer.headers, content)
     assert verdict is not None
-    failure = _taken_before(verdict.error(body), answer)
+    failure = _after_acceptance(verdict.error(body), answer)
     raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
 
-def _taken_before(failure: UpstreamError, answer: Answer) -> UpstreamError:
-    """A failure of a later call: the request was taken before, and its caller has no part in this."""
+def _after_acceptance(failure: UpstreamError, answer: Answer) -> UpstreamError:
+    """A failure of a later call. The provider has accepted the request, so that this is not the caller's mistake."""
     if isinstance(failure, UpstreamRejected):
         return UpstreamFailed(failure.message, upstream_status=answer.status)
     return failure
@@ -197,23 +196,23 @@ async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Told) -
 
 
 async def _sent_cancel(exchange: Exchange, offer: Offer, call: Call) -> None:
-    """Ask the provider to stop a job whose answer nobody waits for. That it fails is logged, and changes nothing."""
+    """Ask the provider to stop a job. A failure is only logged."""
     try:
         async with await exchange.services.client.open(call) as answer:
             if answer.status >= 400:
-                log.warning("provider %s: a job was to be cancelled, and it said %s", offer.provider, answer.status)
+                log.warning("provider %s: cancelling a job was answered with %s", offer.provider, answer.status)
     except UpstreamError as error:
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
 
 
 async def _told(answer: Answer, raw: bytes) -> Told:
-    """An answer as its file reads it: an empty body is `{}`, one that is no JSON None."""
+    """An answer as the provider file's rules read it; an empty body becomes `{}`, one that is not JSON None."""
     body = await _parsed(raw) if raw.strip() else {}
     return Told(body, {"status": answer.status, "headers": answer.headers})
 
 
 async def _parsed(raw: bytes) -> Any:
-    """An answer as JSON; None for what is none, and for more values than a whole answer may have."""
+    """An answer parsed; None if it is not JSON, or has more values than a whole answer may have."""
     return await run_off_loop(_read, raw) if is_large(len(raw)) else _read(raw)
 
 

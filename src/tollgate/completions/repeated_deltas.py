@@ -1,8 +1,8 @@
-"""Many text deltas of one block converted at once, where they differ in nothing but their text.
+"""Converting many text deltas of one block at once, where they differ only in their text.
 
-Most of a stream is such deltas. What the upstream writes between two texts is then always the same bytes: the block is
-split there, and joined again with what the client's events have between their texts. Nothing else of those events is
-read. Which event may serve as the pattern, and what it becomes, the converter says (`mapping/streams/alike.py`).
+Most of a stream consists of such deltas. The bytes between two texts are then always the same: the block is split
+there, and joined again with the bytes that the client's events have between their texts; the events are not parsed.
+The converter decides which event is the pattern and what it becomes (`mapping/streams/alike.py`).
 
     upstream's block   data: {"d":"a"}\\n\\ndata: {"d":"b"}\\n\\n
     client's events    event: delta\\ndata: {"text":"a"}\\n\\nevent: delta\\ndata: {"text":"b"}\\n\\n
@@ -13,15 +13,15 @@ from __future__ import annotations
 from tollgate.mapping import StreamConverter
 
 _MOST = 256
-"""Texts split off at a time: where the first turns out to be none, the work on the others is lost."""
+"""Most texts split off at a time: if the first already does not fit, the work on the others is wasted."""
 _SEARCHED = 16
-"""Bytes of the border between two texts that the block is split at; the rest of it is compared. Splitting sets up its
-search anew at every hit, which takes longer for a longer text."""
+"""The block is split at the last 16 bytes of the border between two texts, and the rest of the border is compared.
+`split` prepares its search again after every hit, which takes longer for a longer separator."""
 
 
 def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-    """The client's events for those at the start of `block[at:]` that are like the converter's pattern, and where in
-    the block those end; nothing and `at` where there is no pattern, or the first event is not like it."""
+    """Convert the events at the start of `block[at:]` that match the converter's pattern: the client's events, and the
+    position after the converted ones. Gives b"" and `at` if there is no pattern or the first event does not match."""
     pattern = converter.pattern
     if pattern is None:
         return b"", at
@@ -35,20 +35,20 @@ def take_repeated_deltas(converter: StreamConverter, block: bytes, at: int) -> t
 
 
 def _between(block: bytes, closing: bytes, border: bytes) -> list[bytes]:
-    """The texts at the start of `block`, as they are written: `border` stands between two of them, `closing` behind the
-    last. Stops before a text that is not whole yet, and before an event of another kind."""
+    """The texts (as JSON writes them) at the start of `block`, which have `border` between them and `closing` after the
+    last. Stops before an incomplete text and before an event of another kind."""
     *pieces, last = block.split(border[-_SEARCHED:], _MOST)
     front = border[:-_SEARCHED]
     end = -len(front) or None
     found = [piece[:end] for piece in pieces]
-    if border.join([*found, last]) != block:  # some text ends otherwise: another event stands between two hits
+    if border.join([*found, last]) != block:  # one text ends differently: another event is between two hits
         return found[: [piece.endswith(front) for piece in pieces].index(False)]
     last, whole, _ = last.partition(closing)
-    if whole and b"\n" not in last:  # else another event, or one that is not whole yet
+    if whole and b"\n" not in last:  # else it is another event, or an incomplete one
         found.append(last)
     return found
 
 
 def _lead(name: str | None) -> bytes:
-    """What an event has before its data, given its name: `event: delta\\ndata: `."""
+    """The bytes before an event's data: `event: delta\\ndata: ` for one named delta."""
     return b"data: " if name is None else b"event: %b\ndata: " % name.encode()

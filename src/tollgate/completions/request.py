@@ -1,4 +1,4 @@
-"""What a client asks: its body, read and checked, and what that asks of a route."""
+"""The client's request: its body, parsed and checked, and what it requires of a route."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class CompletionRequest:
     """The body without its plain text (`body.outline_of`)."""
     needs: Needs
     references: list[tuple[str, str]]
-    """The state of a provider's that it goes on from (`referenced_ids`)."""
+    """Ids of provider state that it continues from (`referenced_ids`)."""
     looked_up: list[tuple[str, list[str]]]
-    """What a provider would look up for it (`looked_up_ids`)."""
+    """Ids of stored objects that a provider would look up for it (`looked_up_ids`)."""
 
 
 async def read_request(services: Services, inbound: Inbound) -> CompletionRequest:
-    """The request, with what it refers to put in where that was told here (`kept_items.py`). Raises `RequestError`."""
+    """Parse and check the request. Ids that refer to items this gateway remembers are replaced by the items
+    (`kept_items.py`). Raises `RequestError`."""
     server = services.runtime.current.gateway.server
     asked = await run_off_loop(_read, inbound, server) if is_large(len(inbound.body)) else _read(inbound, server)
     if asked.references:
@@ -46,7 +47,7 @@ async def read_request(services: Services, inbound: Inbound) -> CompletionReques
 
 
 def _read(inbound: Inbound, server: Server, made: dict[str, Any] | None = None) -> CompletionRequest:
-    """The request in the client's bytes; `made` is their body where they were written here."""
+    """Parse the client's bytes; `made` is the body where this gateway wrote those bytes itself."""
     dialect, raw = inbound.dialect, inbound.body
     if made is None:
         body, outline = read_json(raw, server)

@@ -1,6 +1,6 @@
-"""Trying routes in order until one answers, and how a request that got no answer is settled.
+"""Trying routes in order until one answers, and settling a request that got no answer.
 
-What an upstream's failure means for the next route is `mapping/provider/errors.py`.
+Whether a failure of an upstream is retriable is decided in `mapping/provider/errors.py`.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ Answered = TypeVar("Answered")
 
 
 async def try_routes(
-    exchange: Exchange, routes: Plan, once: Callable[[Exchange, Offer], Awaitable[Answered]]
+    exchange: Exchange, routes: Plan, try_route: Callable[[Exchange, Offer], Awaitable[Answered]]
 ) -> Answered:
-    """What the first route gives that begins to answer. `once` tries one and raises `AttemptFailed` when it did not.
+    """The answer of the first route that begins to answer. `try_route` tries one route, and raises `AttemptFailed` when
+    it gave no answer.
 
-    A route that cannot carry the request (`once` raises `BadRequest` and has not called it) is passed over: another
-    format may have a place for what it has none for, and it says nothing about a request that failed elsewhere.
+    A route whose format cannot carry the request (`try_route` raises `BadRequest` before it calls the provider) is
+    skipped, since another format may have a place for the field.
 
-    A route that could not read the encrypted reasoning of a conversation that began elsewhere is asked once more,
-    without it.
+    A route that could not read encrypted reasoning which another provider made is called once more without it.
 
-    Raises the error to tell when none did: at once when the provider finds the request itself at fault, since no other
-    route can help; else the worst failure of those that were called; the refusal where none was.
+    Raises the error for the client when no route answered: a provider's verdict that the request itself is wrong, at
+    once, since no other route can help; else the worst failure of the routes that were called; else the first refusal.
     """
     waiting, calls = [*routes.offers], routes.calls
     failures: list[UpstreamError] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
-    about: Attempt | None = None  # whose error is told
+    reported: Attempt | None = None  # the attempt whose error the client will see
     while waiting and exchange.attempts < calls:
         offer = waiting.pop(0)
         exchange.attempts += 1
@@ -59,20 +59,20 @@ async def try_routes(
         exchange.attempt = attempt = Attempt(offer, offer.protocol == exchange.inbound.dialect, left)
         began = time.perf_counter()
         try:
-            answered = await once(exchange, offer)
+            answered = await try_route(exchange, offer)
         except BadRequest as refused:
             if attempt.called:
                 raise
             refusal = refusal or without_frames(refused)
             exchange.attempts -= 1
-            about = about or attempt
+            reported = reported or attempt
             continue
         except AttemptFailed as failed:
             error = without_frames(failed.error)
         else:
             exchange.services.metrics.attempts[offer.provider, "ok"] += 1
             return answered
-        about = attempt
+        reported = attempt
         _note_failure(exchange, offer, error, (time.perf_counter() - began) * 1000)
         if not isinstance(error, UpstreamRejected):
             failures.append(error)
@@ -82,8 +82,8 @@ async def try_routes(
             failures = [error]
             break
         waiting, calls = [offer, *waiting], min(max(calls, exchange.attempts + 1), most)
-    assert about is not None
-    exchange.attempt = about
+    assert reported is not None
+    exchange.attempt = reported
     try:
         if refusal is not None and not failures:
             exchange.attempts = 1
@@ -91,11 +91,11 @@ async def try_routes(
         raise _worst(failures)
     finally:
         error = refusal = None
-        failures.clear()  # this frame is one of those that the error remembers
+        failures.clear()  # the error's traceback refers to this frame: break the reference cycle
 
 
 def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> None:
-    """Tell metrics, the health of the route and the row of an attempt that gave no answer; what it used nobody pays."""
+    """Note a failed attempt in the metrics, the route's health and the row; its usage is not billed."""
     exchange.services.metrics.attempts[offer.provider, error.code] += 1
     if isinstance(error, UpstreamRejected):
         exchange.services.health.rejected(offer.route, offer.provider)
@@ -108,13 +108,12 @@ def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, millis
 async def settle_failure(
     exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None
 ) -> None:
-    """Record (or release) a request that ends in `error` before its answer began; the caller raises it afterwards.
+    """Record (or release) a request that ends in `error` before its answer began; the caller raises `error` afterwards.
 
-    A caller who gets no answer pays nothing, even if a route gave one that could not be passed on. A client that left
-    is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet, else the prompt
-    as estimated, or what `used` counts where only a part of it was sent; with what came of its answer where that is put
-    together here; once its answer is there, what that told.
-    The error also tells how the key's rate limits stand.
+    A caller who gets no answer pays nothing, even if a provider gave one that could not be passed on. A client that
+    left is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet; else the
+    estimated prompt, or the result of `used` where only a part of it was sent, plus the part of the answer that was
+    received; the reported usage once the answer is complete. The error gets the headers about the key's rate limits.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
@@ -147,13 +146,13 @@ async def settle_failure(
 
 
 async def _count_cut(exchange: Exchange, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    if exchange.attempt.called and exchange.hub_usage is None:  # else the answer is there, and told it
+    if exchange.attempt.called and exchange.hub_usage is None:  # else the complete answer reported its usage
         exchange.note_usage(await used(), estimated=True)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:
-    """What to tell when every route failed: the last failure of a provider that answered, else the last of the network;
-    the shortest wait any of them asked for."""
+    """The error for the client when every route failed: the last failure of a provider that answered, else the last
+    network failure; with the shortest `retry_after` of all."""
     answered = [error for error in errors if isinstance(error, UpstreamFailed)]
     error = (answered or errors)[-1]
     waits = [other.retry_after for other in errors if other.retry_after is not None]

@@ -1,4 +1,6 @@
-"""What a route streams: frames of its framing, as parsed events, unwrapped and edited as its provider file says."""
+"""A route's stream as parsed events: frames decoded by its framing, then unwrapped and edited as its provider file
+says.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ def converts_frames(offer: Offer) -> bool:
 
 
 Received = tuple[str | None, Any, bool]
-"""One event of a route: its framing's name, its value after unwrapping and edits, and whether it may tell an error."""
+"""One event of a route: its name in the framing, its value after unwrapping and edits, and whether it may report an
+error."""
 
 
 class RouteEvents:
-    """Takes a route's bytes apart; one per stream."""
+    """Decodes the bytes of one route's stream."""
 
     def __init__(self, offer: Offer) -> None:
         self._decoder = decoder(offer.framing, inner=offer.inner)
@@ -36,13 +39,13 @@ class RouteEvents:
         self._text = (offer.inner or offer.framing) == "sse-text"
         self._as_sent = offer.unwrap is None and offer.stream_edits is None
         self.plain = self._as_sent and offer.framing == "sse"
-        """Every event is read as it was written."""
+        """Events are server-sent events, neither unwrapped nor edited."""
         self.done = False
-        """True once the upstream has said [DONE]."""
+        """True once the upstream has sent `[DONE]`."""
         self.unfit: MappingFailure | None = None
-        """Why an event could not be unwrapped or edited: those before it were given, nothing of it or after it is."""
+        """Why an event could not be unwrapped or edited; nothing from that event on is returned."""
         self.written: list[tuple[str | None, bytes]] = []
-        """The events read last, by name and data, as they were written."""
+        """The events read last: their names, and their data before parsing."""
 
     def feed(self, block: bytes) -> list[Received]:
         """The events that this block completes."""
@@ -51,20 +54,20 @@ class RouteEvents:
             return self._read_frames(lines.feed(block))
         if self._text:
             return self._read_texts(lines.feed_pairs(block))
-        calm = self._as_sent and not lines.pending and self.is_quiet(block)
-        return self._read(lines.feed_pairs(block), calm=calm)
+        quiet = self._as_sent and not lines.pending and self.is_quiet(block)
+        return self._read(lines.feed_pairs(block), quiet=quiet)
 
     @property
     def pending(self) -> bool:
-        """True while part of an event has been taken."""
+        """True while an event is incomplete."""
         return isinstance(self._decoder, sse.Decoder) and self._decoder.pending
 
     def is_quiet(self, block: bytes) -> bool:
-        """Whether no event of these bytes tells an error."""
+        """Whether no event in `block` can report an error."""
         return not self._offer.errors.may_match(block)
 
     def finish(self) -> list[Received]:
-        """The events in what is left."""
+        """The events in what is left when the stream has ended."""
         return self._read_frames(self._decoder.finish())
 
     def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
@@ -73,9 +76,9 @@ class RouteEvents:
             if self._text:
                 found += self._read_texts([(frame.name, frame.data)])
             elif not frame.error:
-                found += self._read([(frame.name, frame.data)], calm=False)
-            elif (told := parsed_event(frame.data)) is not None:
-                message = told.get("message") or told.get("Message") if isinstance(told, dict) else None
+                found += self._read([(frame.name, frame.data)], quiet=False)
+            elif (error := parsed_event(frame.data)) is not None:
+                message = error.get("message") or error.get("Message") if isinstance(error, dict) else None
                 found.append(
                     (
                         frame.name,
@@ -85,8 +88,8 @@ class RouteEvents:
                 )
         return found
 
-    def _read(self, pairs: list[tuple[str | None, bytes]], *, calm: bool) -> list[Received]:
-        """Parsed events; `calm` when it is known that none of them tells an error."""
+    def _read(self, pairs: list[tuple[str | None, bytes]], *, quiet: bool) -> list[Received]:
+        """The parsed events; `quiet`: none of them can report an error."""
         self.written = pairs
         found: list[Received] = []
         for name, data in pairs:
@@ -103,7 +106,7 @@ class RouteEvents:
                 event = parsed_event(data)
                 if event is None:
                     continue
-            if calm:
+            if quiet:
                 found.append((name, event, False))
             elif self._as_sent:
                 found.append((name, event, self._offer.errors.may_match(data)))
@@ -121,8 +124,8 @@ class RouteEvents:
         return found
 
     def _add_edited(self, found: list[Received], name: str | None, event: Any) -> bool:
-        """Add an event, unwrapped and edited, to those found; False where it does not fit the file. One that a rule of
-        the file calls an error stays as it came: edits are for what is an answer."""
+        """Add an event, unwrapped and edited, to `found`; False if the provider file's rules cannot be applied to it.
+        Edits are not applied to an event that an error rule matches."""
         if self.unfit is not None:
             return False
         try:
@@ -142,7 +145,7 @@ class RouteEvents:
 
 
 class Reframed:
-    """A native stream whose framing is not SSE, or whose events are edited, written again as the SSE clients expect."""
+    """Rewrites a native stream whose framing is not SSE, or whose events are edited, as server-sent events."""
 
     def __init__(self, offer: Offer, dialect: str) -> None:
         self._events = RouteEvents(offer)
@@ -155,11 +158,11 @@ class Reframed:
         return self._events.unfit
 
     def feed(self, block: bytes) -> bytes:
-        """SSE bytes for the frames this block completes."""
+        """Server-sent events for the frames that `block` completes."""
         return self._encode(self._events.feed(block))
 
     def finish(self) -> bytes:
-        """SSE bytes for what is left."""
+        """Server-sent events for what is left when the stream has ended."""
         return self._encode(self._events.finish())
 
     def _encode(self, events: list[Received]) -> bytes:

@@ -1,6 +1,6 @@
-"""Sending a request to one route: its body in the route's format, and the head of what comes back.
+"""Sending a request to one route: the body in the route's format, and the status of the answer.
 
-A failure before the first byte is an `AttemptFailed` that says whether another route may do better.
+A failure before the first byte of the answer is raised as `AttemptFailed`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tollgate.wire import CLIENT_FORMATS
 
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
-    """Send the request to a route; returns once the status is known and good. Raises `AttemptFailed`, or
-    `BadRequest` when the request cannot be carried to this protocol."""
+    """Send the request to a route; returns once its status is known to be a success. Raises `AttemptFailed`, or
+    `BadRequest` when the request cannot be expressed in the route's protocol."""
     inbound, attempt = exchange.inbound, exchange.attempt
     stream = asks_stream(exchange, offer)
     headers = offer.headers(inbound.headers, stream=stream, native=attempt.native)
@@ -47,8 +47,8 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     began = time.perf_counter()
     try:
         answer = await exchange.services.client.open(call)
-        call.body = b""  # it is there, and the answer remembers the call
-    except UpstreamError as error:  # unusable credentials of ours included (alarm `key`)
+        call.body = b""  # it was sent; the answer keeps the call, so free it here
+    except UpstreamError as error:  # also when our own credentials cannot be used (alarm `key`)
         raise AttemptFailed(error) from None
     finally:
         attempt.called = call.sent
@@ -58,22 +58,22 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
 
 
 def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
-    """The bytes to send where the protocols match: the client's own when no edit applies. `stream`: the route is asked
-    for one, whatever its client wants."""
+    """The bytes to send when both sides speak the same protocol: the client's own bytes if no edit applies. `stream`:
+    whether the route is asked for a stream, which may differ from what the client asked for."""
     body, upstream, attempt = exchange.body, offer.model.upstream, exchange.attempt
     ask_usage = stream and offer.protocol == "chat"
-    gathered, told_anew = stream and not exchange.stream, exchange.stream and not stream
-    if (gathered or told_anew or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+    gathered, replayed = stream and not exchange.stream, exchange.stream and not stream
+    if (gathered or replayed or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
         why = "which answers as a stream only" if gathered else "whose answers are made anew"
         raise BadRequest(f"n greater than 1 cannot be had of this model, {why}", param="n")
     if gathered:
         body = {**body, "stream": True}
-    elif told_anew:
+    elif replayed:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    anew = gathered or told_anew or offer.encoding != "json"
+    rewritten = gathered or replayed or offer.encoding != "json"
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
-    if sealed or offer.request_edits is not None or anew:
+    if sealed or offer.request_edits is not None or rewritten:
         context = attempt.context = context_of(exchange, offer)
         if sealed:
             body = without_sealed(offer.protocol, body, context, foreign)
@@ -81,7 +81,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         edited = offer.request_edits(document, context) if offer.request_edits is not None else document
         attempt.tier_sent = edited.get("service_tier") is not None
         attempt.words = offer.usage.words_of(edited)
-        if sealed or edited is not document or anew:
+        if sealed or edited is not document or rewritten:
             return offer.encoded(edited)
     elif offer.usage.words is not None:
         attempt.words = offer.usage.words_of(body)
@@ -89,11 +89,11 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
 
 
 async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
-    """The bytes to send in another protocol: converted, then edited."""
+    """The bytes to send in another protocol: the request converted, then the provider's edits applied."""
     attempt = exchange.attempt
     context = attempt.context = context_of(exchange, offer)
     if exchange.stream:
-        # for formats whose first event already tells usage (PITFALLS 12)
+        # for formats whose first stream event already holds usage (PITFALLS 12)
         context.estimate = {"input": exchange.admitted_tokens}
     long = exchange.is_long()
     hub = await run_off_loop(_hub_of, exchange, offer, context) if long else _hub_of(exchange, offer, context)
@@ -106,7 +106,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     try:
         document = await request_with_bytes(offer.mapping, hub, context, settings, long=long)
     except Refused as error:
-        if error.param == "messages":  # so mappings call the turns, whose field the upstream's format cannot know
+        if error.param == "messages":  # mappings name the turns so; the client's format may call the field otherwise
             error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
         raise
     if offer.request_edits is not None:
@@ -121,7 +121,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     try:
         return offer.encoded(document)
     except TypeError as error:
-        # arguments of a call, which are JSON of their own: as deep, or with numbers as large, as one likes
+        # the arguments of a tool call are JSON text of their own, perhaps too deep or with too large numbers to write
         raise BadRequest(
             f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
         ) from None
@@ -132,12 +132,12 @@ def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any
 
 
 def asks_stream(exchange: Exchange, offer: Offer) -> bool:
-    """Whether a route is asked for a stream: where its client wants one and it streams, or it does nothing else."""
+    """Whether the route is asked for a stream: the client wants one and the route can stream, or it can only stream."""
     return exchange.stream and offer.streams or not offer.whole
 
 
 def context_of(exchange: Exchange, offer: Offer) -> Context:
-    """What a conversion of the request for this route may read; strict where the key or the request asks for it."""
+    """The context for converting the request to this route; strict when the key or the request says so."""
     inbound = exchange.inbound
     context = Context(offer.model_facts, offer.can, None, inbound.strict)
     context.asked_model = exchange.asked_model

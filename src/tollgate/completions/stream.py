@@ -1,8 +1,8 @@
-"""A streamed answer on its way to the client: begun only when the upstream has, ended only when the row is durable.
+"""A streamed answer: it begins when the upstream's answer begins, and ends only when its row is durable.
 
-`stream_reply` waits for the first event of the answer itself (`opening.py`), so that a failure before it may move to
-another route; from then on nothing is retried and every end is told: the finish, an error event, or (client gone) the
-upstream call cancelled.
+`stream_reply` waits for the first event with content (`opening.py`), so that a failure before it can still move on to
+another route. After that nothing is retried, and the stream always ends properly: with the finish, with an error event,
+or, if the client left, with the upstream call cancelled.
 """
 
 from __future__ import annotations
@@ -26,66 +26,66 @@ from tollgate.sse import BOM
 from tollgate.upstream import Answer
 
 _GRACE_SECONDS = 0.25
-"""How long to wait for the upstream to close after the answer's last event, so that its connection can be used
-again."""
+"""How long to wait for the end of the upstream's body after the answer's last event, so that its connection can be
+reused."""
 _MOST_BEFORE = 64 * 1024
-"""Of comments before an answer: a provider's sign of life is some 25 bytes every few seconds."""
+"""Most bytes of comments before an answer: a keep-alive comment is some 25 bytes every few seconds."""
 _MOST_OPENING = 4 * 1024 * 1024
-"""Of events before an answer: in some formats they repeat the instructions and tools of the request."""
+"""Most bytes of events before the first content: some formats repeat the request's instructions and tools there."""
 
 
 class Stage(Protocol):
-    """What the pump drives: a native stream (`native_chat.py`, `native_plain.py`) or a converted one
+    """What `_pump` drives: a native stream (`native_chat.py`, `native_plain.py`) or a converted one
     (`converted_stream.py`)."""
 
     error: UpstreamError | None
-    """Why the answer failed, once the upstream told so or broke off; nothing more is fed then."""
+    """Why the answer failed: reported by the upstream, or broken off. Nothing more is fed once it is set."""
 
     begun: bool
-    """Something of the answer itself has come; what came before it is not worth keeping from another route."""
+    """Content of the answer has arrived; until then another route may still be tried."""
 
     @property
     def ended(self) -> bool:
-        """True once the upstream has said the end of its answer."""
+        """True once the upstream has sent the event that ends its answer."""
 
     def feed(self, block: bytes) -> bytes:
-        """The client's bytes for a block of the upstream's; the end of the answer is kept for `tail`."""
+        """The client's bytes for a block of upstream bytes; the end of the answer is held back for `tail`."""
 
     def close(self) -> bytes:
-        """The upstream closed: the client's bytes for what it left unfinished. Sets `error` when the answer is not
-        whole."""
+        """The upstream's body ended: the client's bytes for what was left unfinished. Sets `error` when the answer is
+        incomplete."""
 
     def usage(self) -> dict[str, Any] | None:
-        """Hub usage as the upstream told it so far."""
+        """Hub usage as the upstream reported it so far."""
 
     @property
     def counted(self) -> bool:
-        """Whether the usage told by now is that of the whole answer."""
+        """Whether the usage reported so far is that of the whole answer."""
 
     def tier(self) -> str | None:
-        """The service tier the upstream says it used."""
+        """The service tier that the upstream reports."""
 
     def minted(self) -> list[str]:
-        """Ids in the answer under which the provider keeps something (`state_ids.py`)."""
+        """Ids in the answer under which the provider stores state (`state_ids.py`)."""
 
     def encrypted(self) -> Collection[str]:
-        """What in the answer only its provider can read (`minters.py`)."""
+        """Encrypted values in the answer, which only its provider can read (`minters.py`)."""
 
     def reported_error(self) -> UpstreamError | None:
-        """The failure that an answer told in its own last event, which the client gets as it came."""
+        """The failure that the answer's own last event reports; the client gets that event unchanged."""
 
     async def estimate(self) -> dict[str, Any]:
-        """Hub usage counted from what was received."""
+        """Hub usage estimated from what was received."""
 
     def tail(self) -> bytes:
-        """The end of the answer, with the exchange's usage where it is to be told."""
+        """The end of the answer, with the exchange's usage where the format shows it."""
 
     def failure(self, error: TollgateError) -> bytes:
-        """The events that tell `error` and end the stream."""
+        """The events that report `error` and end the stream."""
 
 
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """The reply for a stream that has begun. Raises `AttemptFailed` while another route may still be tried."""
+    """The reply for a stream whose answer has begun. Raises `AttemptFailed` while another route may still be tried."""
     offer = offer.hearing(answer.headers)
     stage = _stage(exchange, offer)
     blocks = answer.chunks()
@@ -109,7 +109,7 @@ def _stage(exchange: Exchange, offer: Offer) -> Stage:
 
 
 async def _first(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
-    """The client's bytes of a stream up to the block in which its answer begins, or ends."""
+    """The client's bytes up to and including the block in which the answer begins (or already ends)."""
     first, starts = b"", True
     while not stage.begun and not stage.ended and stage.error is None:
         if len(first) > _MOST_BEFORE and b"data" not in first:  # comments
@@ -121,10 +121,10 @@ async def _first(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
         except StopAsyncIteration:
             first += stage.close()
             break
-        if starts:  # of a stream; official client libraries would lose its first event
+        if starts:  # the stream's first block: after a byte order mark, client libraries lose the first event
             starts, block = False, block.removeprefix(BOM)
         first += stage.feed(block)
-    if stage.ended and not stage.begun and stage.error is None:  # an answer that failed: why may follow
+    if stage.ended and not stage.begun and stage.error is None:  # a failed answer: the reason may follow
         first += await rest_of(blocks, stage) + stage.close()
     return first
 
@@ -135,7 +135,7 @@ async def _pump(
     try:
         held = b""
         if first and stage.ended:
-            held = first  # it is all here: one write instead of two
+            held = first  # the whole answer is here: one write instead of two
         elif first:
             yield first
         try:
@@ -158,7 +158,7 @@ async def _pump(
         else:
             await remember_state(exchange, offer, stage.minted(), stage.encrypted())
             last = held + stage.tail()
-        await exchange.settle_answer()  # behind the making of the last words: what that loses is named in the row
+        await exchange.settle_answer()  # after `tail`: the row also names what its conversion lost
         yield LastBlock(last)
     except (GeneratorExit, asyncio.CancelledError):
         if not exchange.settled:
@@ -174,7 +174,7 @@ async def _pump(
 
 
 async def rest_of(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
-    """What the upstream still says after the end of its answer, given a moment to say it."""
+    """The client's bytes for what the upstream still sends, within a moment, after the end of its answer."""
     out = b""
     try:
         async with asyncio.timeout(_GRACE_SECONDS):
@@ -186,13 +186,15 @@ async def rest_of(blocks: AsyncIterator[bytes], stage: Stage) -> bytes:
 
 
 async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -> None:
-    """Note on the exchange what the answer used, and which service tier was told. Tokens are estimated where the
-    provider told none or half of them, or the client left (`left`) before the final count. A messages stream begins
-    with one output token and tells the others at its end; of a provider that breaks off, what it told is all that is
-    billed (DESIGN section 5)."""
-    told = stage.usage()
-    exchange.hub_usage = told  # what is billed if counting fails
-    usage = plausible_usage(exchange, told)
+    """Note on the exchange the usage and the service tier of the answer.
+
+    Tokens are estimated where the provider reported none, or only input or output, or where the client left (`left`)
+    before the final count. A messages stream reports one output token at its start and the others at its end; when the
+    provider breaks off, only what it reported is billed (DESIGN section 5).
+    """
+    reported = stage.usage()
+    exchange.hub_usage = reported  # billed if the estimate fails
+    usage = plausible_usage(exchange, reported)
     exchange.attempt.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)

@@ -1,4 +1,4 @@
-"""What a provider's own template (`usage: read`) reads of the events of one stream."""
+"""Usage that a provider's own rule (`usage: read`) finds in the events of one stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class UsageRule:
-    """`usage` is what the events noted so far come to; of each member the last value wins."""
+    """`usage` merges what the rule found in all events so far; for each member the last value wins."""
 
     __slots__ = ("_read", "usage")
 
@@ -16,7 +16,7 @@ class UsageRule:
         self.usage: dict[str, Any] = {}
 
     def note(self, event: object) -> None:
-        """Take one event."""
+        """Apply the rule to one event."""
         read = self._read(event)
         if isinstance(read, dict):
             self.usage = {**self.usage, **read}

@@ -1,7 +1,7 @@
-"""A whole answer on its way to the client: native bytes as they came, or converted; recorded before it leaves.
+"""A whole (not streamed) answer: the native bytes unchanged, or converted; recorded before it is sent.
 
-An upstream that does not stream (its mapping has no `stream.to_hub`) answers streaming clients here too: their events
-are made of the whole answer.
+Streaming clients of an upstream that cannot stream (its mapping has no `stream.to_hub`) are answered here too: their
+events are made from the whole answer.
 """
 
 from __future__ import annotations
@@ -40,25 +40,23 @@ from tollgate.wire import ends_unusually
 
 
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
-    """Read, judge, convert, settle. Raises `AttemptFailed` while another route may still be tried, `MappingFailure` for
-    an answer that does not fit (before anything of it is recorded)."""
+    """Read, judge, convert and settle the answer. Raises `AttemptFailed` while another route may still be tried, and
+    `MappingFailure` for an answer that the mapping cannot read (nothing is recorded then)."""
     attempt = exchange.attempt
     raw = await read_answer(exchange, answer)
     if offer.polling is not None:
         answer, raw = await finished_answer(exchange, offer, answer, raw)
     large = is_large(len(raw))
     raw, body, edited, hub = (
-        await run_off_loop(_understood, exchange, offer, answer, raw)
-        if large
-        else _understood(exchange, offer, answer, raw)
+        await run_off_loop(_parsed, exchange, offer, answer, raw) if large else _parsed(exchange, offer, answer, raw)
     )
     if offer.usage.read is not None:
-        told = offer.usage.read(body, answer_headers=answer.headers)
+        reported = offer.usage.read(body, answer_headers=answer.headers)
     else:
-        told = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    usage = plausible_usage(exchange, told)
+        reported = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
+    usage = plausible_usage(exchange, reported)
     lacking = missing_sides(usage)
-    read = _looked_into(exchange, offer, edited, lacking=bool(lacking)) if hub is None else hub
+    read = _tapped(exchange, offer, edited, lacking=bool(lacking)) if hub is None else hub
     if not lacking:
         exchange.note_usage(usage)
     elif attempt.failure is None:
@@ -82,14 +80,14 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     return Reply(200, exchange.reply_headers(), out)
 
 
-def _understood(
+def _parsed(
     exchange: Exchange, offer: Offer, answer: Answer, raw: bytes
 ) -> tuple[bytes, Any, Any, dict[str, Any] | None]:
-    """An answer as it came, as parsed, as edited, and as a hub answer where it is converted. Raises `AttemptFailed`
-    when it is none."""
+    """The answer as bytes, parsed, with the provider's edits applied, and as a hub answer if it is to be converted.
+    Raises `AttemptFailed` when it is no answer."""
     raw, body = judged_answer(exchange, offer, answer, raw)
     edited = body
-    if offer.response_edits is not None:  # what they drop was the upstream's, so it is no loss of the client's
+    if offer.response_edits is not None:  # what they drop the provider meant to be dropped: no loss to report
         edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     hub: dict[str, Any] | None = None
     attempt = exchange.attempt
@@ -102,10 +100,12 @@ def _understood(
     return raw, body, edited, hub
 
 
-def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking: bool) -> dict[str, Any]:
-    """What the mapping reads of an answer that passes as it came, where usage is lacking, or where it may tell that it
-    failed, which the exchange then notes: few are looked into. Raises `AttemptFailed` for one in whose place another
-    route may give a better one."""
+def _tapped(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking: bool) -> dict[str, Any]:
+    """What the mapping reads in an answer that passes unchanged.
+
+    Only an answer without complete usage, or one that may report its own failure, is read at all; most are not, and
+    give {}. A failure found is noted in `attempt.failure`, or raised as `AttemptFailed` if another route is left.
+    """
     unusual = ends_unusually(answer)
     if not lacking and not unusual:
         return {}
@@ -121,7 +121,7 @@ def _looked_into(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, la
 
 
 def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
-    """The failure that a whole answer tells of itself."""
+    """The failure that an answer reports in itself; None where it reports none."""
     if hub.get("stop") != "error":
         return None
     error = hub.get("error")
@@ -129,7 +129,7 @@ def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
 
 
 def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
-    """What counts as output of an answer that was `read`; of a `native` one in all its choices."""
+    """The texts that count as output: of the parts in `read`, or of all choices of a `native` answer."""
     several = choices_apart([native]) if native is not None else []
     if len(several) < 2:
         return texts_of_parts(read.get("parts", []))
@@ -138,14 +138,14 @@ def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
 
 
 def _check_content(hub: dict[str, Any], *, listed: bool = False) -> None:
-    """Raises `AttemptFailed` for an answer that holds nothing: another route may have one."""
+    """Raises `AttemptFailed` for an empty answer, so that another route is tried."""
     if not hub.get("parts") and (not hub.get("stop") or listed):
         raise AttemptFailed(UpstreamFailed("the answer has neither content nor a stop reason"))
 
 
 def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edited: Any) -> bytes:
-    """The upstream's bytes, untouched where nothing had to change. Usage is appended when the upstream left it out of
-    its place and it is known otherwise: estimated here, or read by the provider's own template."""
+    """The upstream's bytes, untouched unless something has to change. Usage is added when the answer has none in its
+    usual place and it is known otherwise: estimated, or read by the provider's own usage rule."""
     answer = renamed(edited, exchange.asked_model)
     if (exchange.estimated or offer.usage.read is not None) and not answer.get("usage"):
         answer = {**answer, "usage": written_usage(exchange, exchange.reported_usage())}
@@ -174,7 +174,7 @@ async def _at_once(events: bytes) -> AsyncIterator[bytes]:
 
 
 def reported_tier(answer: dict[str, Any]) -> str | None:
-    """The service tier an answer says it was given: beside its text, or in its usage."""
+    """The service tier that an answer reports, at its top level or in its usage."""
     usage = answer.get("usage")
     tier = answer.get("service_tier") or (usage.get("service_tier") if isinstance(usage, dict) else None)
     return tier if isinstance(tier, str) else None
