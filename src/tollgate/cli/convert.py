@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Container, Iterable
+from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,20 +24,27 @@ if TYPE_CHECKING:
     from tollgate.config.model import Gateway
     from tollgate.mapping import Context, Mapping
     from tollgate.mapping.explain import Explained
+    from tollgate.mapping.in_text import InText
     from tollgate.mapping.provider.offer import Offer
     from tollgate.mapping.tracing import TraceContext
+    from tollgate.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to convert, from what to what. `client` speaks to us, `upstream` is behind us;
-    `offer` adds a provider's edits."""
+    """What kind of document to convert (`request`, `response`, `stream` or `error`), from which format to which.
+    `offer` adds a provider's edits and marks."""
 
     what: str
-    client: Mapping
-    upstream: Mapping
+    source: Mapping
+    target: Mapping
     offer: Offer | None
     context: TraceContext
+
+    @property
+    def marks(self) -> InText | None:
+        """The provider's marks in the text of its answers, instead of the format's own."""
+        return self.offer.in_text if self.offer and self.what in ("response", "stream") else None
 
 
 @click.command(
@@ -123,76 +131,63 @@ def _job(
 ) -> Job:
     from tollgate.mapping.tracing import TraceContext
 
-    gateway, mappings, offer = _parts(
-        path, model, provider, target if what == "request" else source, {source, target}, read_all=bool(can)
-    )
+    offer = None
+    if model is None:
+        gateway, mappings = _mappings(path, {source, target}, read_all=bool(can))
+    else:
+        runtime = compiled(path, everything=True)
+        gateway, mappings = runtime.gateway, runtime.mappings
+        offer = _offer(runtime, model, provider, protocol=target if what == "request" else source)
     if target is None:
-        if offer is None or offer.mapping is None or what != "request":
+        if offer is None or what != "request":
             raise click.UsageError("--to says what to convert to")
         target = offer.mapping.name
-    one, two = _known(mappings, source), _known(mappings, target)
-    client, upstream = (one, two) if what == "request" else (two, one)
-    facts = dict(offer.model_facts) if offer else {"upstream": model or "upstream-model"}
-    asked = dict(_ability(entry) for entry in can)
-    _warn_of_unread(gateway, asked)
-    abilities = {**(offer.can if offer else {}), **asked}
-    return Job(what, client, upstream, offer, TraceContext(facts, abilities, strict=strict))
+    facts = dict(offer.model_facts) if offer else {"upstream": "upstream-model"}
+    declared = dict(_ability(entry) for entry in can)
+    _warn_of_unread(gateway, declared)
+    context = TraceContext(facts, {**(offer.can if offer else {}), **declared}, strict=strict)
+    return Job(what, _known(mappings, source), _known(mappings, target), offer, context)
 
 
-def _parts(
-    path: Path | None,
-    model: str | None,
-    provider: str | None,
-    protocol: str | None,
-    spoken: Container[str | None],
-    *,
-    read_all: bool,
-) -> tuple[Gateway, dict[str, Mapping | None], Offer | None]:
-    """The configuration, its mappings (compiled are those in `spoken`), and the offer of `--model` that speaks
-    `protocol`. Providers are read only for a model, the texts of other mappings only for `read_all`."""
-    if model is not None:
-        return _parts_of_model(path, model, provider, protocol)
+def _mappings(
+    path: Path | None, needed: Container[str | None], *, read_all: bool
+) -> tuple[Gateway, Table[str, Mapping | None]]:
+    """The configuration without its providers, and its mappings by name: those that are `needed` are compiled, the
+    others None. With `read_all` the gateway has the texts of the others too."""
     from tollgate.config.build import load_mappings
     from tollgate.mapping import compile_mapping
     from tollgate.mapping.plugins import load_plugins
 
-    gateway = load_mappings(path, environ=os.environ, needed=None if read_all else spoken)
+    gateway = load_mappings(path, environ=os.environ, needed=None if read_all else needed)
     plugins = load_plugins(gateway.plugins)
     mappings = {
-        name: compile_mapping(document, plugins=plugins) if name in spoken else None
+        name: compile_mapping(document, plugins=plugins) if name in needed else None
         for name, document in gateway.mappings.items()
     }
-    return gateway, mappings, None
+    return gateway, mappings
 
 
-def _parts_of_model(
-    path: Path | None, model: str, provider: str | None, protocol: str | None
-) -> tuple[Gateway, dict[str, Mapping | None], Offer]:
-    """As `_parts`, with everything compiled; ends the command where no offer of the model fits."""
+def _offer(runtime: Runtime, model: str, provider: str | None, *, protocol: str | None) -> Offer:
+    """The model's offer that is tried first, of those at `provider` and through `protocol` where these are given. Ends
+    the command where there is none."""
     from tollgate.wording import did_you_mean
 
-    runtime = compiled(path, everything=True)
-    every = [
-        offer
-        for each in runtime.providers.values()
-        for offers in each.offers.values()
-        for offer in offers
-        if offer.mapping is not None and model in (offer.model.id, *offer.model.aliases)
-    ]
-    if not every:
-        offered = [name for each in runtime.providers.values() for name in each.offers]
-        fail(f"no model {model} ({did_you_mean(model, offered) or 'tollgate models --routes lists them'})")
+    by_model = [entry for each in runtime.providers.values() for entry in each.offers.items()]
+    offers = [offer for _, found in by_model for offer in found if model in (offer.model.id, *offer.model.aliases)]
+    if not offers:
+        known = [name for name, _ in by_model]
+        fail(f"no model {model} ({did_you_mean(model, known) or 'tollgate models --routes lists them'})")
     fitting = [
-        offer for offer in every if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
+        offer for offer in offers if provider in (None, offer.provider) and protocol in (None, offer.mapping.name)
     ]
     if not fitting:
         wanted = f"{f' at {provider}' if provider else ''}{f' through {protocol}' if protocol else ''}"
-        there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in every}))
+        there = ", ".join(sorted({f"{offer.mapping.name} at {offer.provider}" for offer in offers}))
         fail(f"{model} is not served{wanted}, but through {there}")
-    return runtime.gateway, dict(runtime.mappings), min(fitting, key=lambda offer: offer.model.priority)
+    return min(fitting, key=lambda offer: offer.model.priority)
 
 
-def _known(mappings: dict[str, Mapping | None], name: str) -> Mapping:
+def _known(mappings: Table[str, Mapping | None], name: str) -> Mapping:
     from tollgate.wording import did_you_mean
 
     found = mappings.get(name)
@@ -224,17 +219,17 @@ def _ability(text: str) -> tuple[str, Any]:
 
 
 def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
-    """What the file `name` holds: the events of a stream, the object or the list that an answer is, else one JSON
-    object; ends the command when it is something else."""
+    """The content of the file `name`: the events of a stream, or one JSON object (for an answer also a list). Ends the
+    command when it is something else. `texts`: the events of the stream are plain text."""
     try:
-        given = orjson.loads(raw) if what != "stream" else _events(raw, texts=texts)
+        if what == "stream":
+            return _events(raw, texts=texts)
+        given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
-    if what != "stream" and not isinstance(given, (dict, list) if what == "response" else dict):
-        fail(
-            f"{name}: found JSON that is no object, wanted the body of "
-            f"{'a request' if what == 'request' else 'an answer' if what == 'response' else 'an error'}"
-        )
+    if not isinstance(given, (dict, list) if what == "response" else dict):
+        wanted = {"request": "a request", "response": "an answer", "error": "an error"}[what]
+        fail(f"{name}: found JSON that is no object, wanted the body of {wanted}")
     return given
 
 
@@ -264,25 +259,24 @@ def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
 def _converted(job: Job, given: Any) -> Any:
     from tollgate import mapping as engine
 
-    offer, context = job.offer, job.context
-    marks = offer.in_text if offer else None
+    source, target, offer, context = job.source, job.target, job.offer, job.context
     if job.what == "request":
-        made = engine.convert_request(job.client, job.upstream, given, context).body
+        made = engine.convert_request(source, target, given, context).body
         return offer.request_edits(made, context) if offer and offer.request_edits else made
     if job.what == "error":
-        return engine.convert_error(job.upstream, job.client, given)
+        return engine.convert_error(source, target, given)
     if job.what == "response":
-        return engine.convert_response(job.upstream, job.client, given, context, marks).body
-    converter = engine.StreamConverter(job.upstream, job.client, context, in_text=marks)
-    said = [out for event in given for out in converter.feed(*engine.event_and_name(event))]
-    said += converter.finish()
+        return engine.convert_response(source, target, given, context, job.marks).body
+    converter = engine.StreamConverter(source, target, context, in_text=job.marks)
+    sent = [out for event in given for out in converter.feed(*engine.event_and_name(event))]
+    sent += converter.finish()
     if converter.failure is not None:
         raise converter.failure
-    return [{"event": name, "data": data} if name else {"data": data} for name, data in said]
+    return [{"event": name, "data": data} if name else {"data": data} for name, data in sent]
 
 
 def _edited(job: Job, given: Any) -> Any:
-    """What the upstream said, as the edits of its provider leave it."""
+    """An upstream's answer or events after the edits of its provider; anything else is as it was."""
     offer = job.offer
     if job.what == "stream" and offer and (offer.stream_edits or offer.unwrap):
         return [_edited_event(offer, job.context, event) for event in given]
@@ -306,21 +300,17 @@ def _explained(job: Job, given: Any) -> Explained:
     from tollgate.mapping import explain
 
     offer, context = job.offer, job.context
-    marks = offer.in_text if offer else None
-    if job.what == "request":
-        explained = explain.explain_whole(job.what, job.client, job.upstream, given, context)
-        if offer and offer.request_edits and not explained.error:
-            try:
-                explained.result = offer.request_edits(explained.result, context)
-            except TollgateError as error:
-                explained.error = str(error)
-            explained.lost = list(context.lost)
-            explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
-        return explained
     if job.what == "stream":
-        return explain.explain_stream(job.upstream, job.client, given, context, marks)
-    in_text = marks if job.what == "response" else None
-    return explain.explain_whole(job.what, job.upstream, job.client, given, context, in_text)
+        return explain.explain_stream(job.source, job.target, given, context, job.marks)
+    explained = explain.explain_whole(job.what, job.source, job.target, given, context, job.marks)
+    if job.what == "request" and offer and offer.request_edits and not explained.error:
+        try:
+            explained.result = offer.request_edits(explained.result, context)
+        except TollgateError as error:
+            explained.error = str(error)
+        explained.lost = list(context.lost)
+        explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
+    return explained
 
 
 def _print(job: Job, result: Any) -> None:
