@@ -1,4 +1,4 @@
-"""How a provider's calls are authorised beyond fixed headers: what its file says, and what that comes to."""
+"""How a provider's calls are authorised beyond fixed headers: the `auth:` block as its file has it, and as computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Adds = Callable[[Mapping[str, object], int], Mapping[str, Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """How a call is authorised beyond headers: by a kind of `AUTH_OPTIONS`. `options` are templates."""
+    """The `auth:` block of a provider file: its kind, a key of `AUTH_OPTIONS`, and its options, which are templates."""
 
     kind: str = "none"
     options: Mapping[str, Node] = field(default_factory=lambda: MappingProxyType({}))
@@ -21,27 +21,27 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class Authorisation:
-    """An `Auth` with its options computed: what an upstream call carries. Compare and show it without its secrets."""
+    """An `Auth` with its options computed: what an upstream call uses. Comparing and printing leave its secrets out."""
 
     kind: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     form: Mapping[str, str] | None = field(default=None, repr=False)
-    """All fields of the token request, where it is not a client's id and secret that buy the token."""
+    """All fields of the token request, where these are not the usual client id and secret."""
     body: str | None = field(default=None, repr=False)
-    """The token request as JSON, in the place of a form."""
+    """The token request as JSON, sent instead of a form."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of the token request."""
     anew: Callable[[], Authorisation] | None = field(default=None, repr=False, compare=False)
-    """Makes the same for one request, where its form, body or headers read the time or a nonce. Raises a
+    """Computes this value again for one request, where its form, body or headers read the time or a nonce. Raises a
     `TollgateError` where they cannot be computed."""
     reads: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False, compare=False)
-    """How to read `token` and `expires_in` out of the answer to a token request, where it differs from RFC 6749. Each
-    is a function of the body and `answer_headers`."""
+    """How to read `token` and `expires_in` from the response to a token request, where it differs from RFC 6749.
+    Each is a function of the body and `answer_headers`."""
     adds: Adds | None = field(default=None, repr=False)
     """For the kind `signed`: a function of a call about to be sent (`CALL_FIELDS`) and the time that gives the
     `headers` and `query` to add. Raises a `TollgateError` where they cannot be computed."""
     key: object = field(init=False, repr=False, compare=False)
-    """Equal for whatever gets the same token. Made once here, for it is asked for at every call."""
+    """Equal for all providers that can use the same token. Computed once, because every call asks for it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -93,13 +93,13 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
         ),
     }
 )
-"""What each kind of authorisation needs, and what it also takes."""
+"""The required and the optional options of each kind of authorisation."""
 
 AUTH_EITHER: Mapping[str, tuple[str, ...]] = MappingProxyType({"oauth_jwt": ("credentials", "credentials_file")})
-"""Options of which a kind needs one."""
+"""Options of which a kind needs at least one."""
 
 TOKEN_READS = ("token", "expires_in")
-"""Options that read the answer to a token request."""
+"""Options that read the response to a token request."""
 
 CALL_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -114,7 +114,8 @@ CALL_FIELDS: Mapping[str, str] = MappingProxyType(
         "nonce": "32 hexadecimal digits, made for this call",
     }
 )
-"""What `adds` of `signed` reads of a call as `$call`; beside it `$now`, the time in whole Unix seconds."""
+"""What `adds` of the kind `signed` can read of a call as `$call`; it also reads `$now`, the time in whole Unix
+seconds."""
 
 CALL_ADDITIONS = ("headers", "query")
 """What `adds` may add to a call."""
@@ -126,4 +127,4 @@ AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "query": ("header", "scheme"),
     }
 )
-"""Options that stand in the place of others."""
+"""Options that replace others."""

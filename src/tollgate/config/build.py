@@ -1,7 +1,7 @@
-"""Documents become one immutable `Gateway`: read, check shapes, resolve secrets, build, check across files.
+"""Turns documents into one immutable `Gateway`: read, check shapes, resolve secrets, build, check across files.
 
-The one way in is `load_gateway`. Every problem of every file is collected before anything is refused, so that an
-operator sees them all at once; a configuration that loads is one that runs.
+The entry point is `load_gateway`. The problems of all files are collected before the configuration is refused, so that
+an operator sees all of them at once. A configuration that loads is one that runs.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_resting
 
 _MOST_NAMED = 10
-"""Providers that are off; more are only counted: what else is printed must not be buried under them."""
+"""Providers that are off and listed by name; if there are more, only their number is printed, so that other lines
+stay visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that loads. `warnings` are worth a look;
-    `notes` are facts to say once (providers that are off)."""
+    """A configuration that loads. `warnings` should be looked at; `notes` are facts to print once (providers that
+    are off)."""
 
     gateway: Gateway
     secrets: Secrets
     warnings: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
-    """What each provider file came to, for the next load."""
+    """What each provider file was built into, for the next load."""
     read_at: float = 0.0
-    """When reading began, in seconds since 1970: what was written to a file after that may not be in here."""
+    """When reading began, in seconds since 1970: a later change of a file may not be included."""
 
     @property
     def providers_off(self) -> str:
-        """How many providers are off, and which ones where they are few; empty when none is."""
+        """How many providers are off, and their names if there are few; empty if there are none."""
         providers = self.gateway.providers
         off = sorted(name for name, provider in providers.items() if provider.off)
         if not off:
@@ -58,31 +59,31 @@ class Loaded:
         return f"{len(off)} of {len(providers)} providers are off, {why}{named}"
 
     def warned(self, day: date | None = None) -> Iterator[Problem]:
-        """All warnings as they are on a day (None: today): those of the files, and those about models without a price
-        or soon withdrawn, of which that may become true while a file stays the same."""
+        """All warnings as of a day (None: today): those of the files, and those about models without a price or near
+        their retirement, which depend on the date and not on the files alone."""
         yield from self.warnings
         yield from unpriced_warnings(self.gateway)
         yield from retirement_warnings(self.gateway.providers.values(), day)
 
     @property
     def reusable(self) -> Reusable:
-        """What the next load may take over."""
+        """What the next load can reuse."""
         return Reusable(dict(self.sources), dict(self.gateway.mappings), self.warnings)
 
 
 def load_gateway(
     path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Reusable | None = None
 ) -> Loaded:
-    """Read a gateway file and all it names. Raises `ConfigErrors` with every problem, in file and line order.
+    """Read a gateway file and all files it names. Raises `ConfigErrors` with every problem, ordered by file and line.
 
-    `path` is the file or its folder; None is `gateway.yaml` of the working directory when it is there, else the
-    embedded defaults. Providers or mappings that a folder lacks come from the embedded defaults, too.
+    `path` is the file or its folder; None is `gateway.yaml` in the working directory if it exists, else the embedded
+    defaults. Providers or mappings that a folder does not have come from the embedded defaults too.
 
     `everything` is for a check: it also reads what no running gateway needs, which are the model files of providers
     that are off, built-in mappings that neither a client nor a provider speaks, and examples.
 
-    What has not changed since `previous` is not read again; but when something is wrong everything is, so that all
-    problems are found.
+    What has not changed since `previous` is not read again. If something is wrong, all files are read again, so that
+    all problems are found.
     """
     began = time.time()
     loading = _Loading(environ, everything=everything, previous=previous)
@@ -98,11 +99,11 @@ def load_gateway(
 def examine_gateway(
     path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False
 ) -> tuple[Loaded | None, tuple[Problem, ...]]:
-    """As `load_gateway`, for callers that go on where something is wrong: gives every problem, and the configuration
-    without what those are about.
+    """As `load_gateway`, for callers that continue after errors: returns every problem, and the configuration without
+    the parts that have one.
 
-    The configuration is None where the gateway file cannot be read, or its `plugins` cannot: without these the filters
-    of a mapping are not known. Raises `ConfigErrors` where there is no such file.
+    The configuration is None where the gateway file or its `plugins` cannot be read: without plugins the filters of a
+    mapping are not known. Raises `ConfigErrors` where there is no gateway file.
     """
     loading = _Loading(environ, everything=everything)
     with collector_resting():
@@ -118,10 +119,9 @@ def examine_gateway(
 
 
 def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
-    """The gateway file alone, for commands that never look at providers:
-    a mistake in a provider file is not in their way.
+    """Read the gateway file alone, for commands that do not use providers: mistakes in provider files do not stop them.
 
-    Raises `ConfigErrors` with every problem of that one file.
+    Raises `ConfigErrors` with every problem of that file.
     """
     loading = _Loading(environ)
     settings = loading.settings(path)
@@ -132,10 +132,10 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
 def load_mappings(
     path: Path | None = None, *, environ: Mapping[str, str], needed: Container[str | None] | None
 ) -> Gateway:
-    """The gateway file and the mapping files, without providers, for commands about mappings alone.
+    """Read the gateway file and the mapping files, without providers, for commands about mappings alone.
 
-    Of the built-in mappings those that are not `needed` are known by name only; None: all are needed. Raises
-    `ConfigErrors` with every problem of those files.
+    Of built-in mappings that are not in `needed` only the name is read; None: all are needed. Raises `ConfigErrors`
+    with every problem of those files.
     """
     loading = _Loading(environ)
     gateway = loading.with_mappings(path, needed)
@@ -144,13 +144,13 @@ def load_mappings(
 
 
 def in_order(problems: list[Problem]) -> list[Problem]:
-    """By file (the gateway file first), line and column; the same thing said twice is said once."""
+    """Ordered by file (the gateway file first), line and column, without duplicates."""
     first = {problem.mark.file: Path(problem.mark.file).name != GATEWAY_FILE for problem in problems}
     return sorted(dict.fromkeys(problems), key=lambda p: (first[p.mark.file], p.mark.file, p.mark.line, p.mark.column))
 
 
 class _Loading:
-    """One run over the files, collecting problems."""
+    """One load, collecting the problems of all files."""
 
     def __init__(
         self, environ: Mapping[str, str], *, everything: bool = False, previous: Reusable | None = None
@@ -162,7 +162,7 @@ class _Loading:
         self.provider_files = ProviderFiles(self.files, previous, everything=everything)
         self.problems = self.files.problems
         self.gateway_file = ""
-        """The name the gateway file is shown by."""
+        """The name of the gateway file in messages."""
 
     def run(self, path: Path | None) -> Loaded:
         document, root, folder = self._gateway_document(path)
@@ -203,8 +203,8 @@ class _Loading:
         return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files.named))
 
     def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
-        """The gateway file (an empty one where there is none), its checked tree,
-        and the folder relative paths start from."""
+        """The gateway file (an empty document if there is none), its checked tree, and the folder that relative
+        paths start from."""
         file, folder = gateway_file(path)
         document = self.files.read(file) if file else read_text("", GATEWAY_FILE)
         self.gateway_file = document.file

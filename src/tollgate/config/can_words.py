@@ -1,7 +1,7 @@
-"""Slips in `can:`, as warnings: words that nothing reads, and texts where true or false was meant.
+"""Warnings about `can:`: names that nothing reads, and text where true or false was meant.
 
-The words are an open set, because a mapping may read any: `$can.word` or `$can['word']` in a mapping or provider file
-makes it one. What the gateway's own code reads is listed here.
+Any name is allowed, because a mapping may read any: `$can.word` or `$can['word']` in a mapping or provider file defines
+it. The names that the gateway's own code reads are listed here.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ READ_BY_CODE = frozenset(
         "whole",
     }
 )
-"""Words that `routing.py`, `completions/` and `embeddings/` read."""
+"""Names that `routing.py`, `completions/` and `embeddings/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _TRUTH = frozenset({"true", "false", "y", "yes", "on", "n", "no", "off"})
-"""Truth in quotes, or in older YAML; texts in these files, and a text is true."""
+"""Texts that were probably meant as true or false: quoted, or written as in YAML 1.1. All of them, also "false",
+count as true."""
 
 
 def check_can(gateway: Gateway) -> list[Problem]:
-    """All warnings about the `can:` of every provider; `gateway` was loaded with everything,
-    so that all that reads is known."""
+    """All warnings about the `can:` of every provider. `gateway` must have been loaded with `everything`, so that
+    all reads are known."""
     known = words_read(gateway)
     return [
         problem
@@ -47,7 +48,7 @@ def check_can(gateway: Gateway) -> list[Problem]:
 
 
 def words_read(gateway: Gateway) -> set[str]:
-    """Every word that a mapping, a provider file or the gateway's code reads."""
+    """Every name in `can:` that a mapping, a provider file or the gateway's code reads."""
     known = set(READ_BY_CODE)
     providers = [provider.document for provider in gateway.providers.values()]
     for document in (*gateway.mappings.values(), *providers, *(other for each in providers for other in each.included)):

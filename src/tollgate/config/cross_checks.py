@@ -22,8 +22,8 @@ def check_across(
     sound: bool,
     fresh: Collection[str],
 ) -> list[Problem]:
-    """All problems between files. `sound` is False when a file is broken: then nothing is called unknown. `fresh` names
-    the providers read in this run; what the others say of themselves was found right before."""
+    """All problems between files. `sound` is False if a file is broken: then no name is reported as unknown. `fresh`
+    has the providers read in this load; the checks of one provider alone are run for these only."""
     problems: list[Problem] = []
     seen: dict[str, Provider] = {}
     known = sorted({*gateway.mappings, *CLIENT_FORMATS})
@@ -40,7 +40,7 @@ def check_across(
 
 
 def _name(provider: Provider, seen: dict[str, Provider]) -> Iterator[Problem]:
-    """A name is one provider's. Its file should have it too, for whoever looks for it."""
+    """Problems with a provider's name: it must be unique, and should be the name of its file."""
     document, stem = provider.document, Path(provider.document.file).stem
     first = seen.setdefault(provider.name, provider) if provider.name else provider
     if first is not provider:
@@ -70,7 +70,7 @@ def _protocols(provider: Provider, known: Sequence[str]) -> Iterator[Problem]:
         unknown = [name for name in policy.protocols if name not in provider.endpoints]
         if not unknown or _endpoints_missing(provider, known):
             continue
-        # those of a shared file are for the endpoints of others too
+        # a shared file is also for endpoints of other providers
         shared = find(document.root, ["policies", index]).mark.file != document.file
         for name in unknown:
             if not (shared and name in known):
@@ -106,8 +106,8 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
 
 
 def _endpoints_missing(provider: Provider, known: Collection[str]) -> bool:
-    """Whether there are fewer endpoints than were meant, because of a mistake that is told: one has an address that is
-    none, or a name that none of the `known` mappings has."""
+    """Whether a reported mistake has removed an endpoint: its address is invalid, or its name is none of the `known`
+    mappings."""
     if any(endpoint.mapping not in known for endpoint in provider.endpoints.values()):
         return True
     root = provider.document.root
@@ -152,7 +152,7 @@ def _currencies(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
 
 
 def _model_aliases(providers: Sequence[Provider]) -> Iterator[Problem]:
-    """An alias means one canonical id, whoever gives it; a canonical id is nobody's alias."""
+    """An alias names one canonical id, whichever providers declare it, and is not itself a canonical id."""
     canonical = {model.id: provider for provider in providers for model in provider.models}
     meaning: dict[str, tuple[str, Provider]] = {}
     given = [
@@ -196,7 +196,7 @@ def _gateway_aliases(
             chain.append(target)
             target = gateway.aliases[target]
         if target in chain:
-            if target == name and name == min(chain):  # a circle is said once, at one of its names
+            if target == name and name == min(chain):  # a cycle is reported once, at one of its names
                 circle = " -> ".join([*chain, target])
                 yield document.problem(node, f"found a circle: {circle}, wanted a canonical id at its end", path=path)
             continue

@@ -1,5 +1,5 @@
-"""The parts of a provider file's schema that describe the endpoints it speaks through: `speaks`, one endpoint, and how
-it is asked again (`poll`)."""
+"""The parts of a provider file's schema about endpoints: `speaks`, one endpoint, and polling for its answer
+(`poll`)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tollgate.config.schema import (
 )
 
 POLL_CALLS = ("call", "fetch", "stream", "cancel")
-"""The calls that asking again is made of: a method and an address, or a path appended to the provider's `url`."""
+"""The calls of `poll`: a method and an address, or a path that is appended to the provider's `url`."""
 
 POLL_WANTED = {
     "while": "An expression over the latest answer (`$`, `$http`): true as long as it is unfinished.",
     "call": "Method and address of asking again, as `GET https://api.example/v1/jobs/{{ $.id }}`.",
 }
-"""What asking again is made of; where it is left out, `stream` says all."""
+"""The keys that `poll` requires; `stream` alone is also enough."""
 
 
 def speaks() -> Schema:
-    """One protocol by its name, or several, each with its path or with everything its endpoint says."""
+    """One protocol by its name, or several, each with its path or with its whole endpoint."""
     return {
         "description": "The protocols, each with its path.",
         "wanted": "a protocol name, or a map of protocol to path",

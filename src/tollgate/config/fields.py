@@ -1,7 +1,7 @@
-"""Typed reading of a map whose shape has been checked: all the fields of a dataclass at once, `fields_of(Retry, node)`,
-or one key, `Fields(node).text("name", "")`.
+"""Reads typed values from a map whose shape has been checked: all fields of a dataclass, `fields_of(Retry, node)`, or
+one key, `Fields(node).text("name", "")`.
 
-A key that is absent, null, or was cut out because it was wrong gives the default.
+The default is used for a key that is absent, null, or was removed because its value was wrong.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _NOTHING: MappingProxyType[Any, Any] = MappingProxyType({})
 
 
 def read_only(entries: dict[str, T]) -> MappingProxyType[str, T]:
-    """A read-only view of a map. Empty maps share one object, because each of a thousand models has several."""
+    """A read-only view of a map. All empty maps are one object, because each of a thousand models has several."""
     return MappingProxyType(entries) if entries else _NOTHING
 
 
 def fields_of(kind: type, node: Node | None) -> dict[str, Any]:
-    """What a map says of the fields of a dataclass, under their names; one that it leaves out has the default written
-    there. A field of a type that is not in `_READERS` has a rule of its own.
+    """The fields of a dataclass that a map sets, by name; for others the dataclass has its default. Only fields of a
+    type in `_READERS` are read: the caller reads the others.
 
     Endpoint, {batch: 8, headers: {a: b}, poll: null} -> {"batch": 8, "headers": {"a": <b>}}
     """
@@ -53,7 +53,7 @@ def _readers(kind: type) -> dict[str, Callable[[Any], object]]:
 
 
 class Fields:
-    """One map's values by kind; `Fields(None)` is an empty map."""
+    """The typed values of one map; `Fields(None)` is an empty map."""
 
     __slots__ = ("node",)
 
@@ -66,7 +66,7 @@ class Fields:
         return None if isinstance(node, Scalar) and node.value is None else node
 
     def text(self, key: str, default: T = "") -> str | T:  # type: ignore[assignment]
-        """A text; `default` when the key is absent or holds something else, here and below."""
+        """A text. Here and below: `default` if the key is absent or has another type."""
         value = self._value(key)
         return value if isinstance(value, str) else default
 
@@ -111,12 +111,12 @@ class Fields:
         return node if isinstance(node, List) else None
 
     def kept(self, key: str) -> List | None:
-        """A list whose items nobody counts, without the holes where something wrong was cut out."""
+        """A list without the items that were removed as wrong; for lists whose positions do not matter."""
         node = self.list(key)
         return _kept(node) if node else None
 
     def nodes(self, key: str) -> MappingProxyType[str, Node]:
-        """A map's entries as they are (templates by name)."""
+        """The entries of a map, unread (templates by name)."""
         return _nodes(self.get(key))
 
     def _value(self, key: str) -> object:
@@ -156,4 +156,4 @@ _READERS: dict[Any, Callable[[Any], object]] = {
         {name: plain(value, floats=True) for name, value in node.entries.items()}
     ),
 }
-"""How a field of each type is read, by the shape that the schema gave it."""
+"""How a field is read, by its type in the dataclass; the schema has checked the shape."""

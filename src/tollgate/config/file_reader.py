@@ -1,6 +1,6 @@
-"""The files of one load, read one by one: their documents, what is wrong with them, and which names they are shown by.
+"""Reads the files of one load, one by one: their documents, their problems, and the names they have in messages.
 
-A file that an earlier load knows with the same text is not parsed again. What the files mean together is `build.py`'s.
+A file whose text an earlier load has parsed is not parsed again. Combining the files is the work of `build.py`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tollgate.config.yaml_tree import MAX_NODES
 from tollgate.wire import CLIENT_FORMATS
 
 EXAMPLES = "examples"
-"""What a running gateway leaves unread at the end of its files."""
+"""The key at the end of files that a running gateway does not read."""
 
 
 class FileReader:
-    """Reads files and collects what is wrong with them in `problems`. `earlier` are the documents of an earlier load by
-    the names they are shown by; with `everything`, examples are read too."""
+    """Reads files and collects their mistakes in `problems`. `earlier` has the documents of an earlier load by their
+    names in messages. With `everything`, examples are read too."""
 
     def __init__(self, earlier: Mapping[str, Document], *, everything: bool) -> None:
         self._earlier = earlier
@@ -30,11 +30,11 @@ class FileReader:
         self._shared: dict[Path, Document] = {}
         self.problems: list[Problem] = []
         self.named: list[Path] = []
-        """Every file of the configuration, in the order of reading; one may stand there twice."""
+        """Every file of the configuration, in the order of reading; a file may be listed twice."""
         self.paths: dict[str, Path] = {}
-        """The files that were read, by the names they are shown by."""
+        """The files that were read, by their names in messages."""
         self.sound = True
-        """False once a file has problems of shape, or is left unread: checks that need everything are then skipped."""
+        """False once a file has mistakes of shape or cannot be read: checks that need all files are then skipped."""
 
     @property
     def wrong(self) -> bool:
@@ -42,8 +42,8 @@ class FileReader:
         return any(problem.level == "error" for problem in self.problems)
 
     def read(self, path: Path, without: str = "", *, anew: bool = False) -> Document:
-        """A file's document, empty when it cannot be read. `without` names a key at its end that is left unread; with
-        `anew` it is parsed even when its text is an earlier load's."""
+        """The document of a file, empty when it cannot be read. `without` names a last key that is left unread.
+        `anew`: parse it even if an earlier load has parsed the same text."""
         name = shown(path)
         self.named.append(path)
         self.paths[name] = path
@@ -58,19 +58,19 @@ class FileReader:
         return document
 
     def read_part(self, path: Path) -> Document:
-        """A provider's file, or one it shares with others, with its examples only when everything is read."""
+        """A provider's file or a shared file; its examples are read only with `everything`."""
         return self.read(path, without="" if self._everything else EXAMPLES)
 
     def read_shared(self, path: Path) -> Document:
-        """A shared file, read once in a load however many name it."""
+        """A shared file; it is read once in a load, however many providers name it."""
         document = self._shared.get(path)
         if document is None:
             document = self._shared[path] = self.read_part(path)
         return document
 
     def read_mappings(self, paths: Iterable[Path], needed: Container[str | None] | None) -> dict[str, Document]:
-        """The mapping files by name. With `needed`, other built-in ones are known by name only, and none has its
-        examples."""
+        """The mapping files by name. With `needed`, other built-in mappings are only known by name, and examples are
+        not read."""
         mappings: dict[str, Document] = {}
         built_in = built_in_mappings()
         for path in paths:
@@ -88,9 +88,9 @@ class FileReader:
         return mappings
 
     def _mapping_name(self, document: Document, path: Path) -> str:
-        """The name a mapping file gives itself; another one than the file's is a problem."""
+        """The name that a mapping file declares; it must be the name of the file."""
         if self._earlier.get(document.file) is document:
-            return path.stem  # its name was right before
+            return path.stem  # checked by the load that read it
         name = Fields(document.root).text("mapping", path.stem)
         if name != path.stem:
             self.problems.append(
@@ -104,12 +104,12 @@ class FileReader:
         return name
 
     def shaped(self, document: Document, kind: Kind) -> Map | None:
-        """The document's tree without what its shape forbids; None when there is none. `kind` names a schema of
+        """The tree of a document without what its schema forbids; None if there is no tree. `kind` names a schema of
         `shape.py`."""
         if document.problems and (
             document.size >= MAX_NODES or isinstance(document.root, Map) and not document.root.entries
         ):
-            return None  # not read to its end: what it lacks is not worth saying
+            return None  # not read to its end, so that missing keys mean nothing
         problems, root = check_shape(document, kind)
         if problems:
             self.sound = False
@@ -117,7 +117,7 @@ class FileReader:
         return root
 
     def noted(self, found: tuple[list[Path], list[Problem]]) -> list[Path]:
-        """The files that a search found; the problems it met are added to ours."""
+        """The files that a search found; its problems are added to ours."""
         self.problems += found[1]
         return found[0]
 

@@ -1,8 +1,7 @@
-"""Which files make up a configuration: the gateway file, its provider and mapping files, the embedded defaults.
+"""Finds the files of a configuration: the gateway file, its provider and mapping files, the embedded defaults.
 
-Owns discovery and the names files are shown under. A folder may hold a whole configuration, only a `gateway.yaml`, or
-nothing at all: what is missing comes from the defaults shipped with the package (in a checkout, the repository's own
-files). What the files say is read elsewhere.
+Also decides how files are named in messages. A folder may hold a whole configuration, only a `gateway.yaml`, or
+nothing: what is missing comes from the defaults in the package (in a checkout, the repository's own files).
 """
 
 from __future__ import annotations
@@ -40,20 +39,21 @@ def built_in_mappings() -> Path:
 
 
 def shown(path: Path) -> str:
-    """How a file is named in messages: relative to the working directory when below it,
-    so that editors can jump to it."""
+    """The name of a file in messages: relative to the working directory if it is below it, so that editors can open
+    it."""
     here = os.getcwd().rstrip(os.sep) + os.sep
     plain = os.path.abspath(path)
     if plain.startswith(here):
         return plain[len(here) :]
     try:
-        return str(path.resolve().relative_to(here))  # a link may lead back below it
+        return str(path.resolve().relative_to(here))  # a link may point below it
     except (ValueError, OSError):
         return str(path)
 
 
 def matches(root: Path, patterns: Sequence[str]) -> Found:
-    """For each pattern (relative to `root`, or absolute) its files in name order; a folder stands for its `*.yaml`."""
+    """The files of each pattern (relative to `root`, or absolute), ordered by name; a folder stands for its
+    `*.yaml`."""
     found = {}
     for pattern in patterns:
         full = os.path.join(root, pattern)
@@ -62,7 +62,7 @@ def matches(root: Path, patterns: Sequence[str]) -> Found:
         elif not _WILD & set(pattern):
             found[pattern] = [Path(full)] if os.path.isfile(full) else []
             continue
-        # The root itself may hold wildcard characters; only the pattern may act as one.
+        # Only the pattern may have wildcards: in the root the same characters are part of a name.
         if not os.path.isabs(pattern):
             full = os.path.join(glob.escape(str(root)), os.path.relpath(full, root))
         found[pattern] = [Path(name) for name in sorted(glob.glob(full, recursive=True)) if os.path.isfile(name)]
@@ -78,7 +78,7 @@ def unique(found: Found) -> list[Path]:
 
 
 def gateway_file(path: Path | None) -> tuple[Path | None, Path]:
-    """The file to read and the folder relative paths start from; no file means: all defaults."""
+    """The gateway file to read (None: all defaults), and the folder that relative paths start from."""
     if path is None:
         own = Path.cwd() / GATEWAY_FILE
         if own.is_file():
@@ -92,8 +92,8 @@ def gateway_file(path: Path | None) -> tuple[Path | None, Path]:
 
 
 def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
-    """The provider files that a gateway file (`document`, its checked tree `root`, its folder) names, and problems with
-    the names. Where it names none, those in the folder, else the embedded ones."""
+    """The provider files named by a gateway file (its `document`, checked tree `root` and `folder`), and problems
+    with those names. If it names none: those in the folder, else the embedded ones."""
     found = matches(folder, Fields(root).texts("providers", PROVIDER_GLOBS))
     files = unique(found)
     if not isinstance(root.get("providers"), List):
@@ -102,8 +102,8 @@ def provider_files(document: Document, root: Map, folder: Path) -> tuple[list[Pa
 
 
 def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Path], list[Problem]]:
-    """As `provider_files`: the folder's own mappings, and the embedded ones of the names it lacks,
-    so that no protocol is wanting."""
+    """As `provider_files`: the folder's own mappings, and the embedded ones for all other names, so that every
+    protocol has one."""
     found = matches(folder, Fields(root).texts("mappings", MAPPING_GLOBS))
     own = unique(found)
     names = {path.stem for path in own}
@@ -112,8 +112,8 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
 
 
 def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
-    """What stands where a pattern looks for `*.yaml` and is not read: a link that leads nowhere,
-    and files of another ending."""
+    """Warnings about files that a pattern seems to mean and that are not read: broken links, and files that do not
+    end in `.yaml`."""
     problems = []
     for pattern in patterns:
         place = pattern.removesuffix("*.yaml")
@@ -136,7 +136,7 @@ def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
 
 
 def _missing(document: Document, root: Map, found: Found, key: str) -> list[Problem]:
-    """One problem for each name of the list under `key` that is no file."""
+    """One problem for each name in the list under `key` that matches no file."""
     return [
         document.problem(node, f'found no file "{name}"', path=f"{key}[{index}]", hint="relative to this file")
         for index, node in enumerate(items_of(root.get(key)))

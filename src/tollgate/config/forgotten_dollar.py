@@ -1,8 +1,8 @@
-"""Texts that are probably paths whose `$` was forgotten, such as `error.message` where an answer is read: they load,
-and every answer would have the very same text there.
+"""Finds text that is probably a path whose `$` was forgotten, such as `error.message` where an answer is read. It
+loads, and gives the same text for every answer.
 
-Which names a text may begin with, and whether `$` itself is an answer, is known to who asks. Left out of what is found
-are names of files (`input.png`).
+The caller knows which names are in reach there, and whether `$` is an answer. Names of files (`input.png`) are not
+reported.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from tollgate.wire import GENERATION_STATUSES
 _PATH = re.compile(r"\.?([a-z_]\w*)((?:\.[A-Za-z_]\w*|\[(?:\d+|\*)\])*)")
 _FILE = re.compile(r".*\.(png|jpe?g|webp|gif|json|txt|pdf|bin|mp[34]|wav|zip)")
 _NAMES = ("secret", "vars", "headers", "answer_headers", "job", "input", "http", "call", "last")
-"""What templates of a provider file read beside `$`, but for words that constants begin with (`model.x`)."""
+"""The names that templates of a provider file read beside `$`, without those that constants often begin with
+(`model.x`)."""
 _TOLD = ("message", "type", "code", "param", "retry_after")
 _SENT = ("headers", "query", "auth", "vars")
-"""Keys of a provider and of an endpoint whose texts are single; larger templates are looked into as they compile."""
+"""Keys of a provider and of an endpoint that hold single texts; larger templates are checked while they compile."""
 
 
 def meant(text: str, names: Collection[str], *, answer: bool) -> str:
-    """The path that a text without `$` was probably meant to be, or nothing. It begins with one of these names, or with
-    a field of `$` where that is an `answer`.
+    """The path that a text without `$` was probably meant to be, or "". It begins with one of `names`, or, for an
+    `answer`, with a field of `$`.
 
     't.role', ['t'] -> '$t.role'; 'error.message', [], answer -> '$.error.message'
     """
@@ -38,7 +39,7 @@ def meant(text: str, names: Collection[str], *, answer: bool) -> str:
 
 
 def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
-    """Warnings of such texts in a provider's file."""
+    """Warnings about such texts in a provider's file."""
     root = provider.document.root
     endpoints = entries_of(lookup(root, "speaks")).items()
     for path, holder in (("", root), *((f"speaks.{name}.", endpoint) for name, endpoint in endpoints)):
@@ -59,7 +60,7 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
 
 
 def _answers(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
-    """Places under a provider or endpoint that read an answer, a text each."""
+    """The places under a provider or endpoint where one text reads an answer."""
     errors = lookup(holder, "errors")
     words = lookup(errors, "message")
     if isinstance(words, Scalar) and str(words.value).isidentifier():

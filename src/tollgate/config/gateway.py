@@ -1,7 +1,7 @@
-"""The gateway document becomes settings: every block of `gateway.yaml` as its dataclass of `model.py`.
+"""Reads the blocks of `gateway.yaml` into the dataclasses of `model.py`.
 
-Works on a tree whose shape has been checked; what is left to check is what a schema cannot say (ports, legacy
-addresses, amounts). Providers and mappings are read by `build.py`.
+Works on a tree whose shape has been checked; checks here what a schema cannot express (ports, legacy addresses,
+amounts). Providers and mappings are read by `build.py`.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -
 
 
 def secrets_dir(root: Map, folder: Path) -> Path:
-    """The folder of secrets that a gateway file names."""
+    """The folder of secret files, as the gateway file sets it."""
     return folder / Fields(root).text("secrets_dir", str(Gateway(folder).secrets_dir))
 
 
 def _store(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Store:
-    """The block, or the address that stands in its place. That address is the one secret which the file may name."""
+    """The `store` block, or the address written in its place. That address is the only secret that the gateway file
+    may name."""
     written, at = root.get("store"), Fields(root.get("store"))
     store = Store(**fields_of(Store, written))
     _check_days(reading, at, store)
@@ -81,7 +82,7 @@ def _store(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Store
 
 
 def _check_days(reading: Reading, at: Fields, store: Store) -> None:
-    """A usage file that is gone is written anew from its rows, so files stay as long as rows do."""
+    """Usage files must be kept as long as rows: a deleted file would be written again from its rows."""
     files = at.get("keep_files_days")
     if files is None or not store.keep_files_days or 0 < store.keep_rows_days <= store.keep_files_days:
         return
@@ -178,8 +179,8 @@ def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
 
 
 def served_at(server: Server, bind: tuple[str, ...] = (), engine: EngineName | None = None) -> Server:
-    """These settings with other addresses or another engine;
-    a base URL that was made from the old addresses is made anew."""
+    """These settings with other addresses or another engine; a base URL that was derived from the old addresses is
+    derived again."""
     if bind:
         made = server.base_url in (_address_of(server.bind), Server().base_url)
         server = replace(server, bind=bind, base_url=(_address_of(bind) if made else "") or server.base_url)
@@ -187,7 +188,7 @@ def served_at(server: Server, bind: tuple[str, ...] = (), engine: EngineName | N
 
 
 def _address_of(bind: tuple[str, ...]) -> str:
-    """The address of the first TCP bind: a wildcard host is this machine."""
+    """The address of the first TCP bind, with this machine in place of a wildcard host."""
     for place in bind:
         if not place.startswith("unix:"):
             host, _, port = place.rpartition(":")

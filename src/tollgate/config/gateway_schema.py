@@ -1,6 +1,6 @@
 """The JSON Schema of `gateway.yaml`; see `schema.py` for how the schemas are used.
 
-Every key has a default, which is that of its dataclass in `model.py`.
+Every key has a default, taken from its dataclass in `model.py`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _server() -> Schema:
 
 
 def _retry() -> Schema:
-    """Attempts over different routes, and how long a failing route rests."""
+    """Attempts over different routes, and the cooldown of a failing route."""
     return _defaults(
         record(
             "Attempts over different routes before the first byte.",
@@ -198,7 +198,7 @@ def _credits() -> Schema:
 
 
 def _store() -> Schema:
-    """Where accounts, keys and usage live: a map, or only the address of a shared database."""
+    """Where accounts, keys and usage are stored: a map, or only the address of a shared database."""
     return {
         "description": "Where accounts, keys and usage live.",
         "wanted": "a map, or a postgresql:// address",
@@ -291,7 +291,7 @@ def _store_url() -> Schema:
 
 
 def _defaults(schema: Schema, source: object) -> Schema:
-    """Put the defaults of a settings dataclass into the schema of its block."""
+    """Copy the defaults of a settings dataclass into the schema of its block."""
     for item in dataclasses.fields(source):  # type: ignore[arg-type]
         if item.name in schema["properties"]:
             schema["properties"][item.name]["default"] = _plain(getattr(source, item.name))

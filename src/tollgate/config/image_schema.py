@@ -1,7 +1,6 @@
-"""The parts of a provider file's schema that describe image jobs: steps, status words,
-and prices beyond one per picture.
+"""The parts of a provider file's schema about image jobs: steps, status words, and prices other than one per picture.
 
-Templates and expressions in them are the mapping compiler's business; here is their shape, for messages and editors.
+The mapping compiler checks the templates and expressions in them; the schema has their shape, for messages and editors.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from tollgate.wire import GENERATION_STATUSES
 
 _ASKED_WHEN = condition("Only where this expression holds, as `$input.image`.")
 UPLOAD_STEPS = ("prepare", "upload")
-"""The calls that bring a picture to a provider before the job that is made of it, in their order."""
+"""The calls that upload a picture to a provider before the job that uses it, in order."""
 IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
-"""The calls of an image job, in their order."""
+"""The calls of an image job, in order."""
 
 PRICE_KEYS = (
     "price",
@@ -85,7 +84,7 @@ def images() -> Schema:
 
 
 def hosts() -> Schema:
-    """Where an address out of an answer may lead."""
+    """The hosts that an address taken from an answer may have."""
     return texts(
         "Host suffixes under which an address out of an answer may be called; it gets our key. https on its usual "
         "port, or as http://127.0.0.1:9000."
@@ -93,12 +92,12 @@ def hosts() -> Schema:
 
 
 def pauses() -> Schema:
-    """How long is waited between polls."""
+    """The seconds to wait between polls."""
     return listed("Pauses between polls in seconds; the last repeats.", seconds("One pause."), minItems=1)
 
 
 def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str, ...] = ("call", "result")) -> Schema:
-    """One call of a job; `wanted` are the keys it must have."""
+    """One call of a job; `wanted` are its required keys."""
     keys = {
         "call": template(
             "Method and address. As `POST https://api.example/v1/jobs`; an address out of an answer needs `hosts`."
@@ -133,7 +132,7 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
 
 
 def model_keys() -> dict[str, Schema]:
-    """What an image model says beside its price and schema."""
+    """The keys of an image model, other than its price and schema."""
     return {
         "bill": template("Image models: how many units a finished job costs. Default: its pictures."),
         **{
@@ -148,7 +147,8 @@ def model_keys() -> dict[str, Schema]:
 
 
 def price_keys() -> dict[str, Schema]:
-    """What the price block of an image model may say; `price` is what is shown, and what a miss costs."""
+    """The keys in the price block of an image model; `price` is shown in the catalog, and charged when no other
+    price is found."""
     unit = integer("Price of so many.", minimum=1, maximum=1_000_000_000, default=1)
     return {
         "price": decimal("Image models: one unit, usually a picture."),

@@ -1,8 +1,8 @@
-"""Warnings about the image part of a provider file: slips that load, and leave a job without an end, a picture or a
+"""Warnings about the image part of a provider file: mistakes that load, and leave a job without an end, a picture or a
 check.
 
-What a step's `result` and an `input_schema` may hold is open, so an unknown word is no mistake by itself. It is warned
-of only where it is nearly a known one, that known one is not there, and nothing else reads it.
+A step's `result` and an `input_schema` may have any names, so an unknown name alone is no mistake. A warning is given
+only where the name is close to a known one, the known one is missing, and nothing else reads the name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RESULT = ("id", "status", "images", "error")
 _OBJECTS = TABLES | {"patternProperties", "definitions"}
 _VALUES = {"integer": (int,), "number": (int, Decimal), "string": (str,), "boolean": (bool,)}
 _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
-"""Keywords by which a schema may know more names than its `properties`."""
+"""Keywords by which a schema may allow more names than its `properties`."""
 
 
 def image_warnings(document: Document) -> Iterator[Problem]:
@@ -76,16 +76,16 @@ def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Probl
 
 
 def _may_make(word: str) -> bool:
-    """Whether a key is a directive that may make members itself: not so one beside which they stand."""
+    """Whether a key is a directive that may itself produce fields. A directive that fields stand beside does not."""
     return word.startswith("$") and word not in ("$each", "$let", "$when")
 
 
 def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
-    """Jobs of which no step's result tells a picture: none of them can succeed."""
+    """Providers where no step's result has a picture: none of their jobs can succeed."""
     holders = [lookup(root, "images"), *entries_of(lookup(root, "models")).values()]
     found = [lookup(holder, name, "result") for holder in holders for name in ("submit", "poll", "fetch")]
     told = [result for result in found if result is not None]
-    # a template that is no plain object, or a near miss that is warned of, may tell them
+    # a template that is no plain object may have one, and so may a misspelt key, which has its own warning
     if told and all(
         isinstance(each, Map) and not any(_may_make(word) or nearest_word(word, ("images",)) for word in each.entries)
         for each in told
@@ -95,7 +95,7 @@ def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:
-    """Names of the input that no model's schema has, and that are nearly one it has."""
+    """Names read from `$input` that no model's schema has, and that are close to one it has."""
     models = entries_of(lookup(root, "models")).values()
     known: dict[str, None] = {}
     for model in models:
@@ -130,7 +130,7 @@ def _schema(document: Document, node: Node | None, path: str) -> Iterator[Proble
 
 
 def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
-    """What a schema asks for and does not have, and a default it would not take: jobs would be refused."""
+    """Properties that a schema requires and does not have, and defaults that it would refuse: jobs would fail."""
     properties = node.get("properties")
     for item in items_of(node.get("required")):
         name = str(item.value) if isinstance(item, Scalar) else ""
@@ -157,7 +157,7 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
 
 
 def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
-    """Labels of a price table that the input they are of cannot have: nothing would ever cost that."""
+    """Keys of a price table that the input they stand for cannot have: these prices would never apply."""
     level = [lookup(model, "price", "table")]
     for item in items_of(lookup(model, "price", "by")):
         named = _INPUT.fullmatch(str(item.value)) if isinstance(item, Scalar) else None

@@ -1,10 +1,10 @@
-"""Parts of provider files in files of their own: what a provider names under `shared` and `models_from` becomes part of
-its document.
+"""Merges other files into a provider's document: those it names under `shared` and `models_from`.
 
-A shared file holds what several providers have in common, under the keys of a provider file. It lies beneath the files
-that name it: maps are merged key by key, lists of edits, policies, error rules and examples are joined, the file's own
-first, and of anything else the file's own is taken. So it is read before the shape is checked, also of a provider that
-is off: a secret may stand there. Models are generated, long and seldom read, and wanted only of providers that are on.
+A shared file holds what several providers have in common, under the keys of a provider file. It is the base that the
+provider's own file overrides: maps are merged key by key; lists of edits, policies, error rules and examples are
+joined, the file's own first; of anything else the file's own is used. Shared files are merged before the shape is
+checked, also for a provider that is off, because they may refer to secrets. Models files are generated, long and seldom
+read by people; only providers that are on need them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Read = Callable[[Path], Document]
 Shaped = Callable[[Document, Kind], Map | None]
 
 JOINED = frozenset({"policies", "request", "response", "stream", "rules", "examples"})
-"""Lists of which both count; of any other, such as `retry:` or `aliases:`, the file's own is taken."""
+"""Lists that are joined; of any other, such as `retry:` or `aliases:`, the file's own is used."""
 
 
 def share(document: Document, folder: Path, read: Read) -> tuple[list[Problem], bool]:
-    """Lay the files that a provider's document names under `shared` beneath its tree.
+    """Merge the files that a provider's document names under `shared` into its tree.
 
-    Gives what is wrong with them, and whether all were there to read: else nothing is worth saying of the provider.
-    `read` reads a file and notes what it finds itself.
+    Returns the problems with them, and whether all of them could be read: if not, nothing else about the provider
+    should be reported. `read` reads a file and reports the problems inside it.
     """
     tree = document.root
     if not isinstance(tree, Map) or "shared" not in tree.entries:
@@ -61,7 +61,8 @@ def over_shared(tree: Map, others: Iterable[Node]) -> Map:
 
 
 def _over(own: Map, other: Map, *, one_value: bool) -> Map:
-    """Two maps as one. A map with directives is one value, and so is each function of a `define:` (`one_value`)."""
+    """Two maps as one. A map with directives is one value and is not merged, as is each function of `define:`
+    (`one_value`)."""
     entries = dict(own.entries)
     for key, node in other.entries.items():
         mine = entries.get(key)
@@ -79,10 +80,10 @@ def _directed(node: Map) -> bool:
 
 
 def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Shaped) -> tuple[Map, list[Problem]]:
-    """The checked tree with the models of the files it names, and what is wrong with the names. `document` gets the
-    same tree.
+    """The checked tree with the models of the files it names under `models_from`, and problems with those names.
+    `document` gets the same tree.
 
-    `read` reads a file, `shaped` gives its checked tree; both note what they find themselves.
+    `read` reads a file, `shaped` returns its checked tree; both report the problems inside the file.
     """
     others, problems = _read(document, tree, "models_from", folder, read)
     if not others:
@@ -94,7 +95,7 @@ def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Sha
 
 
 def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
-    """The tree with the models of the trees of other files: its own entries win, and of two files the later."""
+    """The tree with the models of the trees of other files: its own entries win, then those of the last file."""
     own = Fields(tree).map("models")
     entries: dict[str, Node] = {}
     keys: dict[str, Mark] = {}
@@ -110,7 +111,8 @@ def with_models(tree: Map, others: Iterable[Node | None]) -> Map:
 
 
 def read_whole(path: Path) -> Document:
-    """A provider file with what it shares, for whoever reads one alone; all problems are in the document's own."""
+    """A provider file with what it shares, for callers that read one file alone; all problems are in the document's
+    own."""
     document = read_file(path)
 
     def read(other: Path) -> Document:
@@ -123,7 +125,7 @@ def read_whole(path: Path) -> Document:
 
 
 def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> tuple[list[Document], list[Problem]]:
-    """The documents of the files named under a key, and problems with names that are none."""
+    """The documents of the files named under a key, and problems with the names."""
     others, problems = [], []
     names = [(item, name) for item in one_or_many(tree.get(key)) if (name := text_in(item)) is not None]
     for index, (node, name) in enumerate(names):

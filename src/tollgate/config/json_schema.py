@@ -1,7 +1,7 @@
-"""Whether a value is a JSON Schema (2020-12): for the input schemas of image models.
+"""Checks whether a value is a JSON Schema (2020-12): for the input schemas of image models.
 
-The test here is sure of the usual keywords and says nothing else; `jsonschema`, whose check takes 5 ms a schema and 60
-ms to import, is asked only about what is not surely right, and words the mistake.
+The test here only recognises schemas with the usual keywords. For any other value `jsonschema` is asked, which takes 5
+ms a schema and 60 ms to import, and words the mistake.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMAS = frozenset({"items", "additionalProperties", "propertyNames", "contains
 CHOICES = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 """Keywords that hold a list of schemas."""
 TABLES = frozenset({"properties", "$defs", "dependentSchemas"})
-"""Keywords that hold schemas by names of the file's own."""
+"""Keywords that hold schemas by names that the file chooses."""
 _HELD: dict[str, Any] = {"$ref": "#/$defs/schema"}
 _TYPE = {"enum": list(_TYPES)}
 _USUAL: dict[str, Any] = {
@@ -42,21 +42,21 @@ _USUAL: dict[str, Any] = {
     **dict.fromkeys(("enum", "examples"), {"type": "array"}),
     **dict.fromkeys(("default", "const"), True),
 }
-"""The usual keywords, each with a schema of what it may hold."""
+"""The usual keywords, each with a schema of its value."""
 _LEFT = frozenset({"$ref", "$id", "$schema", "$anchor", "nullable", "definitions", "contentSchema"}).union(
     {"dependentRequired", "patternProperties", "unevaluatedItems", "unevaluatedProperties"}
 )
-"""Keywords that are left to `jsonschema` to judge."""
+"""Keywords that only `jsonschema` checks."""
 KEYWORDS = _LEFT.union(_USUAL)
-"""Every word that says something in a JSON Schema."""
+"""Every keyword that has a meaning in a JSON Schema."""
 _SCHEMA = {"type": ["object", "boolean"], "properties": _USUAL, "additionalProperties": False}
 _is_usual = compile_accept({**_HELD, "$defs": {"schema": _SCHEMA}})
 _LONGEST = 120
-"""Characters of a message that says something; longer ones print the whole value."""
+"""Characters of a useful message; longer ones print the whole value."""
 
 
 def schema_mistake(node: Node) -> tuple[tuple[str | int, ...], str] | None:
-    """Why a value is no JSON Schema: where the mistake is, and what. None when it is one."""
+    """Where and why a value is not a JSON Schema; None if it is one."""
     if _is_usual(node):
         return None
     from jsonschema import Draft202012Validator
@@ -70,8 +70,8 @@ def schema_mistake(node: Node) -> tuple[tuple[str | int, ...], str] | None:
 
 
 def _words(path: Sequence[str | int], message: str) -> str:
-    """The library's message, or a better one for a wrong `type`:
-    that it fits none of the meta-schema's alternatives helps nobody."""
+    """The library's message, or a better one for a wrong `type`: "it matches no alternative of the meta-schema" does
+    not help."""
     if "type" in [*path][-2:]:
         return f"a type is one of {', '.join(_TYPES)}"
     return message if len(message) <= _LONGEST else ""

@@ -1,8 +1,8 @@
 """YAML with positions: text -> a tree of nodes that know their file, line and column.
 
-Owns the reading rules of every configuration file: YAML 1.1 traps are off (`no`, `on`, dates, octals and
-sexagesimals are text), numbers keep their digits (`Decimal`, never float), a key is always text, a key written twice
-is a problem. It knows nothing of what the files mean; `schema.py` and the mapping compiler do.
+Owns the reading rules of every configuration file: YAML 1.1 traps are off (`no`, `on`, dates, octals and sexagesimals
+are text), numbers keep their digits (`Decimal`, never float), a key is always text, a duplicate key is a problem. What
+the files mean is left to `schema.py` and the mapping compiler.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TYPED_SECRET = re.compile(
     r"|(?:(?<=key: )|(?<=key\": )|(?<=token: )|(?<=secret: )|(?<=password: )|(?<=authorization: ))"
     r"[\"']?(?=[\w.+/=~-]*\d)[\w.+/=~-]{16,}[\"']?)"
 )
-"""What looks like a secret somebody typed into a file: it is shown as stars,
-at the same length for the caret's sake."""
+"""What looks like a secret typed into a file: it is shown as stars, of the same length so that the caret stays in
+place."""
 _TOP_LEVEL = re.compile(r"^[^\s#-]|^---", re.MULTILINE)
 
 
@@ -44,7 +44,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file: where, under which path, what was found and wanted, and a hint how to cure it."""
+    """One mistake in a file: where, under which path, what was found and wanted, and a hint how to fix it."""
 
     mark: Mark
     message: str
@@ -52,7 +52,7 @@ class Problem:
     hint: str = ""
     line_text: str = ""
     level: str = "error"
-    """`error` stops a load; `warning` is only said (a price that looks wrong and the like)."""
+    """`error` stops a load; `warning` is only printed (a price that looks wrong, for example)."""
 
     def render(self, *, source: bool = True) -> str:
         """`file:line:column: path: message (hint)` and, with `source`, the line with a caret below it."""
@@ -72,8 +72,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """One value: `value` is text, int, Decimal, bool or None; `text` is what stands in the file;
-    quoted text is text."""
+    """One value: `value` is text, int, Decimal, bool or None; `text` is how it is written in the file; quoted text
+    is text."""
 
     value: str | int | Decimal | bool | None
     text: str
@@ -99,7 +99,7 @@ class Map:
     mark: Mark
     flow: bool = False
     torn: bool = False
-    """Something that stood in it was wrong, and is told: what it lacks follows from that."""
+    """Something in it was removed as wrong, and reported: a missing key is not reported again."""
 
     def get(self, key: str) -> Node | None:
         """The node under `key`, or None."""
@@ -111,20 +111,20 @@ Node = Scalar | List | Map
 
 @dataclass(slots=True, eq=False)
 class Document:
-    """A file read: its tree and what was wrong with its syntax."""
+    """A file that was read: its tree and its syntax errors."""
 
     file: str
     text: str
     _root: Node | None
     problems: list[Problem] = field(default_factory=list)
     size: int = 0
-    """Nodes of the tree, aliases written out."""
+    """Nodes of the tree, with aliases expanded."""
     included: tuple[Document, ...] = ()
-    """Files whose nodes were put into this tree; a problem there shows their line."""
+    """Files that were merged into this tree; a problem in a node of theirs shows their line."""
     shared: int = 0
-    """How many of these, the first ones, lie beneath it (`shared:`); the others hold models."""
+    """How many of `included`, from the first on, are shared files (`shared:`); the others hold models."""
     without: str = ""
-    """A last key that is left unread, as `read_file` was told."""
+    """The last key that `read_file` left unread."""
     _lines: list[str] | None = field(default=None, repr=False)
 
     @property
@@ -143,24 +143,25 @@ class Document:
 
     @root.setter
     def root(self, tree: Node) -> None:
+        """Its tree; parsed again from the text after `let_go`."""
         self._root = tree
 
     def let_go(self) -> None:
-        """Keep the text only: a tree takes ten times its memory,
-        and once everything is built only mistakes ask for it."""
+        """Drop the tree and keep the text: a tree takes ten times its memory, and once everything is built it is
+        only needed for messages."""
         self._root = self._lines = None
         for other in self.included:
             other.let_go()
 
     @property
     def lines(self) -> list[str]:
-        """Its lines, for carets: split when first asked for, as most files have nothing wrong."""
+        """Its lines, for carets; split when first used, because most files have no mistake."""
         if self._lines is None:
             self._lines = self.text.splitlines()
         return self._lines
 
     def holding(self, mark: Mark) -> Document:
-        """The document of the file in which something of this tree stands."""
+        """The document of the file that a node of this tree was written in."""
         if mark.file == self.file:
             return self
         return next((other for other in self.included if other.file == mark.file), self)
@@ -176,15 +177,15 @@ class Document:
         return Problem(mark, _masked(message), path, hint, _masked(line), level)
 
     def warning(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> Problem:
-        """The same of what loads and is probably not meant."""
+        """As `problem`, for what loads and was probably not meant."""
         return self.problem(at, message, path=path, hint=hint, level="warning")
 
 
 def read_file(path: Path, shown_as: str | None = None, *, without: str = "", known: Document | None = None) -> Document:
-    """Read a YAML file; never raises for its content (see `Document.problems`). OSError if it cannot be opened.
+    """Read a YAML file. Never raises for its content (see `Document.problems`); OSError if it cannot be opened.
 
     `without` is a last key of the file to leave unread (`examples`, which only a check runs, are half of many files).
-    `known` is given back when the file holds the same text, with nothing wrong in it.
+    `known` is returned if the file holds the same text and had no problems.
     """
     name = shown_as or str(path)
     raw = path.read_bytes()
@@ -209,10 +210,9 @@ def read_file(path: Path, shown_as: str | None = None, *, without: str = "", kno
 
 
 def _before(text: str, key: str) -> str:
-    """The text before a top-level `key:` when no other key follows it;
-    the whole text when there is no such end to leave out.
+    """The text before a top-level `key:` if no other key follows it, else the whole text.
 
-    Should the line stand inside quotes or braces, what is before it is not whole, and does not parse.
+    If the line is inside quotes or braces, the text before it is incomplete and does not parse.
     """
     at = text.find(f"\n{key}:") if key else -1
     return text[: at + 1] if at >= 0 and not _TOP_LEVEL.search(text, at + 1 + len(key)) else text
@@ -228,10 +228,10 @@ def read_text(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         if error.context == "while scanning a quoted scalar" and "end of stream" in (error.problem or ""):
-            at = error.context_mark  # where the text begins that has no end
+            at = error.context_mark  # the beginning of the text that is not closed
         mark = Mark(name, at.line + 1, at.column + 1) if at else Mark(name, 1, 1)
         what = (error.problem or "not YAML").strip().removeprefix("but ")
-        # Alone: what was noted before it is mostly the same slip, seen too early.
+        # Earlier problems are dropped: most are the same mistake, seen too early.
         document.problems = [
             document.problem(
                 mark, f"not readable as YAML: {what}", hint=hint_for(document.lines, mark.line, mark.column, what)
@@ -283,8 +283,8 @@ def entries_of(node: Node | None) -> dict[str, Node]:
 
 
 def is_lacking(root: Node, key: str) -> bool:
-    """Whether a key that is not there was left out as wrong, or is misspelt: that is told, and not what follows from
-    it."""
+    """Whether a missing key was removed as wrong, or is misspelt. That is reported already; what follows from it is
+    not."""
     return isinstance(root, Map) and (root.torn or bool(nearest_word(key, root.entries)))
 
 
@@ -294,12 +294,12 @@ def items_of(node: Node | None) -> tuple[Node, ...]:
 
 
 def one_or_many(node: Node | None) -> tuple[Node, ...]:
-    """The items of a list, or the one node where one may stand for a list of one."""
+    """The items of a list, or the node itself where one item may be written without a list."""
     return () if node is None else node.items if isinstance(node, List) else (node,)
 
 
 def text_in(node: Node | None) -> str | None:
-    """The text that a node is; None for a number, a list and so on, and where there is no node."""
+    """The text of a node; None for a number, a list and so on, and for None."""
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 

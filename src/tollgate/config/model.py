@@ -1,8 +1,8 @@
-"""What a configuration is, once read: frozen dataclasses, no YAML left except the pieces the mapping compiler takes.
+"""The configuration once it is read: frozen dataclasses.
 
-`build.py` makes these from documents. A field of type `Node` is a piece of the mapping language (a template, an
-expression, an edit list) kept with its position for the compiler; everything else is a plain value with a default
-written here, once, with its unit and its reason.
+`build.py` makes them from documents. A field of type `Node`, `Map` or `List` is a piece of the mapping language (a
+template, an expression, an edit list), which the compiler takes with its position in the file. Everything else is a
+plain value, whose default is written here and nowhere else, with its unit and its reason.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tollgate.config.pricing import Pricing
 
 
 def _empty() -> Mapping[str, Any]:
-    """A read-only empty mapping; a factory, since a mappingproxy is no allowed default before Python 3.12."""
+    """A read-only empty mapping. A factory, because before Python 3.12 a mappingproxy cannot be a default itself."""
     return MappingProxyType({})
 
 
 def names_match(globs: tuple[str, ...], *names: str) -> bool:
-    """Whether any of the names matches the globs. A glob with a `!` in front leaves out what it matches; where all
-    globs are such, everything else matches."""
+    """Whether one of the names matches the globs. A glob with a leading `!` excludes what it matches; if all globs
+    exclude, everything else matches."""
     wanted = [glob for glob in globs if not glob.startswith("!")]
     return (not wanted or any(fnmatchcase(name, glob) for glob in wanted for name in names)) and not any(
         fnmatchcase(name, glob[1:]) for glob in globs if glob.startswith("!") for name in names
@@ -39,57 +39,57 @@ Rank = tuple[int, int, str]
 
 
 def rank_of(priority: int, weight: int, provider: str) -> Rank:
-    """The place of a provider among those that offer one model: the smallest is the first choice, whose facts and price
-    are the model's."""
+    """The rank of a provider among those of one model: the smallest is the first choice, whose facts and price are
+    the model's."""
     return priority, -weight, provider
 
 
 EngineName = Literal["hypercorn", "uvicorn"]
 Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
-"""`sse-text` is cut as `sse`; its events are plain text instead of JSON."""
+"""How events are separated in a stream; `sse-text` is `sse` with events of plain text instead of JSON."""
 InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
 BodyEncoding = Literal["json", "form"]
 StepEncoding = Literal["json", "multipart", "form", "file"]
-"""Of image jobs, which may upload files."""
+"""Encodings of the requests of image jobs, which may upload files."""
 StepFraming = Literal["sse", "ndjson"]
-"""Of answers about image jobs."""
+"""Framings of the answers of image jobs."""
 ModelType = Literal["chat", "embedding", "image"]
 
 DEFAULT_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 Proxies = tuple[IPv4Network | IPv6Network | Literal["unix"], ...]
-"""Networks (an address is one of its own), and `unix` for whoever connects through a unix socket."""
+"""Networks (a single address is a network too), and `unix` for every client of a unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the gateway listens and what it is called."""
+    """The addresses of the gateway, and the limits of a request."""
 
     bind: tuple[str, ...] = ("127.0.0.1:8787",)
     base_url: str = "http://127.0.0.1:8787"
     legacy_base_urls: tuple[str, ...] = ()
-    """Whole addresses ending in /v1, on any host and prefix; they reach the same endpoints (SPEC, service 8)."""
+    """Full addresses ending in /v1, with any host and prefix; they reach the same endpoints (SPEC, service 8)."""
     engine: EngineName = "hypercorn"
     max_body_bytes: int = 32 * 1024 * 1024
-    """LLM routes; 32 MiB is what the messages API documents."""
+    """For LLM endpoints; 32 MiB is the documented limit of the messages API."""
     max_small_body_bytes: int = 4 * 1024 * 1024
-    """Image and tool routes; the MCP SDK's own default."""
+    """For image and tool endpoints; the default of the MCP SDK."""
     max_bodies_bytes: int = 0
-    """Of all bodies held at once; 0 is a share of the memory there is (`server.py`)."""
+    """For all bodies in memory at the same time; 0: a share of the machine's memory (`server.py`)."""
     max_nesting: int = 200
-    """Deepest JSON nesting taken from a client."""
+    """Deepest JSON nesting accepted from a client."""
     max_values: int = 1_000_000
-    """Most values in one JSON body. Providers of embeddings take some 300,000 tokens at once, the most values that real
-    requests hold; reading a million holds everybody else up for some tenths of a second."""
+    """Most values in one JSON body. Providers of embeddings accept some 300,000 tokens at once, the most values of
+    any real request; parsing a million values blocks all other requests for some tenths of a second."""
     drain_seconds: float = 30.0
-    """How long SIGTERM waits for running requests."""
+    """How long running requests may continue after SIGTERM."""
     keepalive_comment_seconds: float = 15.0
-    """A stream silent for this long gets an SSE comment, so that load balancers keep it open."""
+    """A stream that was silent for this long gets an SSE comment, so that load balancers keep it open."""
     trusted_proxies: Proxies = ()
-    """Those in front of the gateway whose `X-Forwarded-For` is believed."""
+    """Proxies in front of the gateway whose `X-Forwarded-For` is trusted."""
     cors_origins: tuple[str, ...] = ()
-    """Origins whose web pages may call, lower-case and without a slash at the end; `*` is every one."""
+    """Origins whose web pages may call, in lower case and without a slash at the end; `*` is every origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """Money rules. Credits are USD."""
+    """Limits and exchange rates of balances. Credits are USD."""
 
     minimum: Decimal = Decimal("0.01")
+    """Requests of an account with less are refused."""
     hold_cap: Decimal = Decimal(5)
-    """The most one request holds, however large its `max_tokens`."""
+    """The most one request reserves, however large its `max_tokens`."""
     rates: Mapping[str, Decimal] = field(
         default_factory=lambda: MappingProxyType({"USD": Decimal(1), "CNY": Decimal("0.14")})
     )
@@ -130,33 +131,33 @@ class Credits:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the ledger lives: `url` empty means the embedded DuckDB file under `directory`,
-    else a PostgreSQL database that several gateways share."""
+    """Where the ledger is stored: a PostgreSQL database that several gateways share (`url`), or, if that is empty, a
+    DuckDB file in `directory`."""
 
     url: str = ""
     directory: Path = Path("var")
     usage_directory: Path = Path("usage")
     publish_seconds: float = 5.0
     apply_seconds: float = 5.0
-    """The longest that a durable row waits to be stored; many are stored at once."""
+    """The longest time before a durable row is written to the store; many are written at once."""
     instance: str = "main"
-    """This gateway's name: where several share a store, each has its own, also in the names of usage files."""
+    """This gateway's name. Gateways that share a store need different names; usage files have it in their names."""
     keep_rows_days: int = 0
-    """0: rows stay in the store for ever, since nobody asked for less."""
+    """0: rows are kept for ever, because nobody asked for less."""
     keep_files_days: int = 0
-    """0: usage files stay for ever; never fewer days than rows."""
+    """0: usage files are kept for ever; never fewer days than rows."""
     keep_jobs_days: int = 0
-    """0: image jobs stay for ever, with the pictures that stand in them."""
+    """0: image jobs are kept for ever, with the pictures inside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Bounds of the guarded download of a client's URL."""
+    """Limits of the guarded download of a client's URL."""
 
     max_bytes: int = 20 * 1024 * 1024
     seconds: float = 20.0
     allow_private: bool = False
-    """True only for tests: private and loopback addresses are refused otherwise."""
+    """True only for tests: otherwise private and loopback addresses are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class Dashboard:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """One edit list (MAPPING b.4) with the file it stands in."""
+    """One edit list (MAPPING b.4) with the file it was written in."""
 
     document: Document
     nodes: List
@@ -177,7 +178,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class EditSet:
-    """The three edit lists of one scope; None where the scope says nothing."""
+    """The three edit lists of one scope; None where the scope has none."""
 
     request: Edits | None = None
     response: Edits | None = None
@@ -192,33 +193,33 @@ class Policy:
     edits: EditSet = EditSet()
     can: Mapping[str, object] = field(default_factory=_empty)
     protocols: tuple[str, ...] = ()
-    """The edits apply only under these upstream protocols; empty: all."""
+    """The edits apply only under these upstream protocols; empty: under all."""
     priority: int | None = None
-    """Instead of the provider's; a model's own wins."""
+    """Overrides the provider's; a model's own overrides this."""
     in_text: List | None = None
-    """Marks in the text of answers; here and elsewhere the nearest scope's alone hold."""
+    """Marks in the text of answers. Here and elsewhere only those of the nearest scope apply."""
 
     def holds(self, model: Model, protocol: str) -> bool:
-        """Whether it speaks of this model through this upstream protocol."""
+        """Whether the policy applies to this model through this upstream protocol."""
         return (not self.protocols or protocol in self.protocols) and names_match(self.match, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One protocol a provider speaks: where, in which framing, with which mapping and edits."""
+    """One protocol of a provider: its address, framing, mapping and edits."""
 
     protocol: str
     """The mapping's name: chat, responses, messages, gemini, embeddings, ..."""
     mapping: str
-    """Usually the protocol; another file when the provider's dialect is a foreign format."""
+    """Usually the protocol's name; another mapping where the provider's format is not that of the protocol."""
     url: Node
     """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
     stream_url: Node | None = None
     framing: Framing = "sse"
     inner: InnerFraming | None = None
-    """How events are cut out of what the frames of `framing` carry, where that is a stream of its own."""
+    """How events are separated inside the frames of `framing`, where the frames carry a stream of their own."""
     unwrap: Node | None = None
-    """An expression giving the event inside a frame (base64 payloads of an event stream)."""
+    """An expression for the event inside a frame (base64 payloads of an event stream)."""
     headers: Mapping[str, Node] = field(default_factory=_empty)
     query: Mapping[str, Node] = field(default_factory=_empty)
     edits: EditSet = EditSet()
@@ -227,29 +228,32 @@ class Endpoint:
     usage: Node | None = None
     errors: Map | None = None
     batch: int | None = None
-    """Embeddings: most inputs in one upstream call."""
+    """For embeddings: most inputs in one upstream call."""
     encoding: BodyEncoding = "json"
-    """How requests are written; `form` is application/x-www-form-urlencoded."""
+    """How requests are encoded; `form` is application/x-www-form-urlencoded."""
     poll: Map | None = None
-    """How an answer that is not there at once is asked for again (`mapping/provider/polling.py`)."""
+    """How an answer that is not ready at once is polled (`mapping/provider/polling.py`)."""
     count_tokens_url: Node | None = None
     models: tuple[str, ...] = ()
-    """Globs over canonical and upstream ids: only these models are served here, not those behind a `!`; empty:
-    all that fit."""
+    """Globs over canonical and upstream ids: only matching models are served here, without those that match a glob
+    with a leading `!`; empty: all models of the right type."""
 
     def serves(self, model: Model) -> bool:
-        """Whether the globs let a model through."""
+        """Whether `models` admits a model."""
         return names_match(self.models, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One offer: a canonical model at one provider."""
+    """One canonical model at one provider."""
 
     id: str
+    """The canonical id."""
     provider: str
     upstream: str
+    """The provider's own name for it."""
     mark: Mark
+    """Where it is declared, for messages."""
     aliases: tuple[str, ...] = ()
     name: str = ""
     description: str = ""
@@ -263,7 +267,7 @@ class Model:
     output_modalities: tuple[str, ...] = ("text",)
     tokenizer: str = "Other"
     encoding: str | None = None
-    """tiktoken encoding name (o200k_base, cl100k_base) when counting locally."""
+    """The tiktoken encoding (o200k_base, cl100k_base) for counting tokens locally."""
     instruct_type: str | None = None
     parameters: tuple[str, ...] = ()
     dimensions: tuple[int, ...] = ()
@@ -271,7 +275,7 @@ class Model:
     max_inputs: int = 2048
     price: Pricing | None = None
     protocols: tuple[str, ...] = ()
-    """Upstream protocols this model is served through; empty: all of the provider's that fit its type."""
+    """Upstream protocols this model is served through; empty: all of the provider's for its type."""
     can: Mapping[str, object] = field(default_factory=_empty)
     in_text: List | None = None
     edits: EditSet = EditSet()
@@ -280,17 +284,18 @@ class Model:
     """Lower is tried first."""
     weight: int = 1
     public: bool = True
-    """Shown in the catalog without a key."""
+    """Listed in the catalog without a key."""
     tags: tuple[str, ...] = ()
     input_schema: Mapping[str, object] | None = None
     image: Map | None = None
-    """Image models: per-model `price`, `bill` and step overrides, as nodes for the image compiler."""
+    """For image models: their own `price`, `bill` and steps, as nodes for the image compiler."""
     retires: str = ""
+    """The date (YYYY-MM-DD) from which the provider no longer serves it; empty: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One upstream service. `off` says why it is not used (a secret that is not set), or is empty."""
+    """One upstream service. `off` is the reason why it is not used (a secret that is not set), else empty."""
 
     name: str
     document: Document
@@ -301,7 +306,7 @@ class Provider:
     variables: Mapping[str, Node] = field(default_factory=_empty)
     """`vars:` of the file: text or `$secret.NAME`; read as `$vars.name` in urls, headers and auth options."""
     lacks_variables: bool = False
-    """Whether some of them were left out because of a mistake that is told, so that what reads them is none."""
+    """Whether a reported mistake removed some of them: then an unknown `$vars.name` is not reported."""
     endpoints: Mapping[str, Endpoint] = field(default_factory=_empty)
     defines: Map | None = None
     edits: EditSet = EditSet()
@@ -325,7 +330,8 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A Python module of extra filters, and where the gateway file names it; moved to another line it is the same."""
+    """A Python module of additional filters. `mark` is where the gateway file names it, and does not count for
+    equality."""
 
     module: str
     mark: Mark = field(compare=False)
@@ -333,10 +339,10 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The whole configuration: server settings, providers by name (off ones included) and mapping documents by name."""
+    """The whole configuration: settings, providers by name (also those that are off), and mapping documents by name."""
 
     root: Path
-    """The directory relative paths start from."""
+    """The folder that relative paths start from."""
     server: Server = Server()
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
@@ -346,9 +352,9 @@ class Gateway:
     dashboard: Dashboard = Dashboard()
     secrets_dir: Path = Path("secrets")
     aliases: Mapping[str, str] = field(default_factory=_empty)
-    """Gateway-wide aliases: name -> canonical id or another alias (cycles are errors)."""
+    """Aliases of the whole gateway: name -> canonical id or another alias (cycles are errors)."""
     plugins: tuple[Plugin, ...] = ()
     providers: Mapping[str, Provider] = field(default_factory=_empty)
     mappings: Mapping[str, Document] = field(default_factory=_empty)
     files: tuple[Path, ...] = ()
-    """Every file read, for the reload watcher."""
+    """All files of the configuration, for the reload watcher."""

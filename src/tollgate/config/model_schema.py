@@ -44,7 +44,7 @@ _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
 def model() -> Schema:
-    """What a provider says of one model: its facts, its price, and how it differs from the provider's others."""
+    """One model of a provider: its facts, its price, and its differences from the provider's other models."""
     return record(
         "One model of this provider.",
         {
@@ -95,7 +95,7 @@ def model() -> Schema:
 
 
 def price() -> Schema:
-    """A price block: the base prices, what they are per, and the tiers, windows and factors that change them."""
+    """A price block: base prices and their unit, and the tiers, windows and factors that change them."""
     counts = {
         name: integer(f"{about} this many.", minimum=0)
         for name, about in zip(
@@ -162,7 +162,7 @@ def price() -> Schema:
 
 
 def price_fields() -> dict[str, Schema]:
-    """Every price by its name, for the base block and for whatever replaces some of it."""
+    """Every price by its name, for the base block and for rows that replace some of its prices."""
     return {
         name: decimal(_PRICE_WORDS[name] + (" Per `unit` tokens." if name in TOKEN_PRICES else "")) for name in PRICES
     }

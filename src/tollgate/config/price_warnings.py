@@ -1,8 +1,8 @@
-"""Whether prices look right: slips that load, and would bill wrongly.
+"""Warnings about prices that load and would probably bill wrongly.
 
-Every finding is a warning, from the kinds of mistakes met in public price lists: a price per million entered per token,
-a cache hit dearer than the prompt, dust of binary fractions, no price at all (which is billed as nothing). Offers of
-one model are compared in USD per token, so that units and currencies do not hide a slip.
+They cover the kinds of mistakes found in public price lists: a price per million entered per token, a cache hit that
+costs more than the prompt, rounding noise of binary fractions, no price at all (which is billed as zero). The offers of
+one model are compared in USD per token, so that units and currencies do not hide a mistake.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from tollgate.wording import path_text
 
 _MILLION = Decimal(1_000_000)
 _UNITS = (1, 1000, 1_000_000)
-"""The units price lists use for tokens: another one is a slip of a zero."""
+"""The units that price lists use for tokens; any other is probably a mistyped zero."""
 _MEASURE = re.compile(r"(models\..+\.price)\.(unit|currency)\Z")
-"""The path of a key that says what the numbers of a price mean."""
+"""The path of a key that gives the numbers of a price their meaning."""
 _DEAR = Decimal(1000)
-"""USD per million tokens no model costs (the dearest on sale takes 600): a higher price is a unit forgotten."""
+"""USD per million tokens that no model costs (the most expensive on sale is 600): a higher price has a wrong unit."""
 _APART = Decimal(10)
-"""How many times an offer may differ from the others of its model."""
+"""The factor by which an offer may differ from the others of its model."""
 _DUST = 15
-"""Significant digits that no price list has, but every sum of binary fractions."""
+"""Significant digits that no price list has, and sums of binary fractions do."""
 _MIDNIGHT = "00:00"
-"""No time is past the end of a day, so that a window of a whole one begins and ends here."""
+"""No time is after the end of a day, so a window of a whole day has this as `start` and `end`."""
 _LINES = ("prompt", "completion")
 _WANTED = {"chat": _LINES, "embedding": ("prompt",)}
-"""The prices without which a type's tokens cost nothing."""
+"""The prices without which the tokens of a type of model cost nothing."""
 _MOST_SINGLY = 5
-"""Models of one provider warned of one by one; more get one warning together."""
+"""Models of one provider that get a warning each; if there are more, they get one together."""
 _MOST_NAMED = 3
 
 
 _Steps = tuple[str | int, ...]
 _Finding = tuple[_Steps, str, str]
-"""What looks wrong: the path below the price, what is found there, and a hint."""
+"""A suspicious price: the path below the price, what was found there, and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What a provider asks for a model."""
+    """A provider's price for a model."""
 
     provider: Provider
     model: Model
     price: Pricing
     rate: Decimal | None
-    """USD for one unit of the price's currency, where that is known."""
+    """USD for one unit of the price's currency, if known."""
 
     def usd_per_million(self, name: str) -> Decimal | None:
-        """A token price in USD per million tokens; None where it or the rate is not known."""
+        """A token price in USD per million tokens; None if it or the rate is not known."""
         value = self.price.per_million(name)
         return None if value is None or self.rate is None else CONTEXT.multiply(value, self.rate)
 
@@ -67,8 +67,8 @@ class _Offer:
 
 
 def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Problem]) -> list[Problem]:
-    """All warnings about prices of the providers named by `only`, compared with everybody's. A price whose unit or
-    currency is among what is `wrong` is not judged: it would be with the default."""
+    """All warnings about the prices of the providers in `only`, which are compared with those of all providers. A
+    price whose unit or currency is among the `wrong` problems is left out: it would be judged with the default."""
     broken = {(problem.mark.file, found[1]) for problem in wrong if (found := _MEASURE.match(problem.path))}
     offers = [
         _Offer(provider, model, model.price, gateway.credits.rates.get(model.price.currency))
@@ -87,8 +87,8 @@ def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Probl
 
 
 def unpriced_warnings(gateway: Gateway) -> list[Problem]:
-    """Warnings about models whose tokens cost nothing because no price says what they cost. What stands in for a model
-    of another provider needs none: the price of the first that is on is billed (`catalog.make_model`)."""
+    """Warnings about models whose tokens cost nothing because they have no price. An offer that is only a fallback
+    for another provider's needs none: the price of the first offer that is on is billed (`catalog.make_model`)."""
     first: dict[str, Rank] = {}
     for provider in gateway.providers.values():
         if not provider.off:
@@ -110,7 +110,7 @@ def _rank(provider: Provider, model: Model) -> Rank:
 
 
 def lacking(model: Model) -> tuple[str, ...]:
-    """The token prices a model does not say, so that these tokens cost nothing; "0" says that they shall."""
+    """The token prices that a model does not set, so that these tokens cost nothing; "0" is a price."""
     if model.price is None:
         return _WANTED.get(model.type, ())
     return (
@@ -126,7 +126,7 @@ def first_names(names: Iterable[str]) -> str:
 
 
 def _unpriced(provider: Provider, models: Iterable[Model]) -> Iterator[Problem]:
-    """Those of a provider's models that lack a price; many are told together, at the first."""
+    """Warnings about those of a provider's models that have no price; many models get one warning, at the first."""
     found = [(model, names) for model in models if (names := lacking(model))]
     hint = '"0" says that it is free'
     if len(found) > _MOST_SINGLY:
@@ -148,7 +148,7 @@ def _unpriced(provider: Provider, models: Iterable[Model]) -> Iterator[Problem]:
 
 
 def _findings(offer: _Offer) -> Iterator[_Finding]:
-    """What looks wrong in one price by itself."""
+    """Suspicious values in one price by itself."""
     price = offer.price
     if price.unit not in _UNITS:
         says = f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for"
@@ -169,7 +169,7 @@ def _findings(offer: _Offer) -> Iterator[_Finding]:
 
 
 def _dear(offer: _Offer) -> Iterator[_Finding]:
-    """Token prices that no model has."""
+    """Token prices that are higher than those of any model."""
     price = offer.price
     for name in _LINES:
         value = offer.usd_per_million(name)
@@ -182,8 +182,8 @@ def _dear(offer: _Offer) -> Iterator[_Finding]:
 
 
 def _disorder(row: Mapping[str, Decimal], own: Mapping[str, Decimal], at: _Steps) -> Iterator[_Finding]:
-    """Within one row: generated tokens cost at least what prompt tokens do, cached ones at most. `own`:
-    what the row itself says."""
+    """Within one row, generated tokens cost at least as much as prompt tokens, and cached ones at most as much.
+    `own` has the prices that the row itself sets."""
     prompt = row.get("prompt")
     if prompt is None or prompt == 0:
         return
@@ -197,7 +197,7 @@ def _disorder(row: Mapping[str, Decimal], own: Mapping[str, Decimal], at: _Steps
 
 
 def _falling(price: Pricing) -> Iterator[_Finding]:
-    """Of tiers by prompt length alone, bounds that do not rise, and prices that do not rise with them."""
+    """Tiers that depend on prompt length alone and whose bounds or prices do not rise."""
     mark_before, prompt_before, written = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
@@ -209,7 +209,7 @@ def _falling(price: Pricing) -> Iterator[_Finding]:
             or volume.max_completion_tokens is not None
         ):
             continue
-        # Two rows may share a mark where they set different prices.
+        # Two rows may have the same bound if they set different prices.
         if mark < mark_before or mark == mark_before and written & volume.written.keys():
             says = f"found {mark}, which is not above the tier before ({mark_before})"
             yield ("volumes", index, "min_prompt_tokens"), says, "all matching tiers apply, the last one wins"
@@ -221,7 +221,7 @@ def _falling(price: Pricing) -> Iterator[_Finding]:
 
 
 def _siblings(offers: list[_Offer], only: Container[str]) -> Iterator[Problem]:
-    """Warnings about an offer whose price is far from the middle of what others ask for the same model."""
+    """Warnings about an offer whose price is far from the median of the others for the same model."""
     by_model: dict[str, list[_Offer]] = {}
     for offer in offers:
         by_model.setdefault(offer.model.id, []).append(offer)
@@ -235,7 +235,7 @@ def _siblings(offers: list[_Offer], only: Container[str]) -> Iterator[Problem]:
             if not others or offer.price.why or offer.provider.name not in only:
                 continue
             middle = median(others)
-            # Of two offers that differ, nobody knows which is wrong: the dearer one is shown.
+            # Of two offers that differ either may be wrong: the more expensive one is reported.
             if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
                 says = f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}"
                 yield offer.warning((name,), says, "compare unit and currency")

@@ -1,8 +1,8 @@
-"""A `price:` block: exact decimals with their written digits, tiers, service tiers, windows.
+"""Reads a `price:` block: exact decimals with their digits as written, tiers, service tiers, windows.
 
-A price may stand in quotes or not: the loader kept its digits either way. What is no exact decimal, below zero, or in a
-form no person would check is a problem. What a price is applied to is `tariff.py`; whether it looks right is
-`price_warnings.py`.
+A price may be quoted or not: the loader keeps its digits in both cases. A problem is reported for what is not an exact
+decimal, is below zero, or is written in a form that is hard to check. How prices are applied is `tariff.py`; whether
+they look right is `price_warnings.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tollgate.money import decimal_of, decimal_text
 
 _MAX_WHOLE = 12
 _MAX_PLACES = 20
-"""Digits before and after the point; a price beyond is a slip or the dust of binary fractions."""
+"""Digits before and after the point; more are a mistake or rounding noise of binary fractions."""
 _WITH_CURRENCY = re.compile(r"[A-Z]{3}\s*[0-9.]+|[0-9.]+\s*([A-Z]{3}|[$€¥])")
 _PLAIN = re.compile(r"\d+(\.\d+)?\Z")
 
 
 def read_decimal(reading: Reading, node: Node, path: str, *, empty: bool = False) -> Decimal | None:
-    """The exact decimal at `node`; None, with a problem said, when it is none. `empty`: "" stands for no price."""
+    """The exact decimal at `node`; None, with a problem reported, if it is not one. `empty`: "" means no price."""
     if not isinstance(node, Scalar):
         return None
     text = node.text.strip()
@@ -88,7 +88,7 @@ def read_pricing(reading: Reading, node: Map, path: str) -> Pricing:
 
 
 def _prices(reading: Reading, node: Map, path: str) -> tuple[dict[str, Decimal], dict[str, str]]:
-    """The prices of a row by name, and their digits as written, also of those that are none."""
+    """The prices of a row by name, and their digits as written, also for those that are not decimals."""
     prices: dict[str, Decimal] = {}
     written: dict[str, str] = {}
     for name in PRICES:

@@ -1,5 +1,5 @@
-"""What a `price:` block is, once read: the names of prices, and frozen dataclasses. `prices.py` reads it, `tariff.py`
-says what is due by it."""
+"""The `price:` block once it is read: the names of prices, and frozen dataclasses. `prices.py` reads it, `tariff.py`
+applies it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ PRICES = TOKEN_PRICES + FLAT_PRICES
 
 VOLUME_BOUNDS = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")
 VOLUME_CONDITIONS = (*VOLUME_BOUNDS, "thinking", "word")
-"""What a row of `volumes` may ask of a request."""
+"""The conditions that a row of `volumes` may set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A price tier: when its bounds match, its prices replace the base ones (`min_prompt_tokens` is exclusive)."""
+    """A price tier: while its conditions hold, its prices replace the base prices (`min_prompt_tokens` is
+    exclusive)."""
 
     prices: Mapping[str, Decimal]
     written: Mapping[str, str]
@@ -45,14 +46,14 @@ class Volume:
     max_completion_tokens: int | None = None
     thinking: bool | None = None
     word: str | None = None
-    """Only where the request or its usage says this word (`usage.words` of a provider file)."""
+    """Only if this word is among those of the request or its usage (`usage.words` of a provider file)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceWindow:
-    """Prices that hold in some UTC hours and on some ISO weekdays (1..7).
+    """Prices for some UTC hours and some ISO weekdays (1..7).
 
-    The hours are those with `start` <= hour:minute < `end`, which may wrap midnight.
+    The hours are those with `start` <= hour:minute < `end`, and may include midnight.
     """
 
     prices: Mapping[str, Decimal]
@@ -63,9 +64,9 @@ class PriceWindow:
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Prices of one offer. `prices` has the exact decimals by field name, `written` the same fields as typed.
+    """The prices of one offer. `prices` has exact decimals by field name, `written` the same fields as typed.
 
-    A field absent here falls back as DESIGN section 5 says; "0" is free.
+    For a field that is absent another price is used, as DESIGN section 5 has it; "0" is free.
     """
 
     prices: Mapping[str, Decimal]
@@ -76,13 +77,13 @@ class Pricing:
     service_tiers: Mapping[str, Mapping[str, Decimal]] = field(default_factory=lambda: MappingProxyType({}))
     windows: tuple[PriceWindow, ...] = ()
     multipliers: Mapping[str, Decimal] = field(default_factory=lambda: MappingProxyType({}))
-    """Named factors a provider file may switch on (residency and the like)."""
+    """Named factors that a request or its usage can switch on (data residency, for example)."""
     why: str = ""
-    """What is unusual about these prices, in the file's words; they are then not warned of."""
+    """The file's explanation of unusual prices; with one there are no warnings about them."""
     source: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     """The whole `price:` block as plain values, for the catalog's `volumes` and for reports."""
 
     def per_million(self, name: str) -> Decimal | None:
-        """A token price per million tokens, in its own currency; None where the block does not say it."""
+        """A token price per million tokens, in its own currency; None if the block does not set it."""
         price = self.prices.get(name)
         return None if price is None else CONTEXT.divide(CONTEXT.multiply(price, _MILLION), Decimal(self.unit))

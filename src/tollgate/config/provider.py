@@ -1,7 +1,7 @@
-"""A provider document becomes a `Provider`: endpoints (`provider_endpoints`), policies, edits, error rules, models.
+"""Reads a provider document into a `Provider`: endpoints (`provider_endpoints`), policies, edits, error rules, models.
 
-Works on a tree whose shape has been checked; says what one file alone can show to be wrong. Checks across files are in
-`cross_checks.py`, secrets are resolved in `build.py`, and the templates are compiled by the mapping engine.
+Works on a tree whose shape has been checked, and reports the mistakes that one file alone can show. Checks across files
+are in `cross_checks.py`, secrets are resolved in `build.py`, templates are compiled by the mapping engine.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tollgate.config.secrets import misplaced, plain_references
 from tollgate.wire import HEADER_NAME
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
-"""The only keys below which a file may name a secret."""
+"""The only keys below which a file may refer to a secret."""
 _WITH_SECRETS = SECRET_PLACES | {"speaks", "images", "discover"}
-"""Keys at the top of a file that are such a place, or hold some."""
+"""Keys at the top of a file that are, or contain, one of `SECRET_PLACES`."""
 
 _SECRET_HEADER = re.compile(r"(?i)(authorization|.*api-?key|x-key|.*(token|secret))\Z")
 
 
 def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem]]:
-    """The provider of a checked tree, and what is wrong with it. The `?` of optional secrets is taken off."""
+    """The provider of a checked tree, and its problems. The `?` of optional secrets is removed."""
     reading = Reading(document)
     reading.problems += misplaced(document, root, SECRET_PLACES)
     whole, root = root is document.root, _without_marks(root)
@@ -65,7 +65,8 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
 
 
 def _without_marks(root: Map) -> Map:
-    """The tree with the `?` of optional secrets taken off; nothing else may stand where that is costly."""
+    """The tree without the `?` of optional secrets. Only keys that may hold secrets are copied, because copying is
+    slow."""
     entries = {key: plain_references(node) if key in _WITH_SECRETS else node for key, node in root.entries.items()}
     return replace(root, entries=entries)
 
@@ -84,7 +85,7 @@ def _auth(top: Fields) -> Auth:
 
 
 def _ca_file(reading: Reading, top: Fields) -> str | None:
-    """The file's whole path. It is opened here: one that cannot be read would fail every call."""
+    """The absolute path of the file. It is opened here, because every call would fail if it cannot be read."""
     node, written = top.get("ca_file"), top.text("ca_file", None)
     if node is None or written is None:
         return None
@@ -101,7 +102,7 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
 
 
 def _lacks_variables(written: Node, top: Fields) -> bool:
-    """Whether some of `vars`, or all, were cut out of what is read."""
+    """Whether some of `vars`, or all, were removed as wrong."""
     node = lookup(written, "vars")
     if node is None:
         return is_lacking(written, "vars")
@@ -109,7 +110,7 @@ def _lacks_variables(written: Node, top: Fields) -> bool:
 
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:
-    """A key typed into a header is read by everyone who reads the file."""
+    """Warn of a key typed into a header: everyone who reads the file can read it."""
     for path, headers in _common_headers(root):
         for name, node in headers.entries.items():
             if _SECRET_HEADER.match(name) and (text := text_in(node)) is not None and "$" not in text:

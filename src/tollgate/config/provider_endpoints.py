@@ -1,4 +1,4 @@
-"""What `speaks` of a provider's file says becomes endpoints: each with its whole address, its headers and its edits."""
+"""Reads `speaks` of a provider's file into endpoints: each with its whole address, its headers and its edits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
 
 
 def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
-    """The endpoints of a checked tree by protocol, without those whose address is wrong."""
+    """The endpoints of a checked tree by protocol, without those whose address is invalid."""
     speaks = top.get("speaks")
     addresses = _Addresses(reading, top.get("url"), is_base=_puts_paths_behind(speaks))
     if isinstance(speaks, Scalar):
@@ -32,7 +32,7 @@ def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
 
 
 def _puts_paths_behind(speaks: Node | None) -> bool:
-    """Whether a protocol has a path, which needs an address before it."""
+    """Whether a protocol has only a path, which is appended to the provider's `url`."""
     nodes = entries_of(speaks).values()
     return any(isinstance(node, Scalar) or "path" in entries_of(node) for node in nodes)
 
@@ -67,7 +67,7 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
 
 def _check_inner(reading: Reading, at: Fields, path: str) -> None:
     node = at.get("inner")
-    torn = at.node is not None and at.node.torn and at.get("framing") is None  # what it says there is wrong, and told
+    torn = at.node is not None and at.node.torn and at.get("framing") is None  # `framing` was removed, and reported
     if node is not None and at.text("framing", "") != "aws-eventstream" and not torn:
         reading.say(
             node,
@@ -77,14 +77,14 @@ def _check_inner(reading: Reading, at: Fields, path: str) -> None:
 
 
 def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, protocol: str) -> Map | None:
-    """What the file says of asking again, with paths appended to the base: `GET /jobs/{{ $.id }}`."""
+    """The `poll` block, with its paths appended to the base address: `GET /jobs/{{ $.id }}`."""
     if node is None:
         return None
     if serves(protocol) == "embedding":
         reading.say(node, "vectors are there at once, wanted no `poll`", path)
     for key, wanted in POLL_WANTED.items():
         if node.torn:
-            break  # what is wrong in it was told, and may be what is missing here
+            break  # a removed key was reported already
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
             reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
     entries = dict(node.entries)
@@ -99,7 +99,7 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
 
 
 class _Addresses:
-    """The addresses of a file: its `url`, what is put behind it, and others."""
+    """The addresses of a file: its `url`, paths that are appended to it, and other addresses."""
 
     def __init__(self, reading: Reading, url: Node | None, *, is_base: bool) -> None:
         self._reading = reading
@@ -109,16 +109,17 @@ class _Addresses:
             reading.say(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
             self._base = None
         self._is_told = is_lacking(reading.document.root, "url") if url is None else self._base is None
-        """It is wrong, misspelt or none, which is said once, and not again for each path behind it."""
+        """The `url` is invalid or misspelt, which is reported once, and not for each path that would be appended to
+        it."""
 
     def alone(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
-        """The `url` as it is; where there is none, the message is said."""
+        """The `url` itself; where there is none, `message` is reported."""
         if self._base is None and not self._is_told:
             self._reading.say(at, message, path, hint)
         return self._base
 
     def behind(self, tail: Node, path: str) -> Scalar | None:
-        """`https://host/v1` + `/chat` as one template; it stands where the part with holes stands."""
+        """`https://host/v1` + `/chat` as one template, with the position of the part that has holes."""
         end, says = text_in(tail) or "", found(tail)
         if not end.startswith("/"):
             hint = "an address of its own is `url:`"
@@ -133,7 +134,7 @@ class _Addresses:
         return Scalar(text, text, True, base.mark if "{{" in begin and "{{" not in end else tail.mark)
 
     def either(self, node: Node | None, path: str) -> Node | None:
-        """A path that is put behind the `url`, or an address of its own."""
+        """A path that is appended to the `url`, or an address of its own."""
         if node is None:
             return None
         if (text_in(node) or "").startswith("/"):
@@ -147,9 +148,9 @@ def _as_text(value: str) -> str:
 
 
 def check_address(reading: Reading, node: Node, path: str) -> bool:
-    """Whether this may be an address; says what is wrong with one that is none."""
+    """Whether this may be an address; reports a mistake if not."""
     if isinstance(node, Map):
-        return True  # a template with $match or $first: the compiler's business
+        return True  # a template with $match or $first: the compiler checks it
     text = text_in(node) or ""
     if not _ADDRESS.match(text):
         reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)

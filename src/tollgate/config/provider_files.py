@@ -1,7 +1,7 @@
-"""The provider files of one load: each with its shared files beneath it and the models files it names; taken over from
-an earlier load where none of them has changed.
+"""The provider files of one load, each merged with its shared files and the models files it names. If none of these
+files has changed, the provider is reused from an earlier load.
 
-What is read of a file's tree is `provider.py`'s.
+Reading the merged tree is the work of `provider.py`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tollgate.config.secrets import Reference, Secrets, references
 
 @dataclass(slots=True)
 class ProviderFile:
-    """A provider's file before its secrets and its model files are read."""
+    """A provider's file before its secrets and its models files are read."""
 
     document: Document
     tree: Map | None
-    """The checked tree, its shared files beneath it; None where the file seems unchanged."""
+    """The checked tree, merged with its shared files; None if the file seems unchanged."""
     before: Source | None
-    """What it came to before, where it and its shared files are unchanged."""
+    """What an earlier load built, if the file and its shared files are unchanged."""
     referred: tuple[Reference, ...]
 
 
 class ProviderFiles:
-    """Reads them with the `files` of a load, whose problems and soundness it adds to. With `everything`, the models
-    files of providers that are off are read too."""
+    """Reads them with the `files` of a load, and adds to their problems. With `everything`, the models files of
+    providers that are off are read too."""
 
     def __init__(self, files: FileReader, previous: Reusable | None, *, everything: bool) -> None:
         self._files = files
@@ -43,10 +43,10 @@ class ProviderFiles:
         self._said_before = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
-        """Providers read in this run."""
+        """The names of providers that were read in this load."""
 
     def read(self, paths: Iterable[Path]) -> list[ProviderFile]:
-        """The files, but for those whose shape or whose shared files are wrong."""
+        """The files, without those that have mistakes of shape, or in their shared files."""
         documents = [self._files.read_part(path) for path in paths]
         return [file for file in map(self._file, documents) if file is not None]
 
@@ -61,18 +61,18 @@ class ProviderFiles:
         return None if tree is None else ProviderFile(document, tree, None, tuple(_references_in(tree)))
 
     def _read_anew(self, document: Document) -> Document:
-        """The same file without what it includes."""
+        """The same file, parsed again, without what was merged into it."""
         return self._files.read(self._files.paths[document.file], without=EXAMPLES, anew=True)
 
     def _with_shared(self, document: Document) -> Map | None:
-        """The checked tree of a provider's file, its shared files beneath it."""
+        """The checked tree of a provider's file, merged with its shared files."""
         problems, whole = share(document, self._files.paths[document.file].parent, self._files.read_shared)
         self._files.problems += problems
         self._files.sound = self._files.sound and whole and not problems
         return self._files.shaped(document, "provider") if whole else None
 
     def providers(self, files: Iterable[ProviderFile], secrets: Secrets) -> list[Provider]:
-        """The providers of these files; one that lacks a secret is off."""
+        """The providers of these files; one whose secrets are not set is off."""
         providers = []
         for file in files:
             needed = (reference.name for reference in file.referred if not reference.optional)
@@ -84,14 +84,13 @@ class ProviderFiles:
             if provider.name in self.fresh:
                 self._files.problems += provider_warnings(provider)
                 if not self._everything and not self._files.wrong:
-                    # at once: the trees of all files together are most of what a start takes
+                    # now, not at the end: the trees of all files together are most of the memory of a start
                     provider.document.let_go()
             providers.append(provider)
         return providers
 
     def _provider(self, file: ProviderFile, *, wanted: bool) -> Provider:
-        """The provider of a file, read as if its secrets were set. `wanted` says whether the files it names are read
-        too."""
+        """The provider of a file, read as if its secrets were set. `wanted`: its models files are read too."""
         document, tree = file.document, file.tree
         if file.before is not None:
             if self._models_unchanged(document, file.before, wanted=wanted):
@@ -119,7 +118,7 @@ class ProviderFiles:
         return before.whole in (None, wanted) and all(_same(self._files.read(path), other) for path, other in models)
 
     def _taken_over(self, document: Document, before: Source) -> Provider:
-        """The provider as an earlier load made it, with what that warned of."""
+        """The provider as an earlier load built it, with the warnings of that load."""
         files = {document.file, *(other.file for other in document.included)}
         self._files.problems += [problem for problem in self._said_before if problem.mark.file in files]
         self._files.sound = self._files.sound and before.whole is not False
@@ -137,8 +136,8 @@ class ProviderFiles:
 
 
 def _same(one: Document, other: Document) -> bool:
-    """Whether a file that others name has the text it had. A document out of a cache is another object than before, so
-    texts are compared."""
+    """Whether a file that others name has the same text. A document from the start cache is a new object, so texts
+    are compared."""
     return one is other or one.text == other.text and not one.problems
 
 

@@ -1,4 +1,5 @@
-"""One entry of a provider's `models:` becomes a `Model`: what is offered under a canonical id, and at which price."""
+"""Reads one entry of a provider's `models:` into a `Model`: what is offered under a canonical id, and at which
+price."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from tollgate.config.shape import found
 from tollgate.wording import path_text
 
 EMBEDDINGS = "embeddings"
-"""The protocol of embedding models; other protocols are for chat models."""
+"""The protocol of embedding models; all other protocols are for chat models."""
 
 _OUTPUT: dict[ModelType, tuple[str, ...]] = {"chat": ("text",), "embedding": ("embeddings",), "image": ("image",)}
-"""What each type of model gives."""
+"""The output modalities of each type of model."""
 
 IMAGE_KEYS = ("price", "bill", *IMAGE_STEPS)
-"""What an image model says for the image compiler."""
+"""Keys of an image model that the image compiler reads."""
 
 
 def serves(protocol: str) -> str:
@@ -63,7 +64,7 @@ def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark
 
 
 def _retires(reading: Reading, at: Fields, path: str) -> str:
-    """The day of withdrawal, if there is one; one that its month does not have is a problem."""
+    """The date of withdrawal, or ""; reports a date that does not exist."""
     day, node = at.text("retires"), at.get("retires")
     if day and node is not None:
         try:
@@ -75,7 +76,7 @@ def _retires(reading: Reading, at: Fields, path: str) -> str:
 
 
 def _priority(provider: Provider, name: str, upstream: str) -> int:
-    """The model's priority: that of the last matching policy that names one, else the provider's."""
+    """The model's priority: of the last matching policy that sets one, else the provider's."""
     return next(
         (
             policy.priority

@@ -36,12 +36,12 @@ from tollgate.config.schema import (
 )
 
 OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
-"""What stands in the provider's own file: its name, and names of other files, which are relative to it."""
+"""Keys that only the provider's own file may have: its name, and names of other files, which are relative to it."""
 
 
 @cache
 def provider_schema() -> Schema:
-    """One upstream service: address, authorisation, protocols, models, prices, deviations, error rules."""
+    """One upstream service: address, authorisation, protocols, models, prices, edits, error rules."""
     return {
         "$schema": DIALECT,
         "title": "Tollgate provider",
@@ -114,7 +114,7 @@ def provider_schema() -> Schema:
 
 @cache
 def own_schema() -> Schema:
-    """A provider file alone, for editors: what it lacks may stand in the files it names under `shared`."""
+    """A provider file alone, for editors: required keys may be in the files it names under `shared`."""
     return {**_in_parts(provider_schema()), "required": ["provider"]}
 
 
@@ -179,7 +179,7 @@ def _auth() -> Schema:
 
 
 def _auth_options() -> dict[str, str]:
-    """Every option, with the kinds of authorisation that have it."""
+    """Every option, with the kinds of authorisation that take it."""
     kinds: dict[str, list[str]] = {}
     for kind, options in AUTH_OPTIONS.items():
         for name in (*options[0], *options[1]):
@@ -188,7 +188,7 @@ def _auth_options() -> dict[str, str]:
 
 
 def _discover() -> Schema:
-    """Where the provider's own list of models is, and how an entry of it is read."""
+    """The address of the provider's own list of models, and how an entry of it is read."""
     return record(
         "The provider's own list of models, read while running.",
         {
@@ -246,8 +246,7 @@ def _models() -> Schema:
 
 @cache
 def shared_schema() -> Schema:
-    """A file of parts that providers name under `shared`, for editors: a provider file of which any part may be
-    elsewhere."""
+    """A file that providers name under `shared`, for editors: a provider file in which no key is required."""
     whole = provider_schema()
     properties = {name: _in_parts(schema) for name, schema in whole["properties"].items() if name not in OWN}
     return {
@@ -259,8 +258,7 @@ def shared_schema() -> Schema:
 
 
 def _in_parts(schema: Any) -> Any:
-    """A schema that asks for nothing to be there, but in the items of lists, which are never put together of two
-    files."""
+    """A schema without required keys, except in the items of lists, which are never merged from two files."""
     if isinstance(schema, list):
         return [_in_parts(item) for item in schema]
     if not isinstance(schema, dict):

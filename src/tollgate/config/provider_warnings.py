@@ -1,7 +1,8 @@
-"""Slips of a provider file that load, and would do nothing or something else than was meant. All are warnings.
+"""Warnings about parts of a provider file that load, and have no effect or another one than was meant.
 
-A name of the data written outside `{{ }}` is sent as it stands, and so is a base address that nothing is put behind; an
-error rule behind one that takes all of its answers, a status named twice and a glob no model has are never reached.
+A name of the data outside `{{ }}` is sent literally, and so is a base address to which nothing is appended. An error
+rule after one that matches all of its answers, a status that is listed twice, and a glob that matches no model never
+take effect.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from tollgate.wording import did_you_mean
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
 _BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
-"""An address without a path, or one that ends in a version: what documentation calls the base."""
+"""An address without a path, or one that ends in a version: what documentation calls the base URL."""
 _TEMPLATES = ("url", "headers", "query", "vars", "auth")
 _OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens", "count_tokens_url")
-"""The keys of an endpoint whose texts are sent; its edits and rules hold expressions, which are full of names."""
+"""The keys of an endpoint whose texts are sent. Its edits and rules hold expressions, which are full of names."""
 _INPUTS = ("text", "image", "audio", "video", "file")
-"""What a request may hold; a model whose other words are misspelt would be passed over by requests that hold it."""
+"""Input modalities. A model where one is misspelt would not be used for requests that have it."""
 _LISTS = ("retry", "next", "stop", "credit", "key")
-"""The status lists of `errors:` in the order in which they are asked."""
+"""The status lists of `errors:` in the order in which they apply."""
 
 
 def provider_warnings(provider: Provider) -> list[Problem]:
-    """All warnings about a provider's file. Asked for before the file's tree is let go of."""
+    """All warnings about a provider's file. Call it before the file's tree is dropped."""
     return list(_of(provider))
 
 
 def loose_name(text: str) -> str:
-    """A name of the data that stands in a text outside of `{{ }}`, or nothing.
+    """A name of the data that a text has outside of `{{ }}`, or "".
 
     'Bearer $secret.KEY' -> '$secret.KEY'
     """
@@ -107,7 +108,7 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
 
 
 def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Iterator[Problem]:
-    """A base address where `speaks` is one word, so that nothing is put behind it."""
+    """A base address where `speaks` is one word, so that no path is appended."""
     if url is not None and isinstance(speaks, Scalar) and _BASE.fullmatch(text_in(url) or ""):
         yield provider.document.warning(
             url,
@@ -160,14 +161,14 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
-    """Globs for models of which the file has none; a list read while running may bring some,
-    and so may the next import of a generated one."""
+    """Globs that match no model of the file. Not reported where models are discovered while running, or imported
+    again."""
     if provider.off or not provider.models or "discover" in entries_of(provider.document.root):
         return
     if any("from" in entries_of(listed.root) for listed in provider.document.included):
         return
     if node is not None and node.mark.file != provider.document.file:
-        return  # a shared file's are for the models of others too
+        return  # a shared file is also for the models of other providers
     for item in one_or_many(node):
         glob = text_in(item) or "!"
         if not glob.startswith("!") and not any(

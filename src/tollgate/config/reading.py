@@ -1,4 +1,4 @@
-"""One file being read: its document, the problems found so far, and the pieces several blocks share."""
+"""One file while it is read: its document, the problems found so far, and the values that several blocks have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollgate.config.model import Edits, EditSet
 
 @dataclass(slots=True)
 class Reading:
-    """A document and what is wrong with it."""
+    """A document and its problems."""
 
     document: Document
     problems: list[Problem] = field(default_factory=list)
@@ -21,7 +21,7 @@ class Reading:
         self.problems.append(self.document.problem(at, message, path=path, hint=hint, level=level))
 
     def edits(self, at: Fields) -> EditSet:
-        """The three edit lists of a scope; an empty list says nothing."""
+        """The three edit lists of a scope; an empty list is the same as none."""
         return EditSet(
             **{
                 key: Edits(self.document, node) if (node := at.kept(key)) and node.items else None

@@ -1,7 +1,7 @@
-"""Models whose provider withdraws them: warnings about the dates in `retires:` that have passed or are near.
+"""Warnings about models that their provider withdraws: dates in `retires:` that have passed or are near.
 
-A warning and no more: providers put dates off, and a withdrawn model's calls fail over to its other routes like any
-that fail.
+These are only warnings: providers postpone dates, and calls to a withdrawn model are retried over its other routes like
+any that fail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tollgate.config.model import Model, Provider
 from tollgate.config.price_warnings import first_names
 
 _NEAR_DAYS = 30
-"""Time enough to move callers to another model; providers announce it months before."""
+"""Enough time to move callers to another model; providers announce withdrawals months before."""
 
 
 def retirement_warnings(providers: Iterable[Provider], today: date | None = None) -> list[Problem]:
@@ -24,7 +24,8 @@ def retirement_warnings(providers: Iterable[Provider], today: date | None = None
 
 
 def _of(provider: Provider, today: date) -> Iterator[Problem]:
-    """One warning at the model that goes first, which names some of the others: a start has a line for each."""
+    """One warning, at the model that is withdrawn first, which names some of the others: a start prints one line per
+    provider."""
     found = [(days, model) for model in provider.models if (days := _days_left(model, today)) is not None]
     if not found:
         return
@@ -40,7 +41,7 @@ def _of(provider: Provider, today: date) -> Iterator[Problem]:
 
 
 def _days_left(model: Model, today: date) -> int | None:
-    """Days until its withdrawal, negative after it; None when it has no date, or one far off."""
+    """Days until the withdrawal of a model, negative after it; None if it has no date, or a distant one."""
     if not model.retires:
         return None
     days = (date.fromisoformat(model.retires) - today).days

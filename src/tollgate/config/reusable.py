@@ -1,4 +1,4 @@
-"""What an earlier load has of each file, for the next one to take over where the text is the same."""
+"""What an earlier load built from each file, so that the next load can reuse it for files with the same text."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from tollgate.config.secrets import Reference
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one provider file came to when it had nothing wrong; it does so again while its texts stay the same."""
+    """What one provider file without mistakes was built into; valid while its texts stay the same."""
 
     provider: Provider
-    """As if it were on."""
+    """Built as if it were on."""
     references: tuple[Reference, ...]
     whole: bool | None
-    """Whether its model files were read (those of a provider that is off are not); None when it names none."""
+    """Whether its models files were read (those of a provider that is off are not); None if it names none."""
     included: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
-    """What files came to in an earlier load, by their names as messages show them."""
+    """What an earlier load built, by the names of files in messages."""
 
     sources: Mapping[str, Source]
     mappings: Mapping[str, Document]
     warnings: tuple[Problem, ...]
 
     def let_go(self) -> None:
-        """Once everything is compiled: keep the files' texts, not their trees."""
+        """Keep the texts of the files and drop their trees, once everything is compiled."""
         for document in (*self.mappings.values(), *(source.provider.document for source in self.sources.values())):
             document.let_go()
 
     def documents(self) -> dict[str, Document]:
-        """The files that need not be read again while they hold the same, by name."""
+        """The files by name; one with the same text need not be read again."""
         own = [source.provider.document for source in self.sources.values()]
         included = [other for document in own for other in document.included]
         return {document.file: document for document in (*own, *included, *self.mappings.values()) if document.text}
 
     def same(self, other: Reusable) -> bool:
-        """Whether everything was taken over from `other`, and nothing of it is missing."""
+        """Whether both are the same: everything in `other` was reused, and nothing added."""
         one, two = self.documents(), other.documents()
         return (
             one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings

@@ -1,7 +1,7 @@
-"""What provider and mapping files came to, as bytes, so that the next start reads only those that changed.
+"""What provider and mapping files were built into, as bytes, so that the next start reads only files that changed.
 
-Holds the files' texts beside what they came to: `load_gateway` takes over what has the same text under the same name.
-No secret is in it, as those are looked up by every load. Reading and writing the file is `start_cache.py`.
+The texts of the files are stored too: `load_gateway` reuses what has the same text under the same name. There are no
+secrets in it, because every load looks them up. Reading and writing the cache file is `start_cache.py`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What pickle raises for bytes that hold something else."""
+"""The exceptions of pickle for bytes that are something else."""
 _CLASSES = frozenset((kind.__module__, kind.__name__) for kind in (Decimal, type(Path())))
 
 
 def dump_reusable(reusable: Reusable) -> bytes:
-    """What was read, as bytes. The trees in it are dropped, as by `Reusable.let_go`."""
+    """A `Reusable` as bytes. Its trees are dropped, as by `Reusable.let_go`."""
     reusable.let_go()
-    # File by file: pickling keeps track of every object meanwhile, which for all at once is ten times their bytes.
+    # File by file: pickle remembers every object until it ends; for all files at once that is ten times their bytes.
     parts = [[_bytes(entry) for entry in table.items()] for table in (reusable.sources, reusable.mappings)]
     return _bytes((os.getcwd(), *parts, reusable.warnings))
 
@@ -49,11 +49,10 @@ def _bytes(value: object) -> bytes:
 
 
 def load_reusable(raw: bytes) -> Reusable | None:
-    """From bytes that `dump_reusable` made; None when they are of another working
-    directory (names of files are relative to it).
+    """The value of bytes that `dump_reusable` made; None if they were made in another working directory (names of files
+    are relative to it). ValueError if they are something else.
 
-    Names no class but those of the configuration; still, never give it bytes others can write.
-    ValueError when they are none.
+    Only classes of the configuration are created; still, never call it with bytes that others can write.
     """
     try:
         folder, sources, mappings, warnings = _value(raw)
@@ -69,7 +68,8 @@ def _value(raw: bytes) -> Any:
 
 
 def reusable_stamp() -> bytes:
-    """What all of it depends on beside the texts: the code that reads configurations, Python and PyYAML."""
+    """A digest of what the value depends on besides the texts: the code that reads configurations, Python and
+    PyYAML."""
     found = hashlib.blake2b(digest_size=20)
     here = Path(__file__).parent
     files = [

@@ -1,11 +1,11 @@
-"""The words in which the JSON Schemas of configuration files are written, and the patterns they share.
+"""The building blocks of the JSON Schemas of configuration files, and the patterns they share.
 
-The schemas themselves are in `gateway_schema.py` and `provider_schema.py`. They drive validation (`shape.py`), editor
-completion and hover (`# yaml-language-server: $schema=`), and the tables of the reference. Pieces of the mapping
-language (templates, edits, conditions) are only given a place; the mapping compiler checks what they say.
+The schemas themselves are in `gateway_schema.py` and `provider_schema.py`. They are used for validation (`shape.py`),
+for completion and hover texts in editors (`# yaml-language-server: $schema=`), and for the tables of the reference.
+Pieces of the mapping language (templates, edits, conditions) are only marked as such; the mapping compiler checks them.
 
-Beyond the standard keywords a node may carry `wanted`, our words for what belongs there; `hidden`: what stands
-there is not repeated in messages; and `editor`: keywords for editors alone, of what the compiler checks itself.
+Beyond the standard keywords a schema may have `wanted`, our words for the value that belongs there; `hidden`: the value
+is not repeated in messages; and `editor`: keywords for editors alone, for what the compiler checks itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROVIDER_NAME = r"^[a-z0-9][a-z0-9._-]*$"
 CANONICAL_ID = r"^[a-z0-9~][a-z0-9._~-]*/[A-Za-z0-9~][A-Za-z0-9._:~@+-]*$"
 PROTOCOL_NAME = r"^[a-z][a-z0-9_-]*$"
 INSTANCE = r"^[A-Za-z0-9_-]+$"
-"""A gateway's name, which stands in names of files."""
+"""A gateway's name; it becomes part of file names."""
 BIND = r"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.*_-]*):[0-9]{1,5})$"
 ORIGIN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]+/?)$"
 HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
@@ -39,8 +39,8 @@ EDIT_VERBS: Mapping[str, str] = {
     "values": "object",
     "refuse": "string",
 }
-"""The verbs of edits with the kind of value behind each, and what may stand beside them: for editors. The language's
-own table is `mapping/edits/reading.py`; a test holds them together."""
+"""For editors: the verbs of edits with the type of their value, and the keys beside them. The language's own table
+is in `mapping/edits/reading.py`; a test compares the two."""
 EDIT_BESIDE = ("when", "why", "param")
 
 
@@ -82,7 +82,7 @@ def listed(about: str, items: Schema, **more: Any) -> Schema:
 
 
 def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
-    """An object whose keys are all known: another one is a mistake."""
+    """An object with these keys and no others."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -93,7 +93,7 @@ def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
 
 
 def table(about: str, values: Schema, **more: Any) -> Schema:
-    """An object whose keys are names that the file itself gives."""
+    """An object whose keys are names that the file chooses."""
     return {"type": "object", "additionalProperties": values, "description": about, **more}
 
 
@@ -103,12 +103,12 @@ def template(about: str) -> Schema:
 
 
 def address(about: str) -> Schema:
-    """An address, or a template that makes one."""
+    """An address, or a template of one."""
     return {**template(about), "type": ["string", "object"], "wanted": "an address like https://api.example/v1"}
 
 
 def condition(about: str) -> Schema:
-    """An expression that holds or not."""
+    """An expression that is true or false."""
     return {"type": ["string", "boolean"], "description": about}
 
 
@@ -159,7 +159,7 @@ def edits(scope: str) -> dict[str, Schema]:
 
 
 def in_text() -> Schema:
-    """The marks of a scope."""
+    """The text marks of a scope."""
     return listed(
         "Marks in the text of answers, such as <think>, and what stands between them; [] for none. Instead of those of "
         "a wider scope.",

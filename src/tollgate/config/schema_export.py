@@ -1,5 +1,5 @@
-"""The JSON Schemas of configuration files as editors take them: standard keywords alone, and forms that are told apart
-by their kind."""
+"""The JSON Schemas of configuration files in the form that editors understand: with standard keywords only, and with
+alternatives that are chosen by the type of the value."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _standard(node: Any) -> Any:
 
 
 def _by_kind(schema: Schema) -> Schema:
-    """Two forms of different kinds as the one to follow for each: editors tell what is wrong in a form only when they
-    know which was meant."""
+    """Two alternatives of different types as a choice by type: editors explain a mistake only if they know which
+    alternative was meant."""
     forms = schema.get("anyOf", ())
     if len(forms) != 2:
         return schema

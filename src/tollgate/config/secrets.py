@@ -1,7 +1,7 @@
 """Secrets by reference: `$secret.NAME` is an environment variable, or a file of that name in `secrets_dir`.
 
-Owns finding the references in a file, reading their values once, and taking values out of texts again. A value is
-never part of a message, a `repr` or an exception. Only headers, query, auth and vars of a provider may name a secret.
+Owns finding the references in a file, reading their values, and redacting values in texts. A value is never part of a
+message, a `repr` or an exception. Only headers, query, auth and vars of a provider may refer to a secret.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scala
 REFERENCE = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]*)(\?)?")
 _LOOSE = re.compile(r"\$secret\b")
 _MAX_FILE = 64 * 1024
-"""A secret file larger than this is no secret but a mistake (a key file of a service account has 3 KB)."""
+"""A larger file is not a secret but a mistake (the key file of a service account has 3 KB)."""
 _KEY_FILE = re.compile(r"\s*(\{|-----BEGIN )")
-"""What alone may have several lines: the JSON of a service account, and PEM. Anything else goes into a header,
-which cannot."""
+"""Secrets that may have several lines: the JSON of a service account, and PEM. All others are sent in headers, which
+cannot."""
 _MIN_REDACTED = 4
-"""Shorter values occur in ordinary text; blanking them out would make every message unreadable."""
+"""Shorter values occur in ordinary text; redacting them would make messages unreadable."""
 
 
 _MOST_BOUGHT = 200
 _bought: OrderedDict[str, None] = OrderedDict()
-"""Tokens that providers gave for secrets, as they are and as they stand in an address. They are no configuration's:
-a reload leaves them good."""
+"""Tokens that providers issued for secrets, as they are and as escaped in an address. They do not belong to a
+configuration: they stay valid after a reload."""
 
 
 def note_bought(token: str) -> None:
-    """Hide this token from now on wherever secrets are hidden; a provider may quote the address it stood in."""
+    """Redact this token from now on wherever secrets are redacted; a provider may quote the address that contains
+    it."""
     if len(token) >= _MIN_REDACTED:
         _bought.update(dict.fromkeys((token, quote(token, safe=""))))
         while len(_bought) > _MOST_BOUGHT:
@@ -71,7 +72,7 @@ class Secrets:
         return frozenset(self._values)
 
     def redact(self, text: str) -> str:
-        """`text` with every secret value replaced by `[secret]`, and every token that was bought with one."""
+        """`text` with every secret value, and every token issued for one, replaced by `[secret]`."""
         text = self._pattern.sub("[secret]", text) if self._pattern else text
         for form in _bought:
             text = text.replace(form, "[secret]")
@@ -82,18 +83,19 @@ class Secrets:
 
 
 def _written(value: str) -> tuple[str, ...]:
-    """How a value may stand in a text: as it is, in an address, in a JSON string (some escape the slash as well)."""
+    """How a value may be written in a text: as it is, in an address, in a JSON string (where some escape the slash
+    too)."""
     escaped = json.dumps(value, ensure_ascii=False)[1:-1]
     return value, quote(value, safe=""), escaped, escaped.replace("/", "\\/")
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> tuple[Secrets, list[Problem]]:
-    """Look each name up: the environment first, then a file. An empty variable counts as not set,
-    like a file that is not there.
+    """Look up each name: in the environment, then as a file. An empty variable counts as not set, and so does a missing
+    file.
 
-    The problems are what is there and cannot be a secret: a file that cannot be read or is empty, a value of several
-    lines. Such a secret counts as set, to nothing: then whatever names it is read as if it were right, and its mistakes
-    are said too.
+    A problem is reported for a secret that exists and cannot be used: a file that cannot be read or is empty, or a
+    value of several lines. Such a secret counts as set, with an empty value, so that mistakes in what refers to it are
+    found too.
     """
     values: dict[str, str] = {}
     problems: list[Problem] = []
@@ -118,9 +120,9 @@ def references(node: Node) -> Iterator[Reference]:
 
 
 def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Problem]:
-    """Problems for every `$secret` outside maps called one of `allowed` (headers, query, auth, vars), and for those in
-    them without a proper name."""
-    # Generated model files are most of a full configuration, and hold none.
+    """Problems for every `$secret` outside maps under one of the `allowed` keys (headers, query, auth, vars), and
+    for those inside them that have no valid name."""
+    # Generated models files are most of a full configuration, and have no secrets.
     without = {other.file for other in document.included if "$secret" not in other.text and "\\" not in other.text}
 
     problems = []
@@ -138,8 +140,8 @@ def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Pr
 def _mentioned(
     node: Node, path: str, inside: bool, allowed: frozenset[str], without: set[str]
 ) -> Iterator[tuple[Node, str, str, bool]]:
-    """Every text below `node` that says `$secret`: where, the text, its path, and whether it stands inside a map called
-    one of `allowed`. Files `without` are passed over, and what only people read."""
+    """Every text below `node` that contains `$secret`: its node, the text, its path, and whether it is inside a map
+    under one of the `allowed` keys. Nodes from the files `without` are skipped, and descriptions for people."""
     if node.mark.file in without:
         return
     if isinstance(node, Map):
@@ -155,11 +157,11 @@ def _mentioned(
 
 
 def plain_references(node: Node) -> Node:
-    """The same tree with the `?` of optional references taken off: what is absent leaves its field out anyway."""
+    """The same tree without the `?` of optional references: a field whose value is absent is left out anyway."""
     if isinstance(node, Scalar):
         if "$secret" not in (written := text_in(node) or ""):
             return node
-        # Inside {{ }} a blank keeps the columns of what follows.
+        # Inside {{ }} a blank replaces it, so that columns stay the same.
         whole = REFERENCE.fullmatch(written.strip())
         text = REFERENCE.sub(lambda m: f"$secret.{m[1]}" + (" " if m[2] and not whole else ""), written)
         return replace(node, value=text, text=text)
@@ -169,7 +171,7 @@ def plain_references(node: Node) -> Node:
 
 
 class _Unusable(Exception):
-    """A secret that is there and cannot be used; never holds anything of its value."""
+    """A secret that exists and cannot be used; it never contains any part of the value."""
 
     def __init__(self, where: str, message: str, hint: str = "", line: int = 1) -> None:
         self.problem = Problem(Mark(where, line, 1), message, hint=hint)
@@ -188,7 +190,7 @@ def _from_file(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # A folder that may not be entered is said once, not for each secret it may hold.
+        # A folder without permission is reported once, not for each secret in it.
         closed = isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK)
         raise _Unusable(
             shown(path.parent) if closed else where,
@@ -205,7 +207,7 @@ def _from_file(path: Path) -> str | None:
 
 
 def _one_line(value: str, where: str) -> str:
-    """The value without its last line end; refuses several lines where that is no key file."""
+    """The value without the line break at its end. Raises `_Unusable` for several lines, except in a key file."""
     value = value.rstrip("\r\n")
     if ("\n" in value or "\r" in value) and not _KEY_FILE.match(value):
         raise _Unusable(where, "found a line break inside the secret, wanted one line", line=2)

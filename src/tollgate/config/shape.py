@@ -1,8 +1,8 @@
-"""Checks a document's shape against its JSON Schema and says what is wrong in our words.
+"""Checks the shape of a document against its JSON Schema and words the mistakes.
 
-Owns the wording: one problem per mistake, at the node that holds it, `found X, wanted Y (did you mean ...)`. For a
-choice of forms the branch that fits the value's kind is followed, so nobody reads about the others. What was wrong is
-cut out of the tree that is handed on, so that the rest of the file is still checked.
+There is one problem per mistake, at its node: `found X, wanted Y (did you mean ...)`. Where a schema has alternatives,
+only the one that fits the value's type is reported. What is wrong is removed from the tree that is returned, so that
+the rest of the file can still be checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SCHEMAS = {
 }
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
-"""More known keys than this are not listed beside the one that was meant."""
+"""If there are more known keys, they are not all listed beside the suggested one."""
 _ELSEWHERE = {
     "input": "prompt",
     "output": "completion",
@@ -62,19 +62,19 @@ _ELSEWHERE = {
     "api_key": "headers",
     "policies_from": "shared",
 }
-"""What price lists, other gateways and earlier versions call things, where no letters lead to our word, or to a wrong
-one."""
+"""Names that price lists, other gateways and earlier versions use, where the nearest spelling would be none of our
+keys, or a wrong one."""
 _OTHERWISE = {
     "retry": "later is another route now, and the same one later on; next is another route only",
     "bearer": 'a key that stays the same is a header: Authorization: "Bearer {{ $secret.NAME }}"',
     "api_key": 'a key that stays the same is a header: x-api-key: "{{ $secret.NAME }}"',
     "basic": 'a header says it: Authorization: "Basic {{ $secret.NAME }}"',
 }
-"""Words written where a few others may stand, and how what was meant is said."""
+"""Hints for values where a few words are allowed and another one is commonly written."""
 
 
 def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | None]:
-    """All problems of shape, and the tree without the places they stand in (None when nothing is left to check)."""
+    """All problems of shape, and the tree without what is wrong (None if nothing is left to check)."""
     root = document.root
     if not isinstance(root, Map):
         parts = "parts of a provider file"
@@ -89,13 +89,13 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
             for problem, path in _say(document, root, leaf):
                 problems.append(problem)
                 cut.add(path)
-    cut.discard(())  # what is missing at the top leaves the rest to be checked
-    problems = list(dict.fromkeys(problems))  # each missing key is an error of its own that names all
+    cut.discard(())  # a key that is missing at the top does not stop the rest from being checked
+    problems = list(dict.fromkeys(problems))  # jsonschema reports each missing key, and each report lists all
     return problems, _without(root, cut, ())  # type: ignore[return-value]
 
 
 def found(node: Node) -> str:
-    """What stands there, in words: `"yes"`, 7, true, nothing, a map, a list."""
+    """The value of a node for messages: `"yes"`, 7, true, nothing, a map, a list."""
     if isinstance(node, Map):
         return "a map"
     if isinstance(node, List):
@@ -120,7 +120,7 @@ def _validator(kind: Kind) -> Draft202012Validator:
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:
-    """The error itself, or for a choice of forms those of the one form that fits the value's kind."""
+    """The error itself, or for alternatives the errors of the one that fits the value's type."""
     if error.validator != "anyOf":
         yield error
         return
@@ -137,7 +137,7 @@ def _leaves(error: ValidationError) -> Iterator[ValidationError]:
 
 
 def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
-    """What is wrong, in our words, each with the path of what is to be left out of the tree."""
+    """Problems in our words, each with the path to remove from the tree."""
     path: Path = tuple(error.absolute_path)
     node = find(root, path)
     schema = cast("dict[str, Any]", error.schema)
@@ -156,10 +156,10 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
                     yield problem(mark, f"found unknown key `{key}`, wanted {wanted}", hint), (*path, key)
         case "required":
             known = list(schema.get("properties", {}))
-            closed = schema.get("additionalProperties") is False  # else an unknown key is none that is told
+            closed = schema.get("additionalProperties") is False  # else unknown keys are allowed
             misspelt = {_intended(key, known) for key in error.instance if closed and key not in known}
             for key in schema["required"]:
-                if key not in error.instance and key not in misspelt:  # one slip is told once
+                if key not in error.instance and key not in misspelt:  # a misspelt key is reported as unknown
                     wanted = _missing(schema.get("properties", {}).get(key, {}))
                     yield problem(node, f"found no `{key}`, wanted {wanted}"), path
         case "propertyNames" | "pattern" if "propertyNames" in (error.absolute_schema_path or ()):
@@ -171,9 +171,9 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
             kind = "list" if isinstance(node, List) else "map"
             yield problem(node, f"found an empty {kind}, wanted at least one entry"), path
         case "minimum" | "maximum" if schema.get("type") == "integer" and isinstance(error.instance, Decimal):
-            pass  # 1e9 is no whole number, which is told
+            pass  # 1e9 is not an integer, which is reported
         case "type" if "enum" in schema:
-            pass  # it is none of the words either, which says more
+            pass  # reported by "enum", which lists the words
         case "uniqueItems":
             yield problem(node, "found an entry twice, wanted each once"), path
         case _:
@@ -204,7 +204,7 @@ def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
 
 
 def _missing(schema: dict[str, Any]) -> str:
-    """What a key that is not there should hold."""
+    """What a missing key should hold."""
     if "enum" in schema:
         return _choice([f'"{word}"' for word in schema["enum"]])
     about = str(schema.get("description", "one")).split(".")[0]
@@ -212,7 +212,7 @@ def _missing(schema: dict[str, Any]) -> str:
 
 
 def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
-    """The cure, where what was meant can be told."""
+    """How to fix it, if the intention is clear."""
     kinds = _as_list(schema.get("type", ()))
     if error.validator == "enum" and isinstance(node, Scalar):
         known = [str(word) for word in schema["enum"]]
@@ -227,7 +227,7 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
 
 
 def _cure(node: Scalar, kinds: list[str], wanted: str) -> str:
-    """How a value is written so that it is of one of these kinds."""
+    """How to write a value so that it has one of these types."""
     value, text = node.value, node.text
     if kinds == ["boolean"] and isinstance(value, str):
         word = _TRUTH.get(value.lower())
@@ -251,17 +251,17 @@ _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "fa
 _DIGITS = re.compile(r"\d+\.?\d*|\.\d+")
 _SPAN = re.compile(r"([0-9]{1,6})\s*(s|sec|m|min|h)")
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-"""Spans as people write them, where a number of seconds belongs: 15m -> 900."""
+"""Time spans as people write them, where seconds are expected: 15m -> 900."""
 
 
 _SIZE = re.compile(r"([0-9]{1,6})\s*([kKmMgG])(i?[bB])?")
-"""Sizes as people write them, where a number of bytes belongs: 32 MiB -> 33554432."""
+"""Sizes as people write them, where bytes are expected: 32 MiB -> 33554432."""
 _POWER = re.compile(r"([1-9][0-9]{0,8})[eE]\+?0*([0-9])")
-"""A whole number as programs print it: 1e6."""
+"""An integer in scientific notation: 1e6."""
 
 
 def _written_out(text: str) -> str:
-    """A whole number in figures alone: 128k -> 128000, 010 -> 10, 1e3 -> 1000; empty when it is none."""
+    """An integer in digits alone: 128k -> 128000, 010 -> 10, 1e3 -> 1000; "" if it is none."""
     figures, factor = text.replace("_", "").replace(",", ""), 1
     if power := _POWER.fullmatch(figures):
         return power[1] + "0" * int(power[2])
@@ -271,7 +271,7 @@ def _written_out(text: str) -> str:
 
 
 def _intended(key: str, known: list[str]) -> str:
-    """The known key that an unknown one was probably meant to be; empty when there is none."""
+    """The known key that was probably meant by an unknown one; "" if there is none."""
     word = _ELSEWHERE.get(key, "")
     return word if word in known else nearest_word(key, known)
 
@@ -301,7 +301,7 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
         keys = {key: mark for key, mark in node.keys.items() if key in kept}
         return replace(node, entries=kept, keys=keys, torn=len(kept) < len(node.entries))
     if isinstance(node, List):
-        # A hole keeps the numbers of the items after it, for what is said about those.
+        # An empty item takes its place, so that the indexes of the others stay the same in messages.
         return replace(
             node,
             items=tuple(

@@ -1,4 +1,4 @@
-"""The YAML parser, and what its complaints mostly mean to a person who wrote a file by hand."""
+"""The YAML parser, and hints for its usual error messages about files written by hand."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ except ImportError:  # PyYAML was built without libyaml, as on a Python that is 
 
 
 class PlainParser(_Reader, _Scanner, _Parser):
-    """PyYAML's own, ten times slower than libyaml. By itself it ends a value between brackets at a question mark
-    (`{key: $secret.NAME?}`); YAML (1.2, section 7.3.3) and libyaml do not."""
+    """PyYAML's own parser, ten times slower than libyaml. On its own it ends a value between brackets at a question
+    mark (`{key: $secret.NAME?}`); YAML (1.2, section 7.3.3) and libyaml do not."""
 
     def __init__(self, text: str) -> None:
         self._in_plain = False
@@ -27,7 +27,7 @@ class PlainParser(_Reader, _Scanner, _Parser):
         _Parser.__init__(self)
 
     def scan_plain(self) -> Any:
-        """The next value without quotation marks, a token."""
+        """The next unquoted value, as a token."""
         self._in_plain = True
         try:
             return super().scan_plain()
@@ -35,21 +35,21 @@ class PlainParser(_Reader, _Scanner, _Parser):
             self._in_plain = False
 
     def peek(self, index: int = 0) -> str:
-        """The character `index` places ahead; in a value without quotation marks a question mark is like a letter."""
+        """The character `index` places ahead; in an unquoted value a question mark is read like a letter."""
         character: str = super().peek(index)
         return "x" if self._in_plain and character == "?" else character
 
 
 _ODD_BLANKS = re.compile("[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000]")
-"""Characters that come along with text copied from web pages, and that no editor shows."""
+"""Invisible characters that come with text copied from web pages."""
 _RUN_ON = re.compile(r"\s*(?:- +)?([\w-]+):[^\s/:]\S*\s*$")
 
 Parser: Any = CParser or PlainParser
-"""What reads our files: made with a text, it gives YAML's events."""
+"""The parser of all configuration files: created with a text, it gives YAML events."""
 
 
 def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
-    """The cure for what the parser found at `line` and `column` (from 1), or nothing."""
+    """How to fix what the parser found at `line` and `column` (from 1), or ""."""
     here = lines[line - 1] if 0 < line <= len(lines) else ""
     if "\t" in here[: max(column, 1)]:
         return "indent with spaces, not tabs"

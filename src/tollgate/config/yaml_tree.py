@@ -1,5 +1,4 @@
-"""A document's text, event by event, into its tree: the reading rules that `load` tells of,
-and the bounds of a file."""
+"""Builds the tree of a document from YAML events: the reading rules that `load` describes, and the limits of a file."""
 
 from __future__ import annotations
 
@@ -16,30 +15,30 @@ from tollgate.config.load import Document, List, Map, Mark, Node, Scalar
 from tollgate.config.yaml_parser import Parser
 
 _TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
-"""Text, whatever it looks like."""
+"""Tags of values that are text, whatever they look like."""
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
 _MAX_DEPTH = 100
-"""Nesting a person can still read; it also bounds every recursive walk over a file."""
+"""Deepest nesting that a person can still read; it also limits every recursive walk over a file."""
 MAX_NODES = 1_000_000
-"""Ten times the largest file there is reason for: aliases of aliases must not fill the memory."""
+"""Ten times the largest useful file; aliases of aliases must not fill the memory."""
 
 
 class Tree:
-    """One reading of a document's text, event by event: a graph of YAML's own nodes would take ten times the memory of
-    the tree, and leave holes all over the heap where what is kept of it had stood between."""
+    """Reads one document, event by event. A graph of YAML's own nodes would take ten times the memory of the tree,
+    and leave the heap fragmented."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.parser = Parser(document.text)
         self.next: Callable[[], Any] = self.parser.get_event
         self.anchors: dict[str, tuple[Any, Node | None, int]] = {}
-        """Where each anchor stands, its node, and how many nodes that is; no node while it is being read."""
+        """Each anchor's event, its node (None while it is being read), and the number of nodes in it."""
         self.full = False
 
     def read(self) -> Node | None:
-        """The tree, None of an empty text. Raises the parser's errors."""
+        """The tree; None for an empty text. Raises the parser's errors."""
         try:
             self.next()  # the stream's start
             first = self.next()
@@ -60,7 +59,7 @@ class Tree:
             self.parser.dispose()
 
     def _node(self, event: Any, depth: int) -> Node:
-        """The node that begins with `event`; what follows of it is read too."""
+        """The node that begins with `event`; reads all its events."""
         document, kind, mark = self.document, type(event), self._mark(event)
         if depth > _MAX_DEPTH:
             self._say(mark, f"nested more than {_MAX_DEPTH} levels deep")
@@ -98,7 +97,7 @@ class Tree:
             elif key in entries:
                 self._say(place, f"key `{key}` is written twice (first at line {keys[key].line})")
             else:
-                key = sys.intern(key)  # a catalog has the same ones a thousand times
+                key = sys.intern(key)  # a catalog repeats the same keys a thousand times
                 keys[key] = place
                 entries[key] = self._node(self.next(), depth + 1)
                 continue
@@ -106,7 +105,7 @@ class Tree:
         return Map(entries, keys, mark, bool(event.flow_style))
 
     def _key(self, event: Any, place: Mark) -> str | None:
-        """A key, which is text; None where its value is not read."""
+        """A key, which is text; None if its value must be skipped."""
         if type(event) is events.AliasEvent:
             meant = self._alias(event, place)
             text = meant.text if isinstance(meant, Scalar) else None
@@ -160,7 +159,7 @@ class Tree:
         self.anchors[event.anchor] = event, node, size
 
     def _alias(self, event: Any, mark: Mark) -> Node:
-        """Its anchor's node again."""
+        """The node of its anchor."""
         if event.anchor not in self.anchors:
             raise ComposerError(None, None, "found undefined alias", event.start_mark)
         _, node, size = self.anchors[event.anchor]
@@ -171,7 +170,7 @@ class Tree:
         return node if self.document.size < MAX_NODES else self._too_many(event, mark)
 
     def _unread(self, event: Any, mark: Mark) -> Scalar:
-        """Pass over all that belongs to the node which begins with `event`."""
+        """Skip all events of the node that begins with `event`."""
         inside = 0
         while True:
             inside += isinstance(event, events.CollectionStartEvent) - isinstance(event, events.CollectionEndEvent)
