@@ -1,7 +1,7 @@
-"""A client's body, read and checked before anything else happens: JSON, nesting, and the fields the gateway relies on.
+"""Parsing and checking a client's body before anything else happens: JSON, nesting, and the fields the gateway uses.
 
-Checks here are a table compiled at import (a `jsonschema` run costs half a millisecond a request). Only what no
-upstream could make sense of is refused; every other field passes, known or not.
+The checks are a table of functions (a `jsonschema` validation costs half a millisecond a request). Only values that no
+upstream could accept are refused; every other field passes, known or unknown.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 Check = Callable[[Any], bool]
 
 _SHORT = 2048
-"""A body below this is its own outline: searching it costs less than making one."""
+"""A body below this size is its own outline: searching it costs less than making one."""
 MOST_TOOLS = 5000
-"""More than any model takes, 128 to some hundreds. Each is looked for among the names of `tool_choice`, and 200,000 of
-them would keep the conversions of others waiting for minutes."""
+"""Models take 128 to some hundreds of tools. Every tool is compared with the names in `tool_choice`; 200,000 of each
+would block the interpreter for minutes."""
 _TEXT_OR_PARTS = "text or a list of parts"
 
 
 def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
-    """The body as an object, and its outline. Raises `BadRequest` for malformed JSON, a non-object, or what is beyond
-    the limits of nesting and of values."""
+    """The body parsed, and its outline. Raises `BadRequest` for malformed JSON, for anything but an object, and for
+    more values or deeper nesting than the limits allow."""
     if len(raw) > server.max_values and too_many(raw, server.max_values):
         raise _crowded(server)
     try:
@@ -46,7 +46,8 @@ def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
 
 
 def write_json(body: dict[str, Any], server: Server) -> bytes:
-    """A body that was made here as the client might have sent it. Raises `BadRequest` for what is beyond the limits."""
+    """The bytes of a body that the gateway made in place of the client's. Raises `BadRequest` if it exceeds the
+    limits."""
     try:
         raw = orjson.dumps(body)
     except orjson.JSONEncodeError:
@@ -57,16 +58,16 @@ def write_json(body: dict[str, Any], server: Server) -> bytes:
 
 
 def outline_of(raw: bytes, body: dict[str, Any], server: Server) -> str:
-    """The body without its plain text, each byte a character: whatever a request holds beside words stands in it.
-    Raises `BadRequest` for a body that is nested too deep.
+    """The body without its plain text turns, decoded byte by byte (latin-1). Raises `BadRequest` for a body that is
+    nested too deep.
 
-    Which abilities and which state a request needs is found by substring searches, two dozen of them: over a long
-    conversation they would cost more than everything else, and its turns are nearly all plain text. In bytes each would
-    cost three times as much: CPython first takes what is searched for a number, and catches its own error.
+    The abilities and the state that a request needs are found by some two dozen substring searches. In a long
+    conversation, which is nearly all plain text, they would cost more than everything else. It is a `str` because
+    `in` takes three times as long for bytes: CPython first tries the needle as a number and catches the error.
     """
     try:
-        outline = (raw if len(raw) < _SHORT else orjson.dumps(_beside_texts(body))).decode("latin-1")
-    except orjson.JSONEncodeError:  # it reads 1024 levels and writes 254
+        outline = (raw if len(raw) < _SHORT else orjson.dumps(_without_texts(body))).decode("latin-1")
+    except orjson.JSONEncodeError:  # orjson reads 1024 levels and writes 254
         raise _deep(server) from None
     if outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting):
         raise _deep(server)
@@ -83,29 +84,29 @@ def _deep(server: Server) -> BadRequest:
     return BadRequest(f"the request body is nested more than {server.max_nesting} levels deep")
 
 
-def _beside_texts(body: dict[str, Any]) -> dict[str, Any]:
+def _without_texts(body: dict[str, Any]) -> dict[str, Any]:
     rest: dict[str, Any] = {}
     for name, value in body.items():
         if name in _TURNS and type(value) is list:
-            rest[name] = _beside_words(value)
-        elif name not in _WORDS or type(value) is not str:
+            rest[name] = _without_text_turns(value)
+        elif name not in _TEXT_FIELDS or type(value) is not str:
             rest[name] = value
     return rest
 
 
 _TURNS = frozenset({"messages", "input"})
-_WORDS = frozenset({"system", "instructions", "input"})
+_TEXT_FIELDS = frozenset({"system", "instructions", "input"})
 
 
-def _beside_words(turns: list[Any]) -> list[Any]:
-    """The turns that hold more than words. A turn of words has `role` and `content` alone, and its content is a text or
-    a list of texts."""
+def _without_text_turns(turns: list[Any]) -> list[Any]:
+    """The turns that are not plain text. A plain text turn has only `role` and `content`, and its content is a text or
+    a list of text parts."""
     found = []
     for turn in turns:
         if type(turn) is dict:
             if len(turn) == 2 and type(turn.get("role")) is str:
                 content = turn.get("content")
-                if type(content) is str or type(content) is list and all(map(_is_words, content)):
+                if type(content) is str or type(content) is list and all(map(_is_text_part, content)):
                     continue
             found.append(turn)
         elif type(turn) is not str:
@@ -113,7 +114,7 @@ def _beside_words(turns: list[Any]) -> list[Any]:
     return found
 
 
-def _is_words(part: Any) -> bool:
+def _is_text_part(part: Any) -> bool:
     return type(part) is dict and len(part) == 2 and type(part.get("text")) is str and type(part.get("type")) is str
 
 
@@ -129,8 +130,8 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
         rule = known.get(name)
         if rule is None:
             plain = name.casefold()
-            if plain in known:  # some readers tell no capitals from others, and would take this one
-                raise BadRequest(f"{name[:100]} is no field; {plain} is one", param=name[:100])
+            if plain in known:  # some parsers ignore case, and would read this field
+                raise BadRequest(f"unknown field {name[:100]}; did you mean {plain}?", param=name[:100])
         elif value is not None and not rule[0](value):
             raise _unfit(name, _found(value, rule[1]), rule[1])
     if tools := body.get("tools"):
@@ -156,7 +157,7 @@ def _check_messages(messages: list[Any]) -> None:
             raise _unfit(f"messages[{place}].role", _kind(message["role"]) if "role" in message else "missing", "text")
         content = message.get("content")
         if content is None or isinstance(content, str):
-            # answers may hold calls of tools only
+            # an assistant's message may consist of tool calls only
             if content is None and message["role"] == "user" and "content" not in message:
                 raise _unfit(f"messages[{place}].content", "missing", _TEXT_OR_PARTS)
             continue
@@ -166,7 +167,7 @@ def _check_messages(messages: list[Any]) -> None:
 
 
 def _check_items(items: list[Any]) -> None:
-    """The items of a responses request: messages have words or parts; what else there is passes."""
+    """Check the items of a responses request: the content of messages is text or parts; other items pass."""
     for at, item in enumerate(items):
         if type(item) is dict:
             content = item.get("content")
@@ -199,7 +200,7 @@ _TEXTS = frozenset({"text", "input_text", "output_text"})
 
 
 def _check_parts(where: str, parts: list[Any]) -> None:
-    """A part of text without a text would be left out where the request is converted, and nobody would know."""
+    """Check content parts. A text part without text would silently disappear in a conversion."""
     for at, part in enumerate(parts):
         if type(part) is dict:
             kind = part.get("type")
@@ -217,7 +218,7 @@ def _unfit(where: str, found: str, wanted: str) -> BadRequest:
 
 
 def _found(value: object, wanted: str) -> str:
-    """What stands in place of what is wanted, said so that the two differ."""
+    """Describe `value` in words that differ from those for what is wanted."""
     if value == "":
         return "empty"
     return str(value) if wanted.endswith("integer") and type(value) is int else _kind(value)
@@ -247,7 +248,7 @@ _TEXT_OR_LIST = (lambda value: isinstance(value, (str, list)), "text or a list")
 _OBJECT = (lambda value: isinstance(value, dict), "an object")
 _TEXT_OR_OBJECT = (lambda value: isinstance(value, (str, dict)), "text or an object")
 _LOGPROBS = (lambda value: isinstance(value, int) and value >= 0, "a boolean or a non-negative integer")
-"""Some who speak this format take how many are wanted for each token, instead of true and `top_logprobs`."""
+"""Some providers of this format take the number of alternatives here, instead of true and `top_logprobs`."""
 
 _COMMON: dict[str, tuple[Check, str]] = {
     "model": _TEXT,

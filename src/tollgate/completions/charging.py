@@ -1,5 +1,5 @@
-"""What an answer costs: its usage at the price of the model that was asked, and what other models had of it at
-theirs."""
+"""The cost of an answer: its usage at the price of the model that was asked for, and the part of it that other models
+used at theirs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def charge_of(
     at: datetime,
     **options: Any,
 ) -> Charge:
-    """The charge for an answer of the model `asked`: its own usage at its price, and what other models did at theirs.
-    Usage names those as `provider` does; one that the catalog lacks costs what `asked` does."""
+    """The charge for an answer of the model `asked`: its own usage at its price, the usage of other models at theirs.
+    `usage.others` names these as `provider` does; a model that is not in the catalog costs the same as `asked`."""
     others = [
         (model, part)
         for name, part in usage.others

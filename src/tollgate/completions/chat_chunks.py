@@ -1,4 +1,4 @@
-"""What the chunks of a chat stream say, read as the provider sent them."""
+"""Reading the chunks of a chat stream."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from tollgate.wire import index_of
 
 
 def merged_usage(before: dict[str, Any] | None, usage: dict[str, Any]) -> dict[str, Any]:
-    """Usage after one more report: members that it leaves out or sets to null keep their earlier value, and a report of
-    zeros alone after real counts changes nothing."""
+    """Usage after one more report: members that are missing or null keep their earlier value, and a report with only
+    zeros after real counts is ignored."""
     if not isinstance(before, dict) or not isinstance(usage, dict):
         return usage
     if usage.get("prompt_tokens") == usage.get("completion_tokens") == 0 and before.get("prompt_tokens"):
         return before
-    return {**before, **{name: told for name, told in usage.items() if told is not None}}
+    return {**before, **{name: value for name, value in usage.items() if value is not None}}
 
 
 def is_empty(choices: list[Any]) -> bool:
-    """Whether no choice of a chunk has anything in its delta but a role."""
+    """Whether the deltas of these choices hold nothing but a role."""
     for choice in choices:
         delta = choice.get("delta") if isinstance(choice, dict) else None
         if isinstance(delta, dict) and any(value for key, value in delta.items() if key != "role"):
@@ -27,7 +27,7 @@ def is_empty(choices: list[Any]) -> bool:
 
 
 def says_nothing(chunk: Any) -> bool:
-    """Whether a chunk's choices hold no more than a role."""
+    """Whether a chunk's choices hold nothing but a role."""
     choices = chunk.get("choices") if isinstance(chunk, dict) else None
     return (
         isinstance(choices, list)
@@ -43,6 +43,6 @@ def says_nothing(chunk: Any) -> bool:
 
 
 def are_of_others(choices: list[Any], finish: dict[str, Any]) -> bool:
-    """Whether a chunk's `choices` belong to other choices (by `index`) than those that the `finish` chunk ended."""
+    """Whether none of `choices` (by `index`) is one that the `finish` chunk ended."""
     ended = {index_of(choice) for choice in finish["choices"] if isinstance(choice, dict)}
     return bool(choices) and not any(isinstance(choice, dict) and index_of(choice) in ended for choice in choices)

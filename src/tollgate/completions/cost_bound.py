@@ -1,9 +1,9 @@
-"""The most a request can cost: what is held while it runs (DESIGN section 5).
+"""The upper bound of a request's cost, which is held while it runs (DESIGN section 5).
 
-Its length and its limit say most of it. What comes from elsewhere is not in its body and is foreseen here: pictures and
-files by their address, a conversation the provider keeps, what tools that the provider runs find and what they cost.
-Nobody knows how much that will be, so it is a plausible most: who has little left gets such requests one after another
-instead of all at once.
+Most of it follows from the request's length and its limit on output. Input that is not in the body is estimated here:
+pictures and files given by URL, a conversation that the provider stores, what the provider's own tools read and cost.
+Its real amount cannot be known, so the bound is a plausible one: an account with little credit left can then make such
+requests one after another, but not all at once.
 """
 
 from __future__ import annotations
@@ -24,29 +24,28 @@ if TYPE_CHECKING:
     from tollgate.routing import Needs, Offer
 
 _DEFAULT_OUTPUT = 4096
-"""Tokens an answer may have when neither the caller nor the catalog bounds it."""
+"""Output tokens when neither the caller nor the catalog limits them."""
 _PICTURE = 5_000
-"""Tokens of a picture by its address: some more than the largest in full detail at most providers."""
+"""Tokens of a picture given by URL: slightly more than the largest picture has at most providers."""
 _ELSEWHERE = estimate(MEDIA_BYTES)
-"""Tokens of films, of files by address, of a conversation kept elsewhere, of what tools read: as much as of files that
-are sent along."""
+"""Tokens of videos, of files given by URL, of a stored conversation, of what tools read: as many as of inline files."""
 _SEARCHES = 10
-"""Searches of a request that names no limit of them."""
+"""Searches of a request that sets no limit on them."""
 _READERS = re.compile(r"(?<!tool_)search|fetch|mcp|code|browser|advisor")
-"""Hosted tools that bring text into the prompt, or have another model read it, by their type. Those that find further
-tools bring none that is not declared."""
+"""Types of hosted tools that add text to the prompt, or have another model read it. Tool search (`tool_search_...`)
+adds only tools that the request declares anyway."""
 _ADDRESSES = {
     "chat": ('"url":"http', '"url": "http'),
     "responses": ('"image_url":"http', '"image_url": "http'),
     "messages": ('"type":"url"', '"type": "url"'),
 }
-"""How a picture by its address stands in a body of the format."""
+"""Substrings of bodies with a picture given by URL, by format."""
 _KEPT = frozenset({"previous_response_id", "conversation", "thread", "prompt"})
-"""Members that name what the provider has of the conversation."""
+"""Fields that refer to a part of the prompt which the provider stores."""
 
 
 def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) -> Decimal:
-    """USD to hold for a request with these needs and this outline (`body.py`), as `offer` is priced."""
+    """USD to hold for a request at the prices of `offer`; `outline` is that of `body.outline_of`."""
     dialect, body, tariff = exchange.inbound.dialect, exchange.body, offer.tariff
     most = 0
     for name in CLIENT_FORMATS[dialect].limit_fields:
@@ -82,7 +81,7 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
 
 
 def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, tools: bool) -> int:
-    """Tokens the prompt may have beside those of the body."""
+    """Prompt tokens for input that is not in the body."""
     elsewhere = tools or dialect == "chat" and '"video_url"' in outline
     if not body.keys().isdisjoint(_KEPT):
         elsewhere = elsewhere or any(body.get(name) is not None for name in _KEPT)
@@ -98,9 +97,9 @@ def _unseen(dialect: str, body: dict[str, Any], needs: Needs, outline: str, *, t
 
 
 def _searches(body: dict[str, Any], needs: Needs) -> int:
-    """How often tools that the provider runs may search, if it runs any: {"tools": [{"type": "web_search_20250305",
-    "max_uses": 3}]} -> 3"""
-    declared = body.get("tools") if needs.prefer_native else None  # it is set wherever there are hosted tools
+    """How many searches the provider's own tools may make:
+    {"tools": [{"type": "web_search_20250305", "max_uses": 3}]} -> 3"""
+    declared = body.get("tools") if needs.prefer_native else None  # set whenever there are hosted tools
     readers = (
         [tool for tool in declared if isinstance(tool, dict) and _reads(tool.get("type"))]
         if isinstance(declared, list)

@@ -1,5 +1,5 @@
-"""`POST /v1/messages/count_tokens`: asked of a provider that can say, else counted here. It costs nothing, and leaves a
-row that says so."""
+"""`POST /v1/messages/count_tokens`: counted by a provider that offers it, else estimated here. It costs nothing and
+leaves a usage row."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _MAX_ANSWER = 64 * 1024
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     """The prompt tokens of a messages body.
 
-    A provider's refusal or failure is not the caller's trouble: the count is then an estimate, and says so in
-    `x-tollgate-estimated`. Raises `NotFound` for state of a provider's that this account was never handed.
+    If no provider gives a count, it is estimated, which the header `x-tollgate-estimated` says. Raises `NotFound` for
+    provider state that was not created by this account.
     """
     large = is_large(len(inbound.body))
     server = services.runtime.current.gateway.server
@@ -50,13 +50,13 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
     )
     most = services.runtime.current.gateway.retry.attempts
     for route in model.routes:
-        if row.attempts == most:  # a client waits for it before each turn
+        if row.attempts == most:  # clients wait for the count before each turn
             break
         offer = route.offer("messages")
         if offer is None or not (url := offer.address.count_tokens) or keeper not in (None, offer.provider):
             continue
         row.attempts += 1
-        counted = await _asked(services, inbound, body, offer, url)
+        counted = await _counted_by(services, inbound, body, offer, url)
         if counted is not None:
             row.provider, row.upstream_model, row.upstream_protocol = offer.provider, offer.model.upstream, "messages"
             await _record(services, inbound, row)
@@ -69,20 +69,23 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
 
 
 def _read(inbound: Inbound, server: Server) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """The body, checked, and the state of a provider's that it refers to."""
+    """The body, checked, and the ids of provider state that it refers to."""
     body, outline = read_json(inbound.body, server)
     check_fields("count_tokens", body)
     return body, referenced_ids("messages", body, outline)
 
 
 async def _record(services: Services, inbound: Inbound, row: UsageRow) -> None:
-    """Keep the row: no tokens and no cost, nothing was generated or read by a model."""
+    """Record the row, without tokens and cost: no model ran."""
     row.total_ms = inbound.elapsed_ms()
     services.metrics.outcomes[row.outcome] += 1
     await services.ledger.record(row)
 
 
-async def _asked(services: Services, inbound: Inbound, body: dict[str, Any], offer: Offer, url: str) -> bytes | None:
+async def _counted_by(
+    services: Services, inbound: Inbound, body: dict[str, Any], offer: Offer, url: str
+) -> bytes | None:
+    """The provider's answer with the count; None if it gives none."""
     if offer.request_edits is None:
         raw = native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
     else:

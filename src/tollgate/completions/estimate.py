@@ -1,5 +1,5 @@
-"""Usage when the upstream tells none, or half of it: counted once from the prompt and from what was received (DESIGN
-section 5)."""
+"""Usage that the upstream did not report, or reported only in part: estimated once from the prompt and from what was
+received (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from tollgate.wire import index_of
 
 log = logging.getLogger("tollgate.completions")
 
-
 _SIDES = {"input": ("cache_read", "cache_write"), "output": ("reasoning",)}
-"""The sides of usage, and what may be told of them in their place."""
+"""The two sides of usage; for each, the buckets whose count shows that the side was reported."""
 
 
 def missing_sides(usage: dict[str, Any]) -> list[str]:
-    """The sides of a hub usage (`input`, `output`) that the provider did not tell.
+    """The sides of a hub usage (`input`, `output`) that the provider did not report.
 
-    Both, where all counts are zero, since every answer had a prompt; none, where no model ran. A zero beside a real
-    count was meant: some providers charge nothing for that side. A part of a side (`cache_read`) tells it only if it is
-    not zero. An `early` output was told before there was any.
+    Both if all counts are zero, since every answer had a prompt; none if no model ran (`idle`). A zero beside a real
+    count is taken as reported: some providers charge nothing for that side. A part of a side (`cache_read`) counts as a
+    report only if it is not zero. An `early` output count was sent before the output.
 
         {"input": 10} -> ["output"]; {"input": 10, "output": 0} -> []; {"cache_read": 0, "output": 5} -> ["input"]
     """
     if usage.get("early") is True and usage.get("idle") is not True:
-        usage = {name: told for name, told in usage.items() if name != "output"}
+        usage = {name: value for name, value in usage.items() if name != "output"}
     asked, answered = usage.get("input"), usage.get("output")
     if type(asked) is int and type(answered) is int and asked + answered > 0:  # nearly all of them
         return []
@@ -44,23 +43,22 @@ def missing_sides(usage: dict[str, Any]) -> list[str]:
 
 
 def completed(usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """`usage` with the sides it lacks as `counted` here, and whether there was anything to count: every answer had a
-    prompt, but not every one has text."""
+    """`usage` with the lacking sides as `counted` by us, and whether any of those counts is not zero (an answer may
+    have no text)."""
     sides = {side: max(counted[side], usage.get(side) or 0) for side in lacking}
     return {**usage, **sides}, any(counted[side] for side in lacking)
 
 
 def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
-    """The hub usage an upstream told, its counts whole numbers; empty, with a warning in the log, where it counts more
-    tokens than any request can have (`usage.beyond_belief`): nobody is to pay for those, so the tokens are
-    estimated."""
+    """The reported hub usage with its counts as integers. {} (with a warning in the log) for more tokens than any
+    request can have (`usage.beyond_belief`): they are estimated then, and not billed as reported."""
     if not usage:
         return {}
     if is_plain(usage):
         return usage
     if wrong := beyond_belief(usage):
         log.warning(
-            "request %s: provider %s counts what cannot be, so it is counted here: %s",
+            "request %s: provider %s reports impossible usage, which is estimated instead: %s",
             exchange.inbound.request_id,
             exchange.attempt.provider,
             "; ".join(wrong),
@@ -70,7 +68,7 @@ def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[st
 
 
 async def estimate_usage(exchange: Exchange, received: list[str], *, scale: float = 1.0) -> dict[str, Any]:
-    """Hub usage counted locally: the prompt's tokens, and those of the texts received times `scale`."""
+    """Hub usage counted by our tokenizer: the prompt's tokens, and those of the received texts times `scale`."""
     offer = exchange.attempt.offer
     encoding, can = (offer.model.encoding, offer.can) if offer else (None, {})
     prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.large)
@@ -79,7 +77,7 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
 
 
 def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
-    """A count by our tokenizer, scaled to what the model's own, which we do not have, would count.
+    """A count of our tokenizer, scaled to what the model's own tokenizer would count.
 
     200 with `can: {tokens_percent: 117}` -> 234
     """
@@ -101,8 +99,8 @@ def texts_of_events(exchange: Exchange, events: list[Any]) -> list[str]:
 
 
 def choices_apart(events: list[Any]) -> list[list[Any]]:
-    """Events, or a whole answer, of the chat format once for each of the choices in it (`n`): a mapping reads one, and
-    all are billed. What has one choice, or is of another format, comes as it is.
+    """Chat events (or a whole answer) split by choice, where the request asked for several (`n`): a mapping reads only
+    one choice, and all are billed. Events with one choice, or of another format, are returned unchanged.
 
     [{"choices": [{"index": 0, ...}, {"index": 1, ...}]}] -> [[{"choices": [{"index": 0, ...}]}], [{"choices": [...]}]]
     """
@@ -131,7 +129,7 @@ def choices_apart(events: list[Any]) -> list[list[Any]]:
 
 
 def texts_of_parts(parts: list[dict[str, Any]]) -> list[str]:
-    """What counts as output in hub parts: text, reasoning, and the name and arguments of calls."""
+    """The texts in hub parts that count as output: text, reasoning, and the names and arguments of tool calls."""
     found: list[str] = []
     for part in parts:
         found.extend(value for name in ("text", "name", "args") if isinstance(value := part.get(name), str))

@@ -179,7 +179,7 @@ class Exchange:
             charge = self.charge = self._price(usage)
             if usage.flags:
                 log.warning(
-                    "request %s: provider %s counts what cannot be: %s",
+                    "request %s: provider %s reports impossible usage: %s",
                     self.inbound.request_id,
                     self.attempt.provider,
                     "; ".join(usage.flags),

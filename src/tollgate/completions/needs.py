@@ -1,5 +1,5 @@
-"""What a request asks of a route: abilities and room. A few substring searches; only large media make it walk over the
-body."""
+"""What a request needs of a route: abilities and context length. Found by a few substring searches; the body is walked
+only if it holds large media."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _MEDIA: dict[str, tuple[str, str, str | None]] = {
     "responses": ('"input_image"', '"input_file"', '"input_audio"'),
     "messages": ('"image"', '"document"', None),
 }
-"""What a body holds that sends pictures, files and sound."""
+"""Substrings of bodies with pictures, files and sound, by format."""
 MEDIA_BYTES = 400_000
-"""Inline media are not text: this cap on them keeps the estimate near what vendors charge. What is text beside them
-counts whole."""
+"""At most so many bytes of inline media count as prompt text, which keeps the estimate near what vendors charge. The
+text of the request counts in full."""
 _ONLY_NATIVE = {
     "chat": (),
     "messages": ('"cache_control"', '"signature"', '"redacted_thinking"'),
     "responses": ('"encrypted_content"',),
 }
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
-"""The tool types a client answers itself; any other is run by the provider."""
+"""Types of tools that the client runs; tools of any other type are run by the provider."""
 
 
 def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Needs:
-    """The abilities (tools, images, files, audio, schema) and the estimated prompt size of a body of `size` bytes with
-    this outline.
+    """The abilities (tools, images, files, audio, schema) that a body needs, and its estimated prompt tokens. `size` is
+    its length in bytes, `outline` that of `body.outline_of`.
 
-    `prefer_native` is set where a conversion would lose what only the client's own format can say (SPEC service 4):
-    cache marks, signed or encrypted reasoning, tools the provider runs itself.
+    `prefer_native` is set where a conversion could lose provider-specific features (SPEC service 4): cache marks,
+    signed or encrypted reasoning, tools that the provider runs.
     """
     tools = bool(body.get("tools") or body.get("functions"))
-    images_word, files_word, audio_word = _MEDIA[dialect]
-    images = images_word in outline
-    files = files_word in outline
-    audio = audio_word is not None and audio_word in outline
+    image_mark, file_mark, audio_mark = _MEDIA[dialect]
+    images = image_mark in outline
+    files = file_mark in outline
+    audio = audio_mark is not None and audio_mark in outline
     if files and dialect == "chat":
         files = '"file_data"' in outline
     prefer_native = tools and _hosted(dialect, body.get("tools"))
-    for word in _ONLY_NATIVE[dialect]:
-        prefer_native = prefer_native or word in outline
+    for mark in _ONLY_NATIVE[dialect]:
+        prefer_native = prefer_native or mark in outline
     if (images or files or audio) and size > MEDIA_BYTES:
-        words = _words(dialect, body)
-        size = words + min(max(0, size - words), MEDIA_BYTES)
+        text = _text_bytes(dialect, body)
+        size = text + min(max(0, size - text), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
     needs = Needs(
         tools,
@@ -66,14 +66,14 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
 
 
 def _effort(body: dict[str, Any]) -> str:
-    """The effort a chat body asks for, in OpenAI's words or in OpenRouter's; "" where it asks for none."""
-    effort, wish = body.get("reasoning_effort"), body.get("reasoning")
-    if isinstance(wish, dict):
-        if isinstance(wish.get("effort"), str):
-            effort = wish["effort"]
-        elif wish.get("enabled") is False:
+    """The reasoning effort a chat body asks for, as `reasoning_effort` or in OpenRouter's `reasoning`; "" if none."""
+    effort, reasoning = body.get("reasoning_effort"), body.get("reasoning")
+    if isinstance(reasoning, dict):
+        if isinstance(reasoning.get("effort"), str):
+            effort = reasoning["effort"]
+        elif reasoning.get("enabled") is False:
             effort = "none"
-        elif wish.get("enabled") or wish.get("max_tokens"):
+        elif reasoning.get("enabled") or reasoning.get("max_tokens"):
             effort = "medium"
     return effort if isinstance(effort, str) else ""
 
@@ -85,7 +85,7 @@ def _hosted(dialect: str, declared: Any) -> bool:
     )
 
 
-def _words(dialect: str, body: dict[str, Any]) -> int:
-    """The bytes of a body's texts."""
+def _text_bytes(dialect: str, body: dict[str, Any]) -> int:
+    """The size of a body's texts in bytes."""
     texts, _ = request_texts(dialect, body)
     return sum(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")) for text in texts)

@@ -1,4 +1,4 @@
-"""The usage row of a request, as it ends."""
+"""The usage row of a request, made when it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def outcome_of(failure: UpstreamError | None) -> str:
-    """The row's word for an answer that came, and failed in the end where there is a `failure`."""
+    """The row's `outcome` for an answer that began, and later failed with `failure` if there is one."""
     if failure is None:
         return "ok"
     return "timeout" if isinstance(failure, UpstreamTimeout) else "upstream_error"
@@ -26,11 +26,11 @@ def outcome_of(failure: UpstreamError | None) -> str:
 def usage_row(
     exchange: Exchange, usage: Usage, charge: Charge, outcome: str, status: int, error: TollgateError | None
 ) -> UsageRow:
-    """The row of a request that used and cost this."""
+    """The usage row of a request."""
     inbound, attempt = exchange.inbound, exchange.attempt
     offer, context = attempt.offer, attempt.context
     key, body = inbound.key, exchange.body
-    # field by field: forty keywords in one call cost 3 µs, because CPython makes a dict of them
+    # field by field: a call with forty keywords costs 3 µs, because CPython makes a dict of them
     row = UsageRow(inbound.request_id, key.account_id, key.id, inbound.dialect, inbound.received_at)
     row.asked_model = body["model"][:200]
     row.model = exchange.model.id
