@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
-from hyperframe.frame import Frame, GoAwayFrame, RstStreamFrame
+from hyperframe.frame import Frame, GoAwayFrame, PingFrame, RstStreamFrame
 
 from test_engines import Served
 from tollgate.engines import http2
@@ -81,6 +82,19 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
     told.append(message["type"])
 
 
+async def patient(scope: Any, receive: Any, send: Any) -> None:
+    """Answers /slow when `slow` is set, everything else at once."""
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/slow":
+        await slow.wait()
+    await early(scope, receive, send)
+
+
+SLOW = [(":method", "POST"), (":path", "/slow"), (":scheme", "http"), (":authority", "a")]
+slow = asyncio.Event()
+
+
 told: list[str] = []
 
 
@@ -88,6 +102,7 @@ told: list[str] = []
 async def client(request, monkeypatch):
     monkeypatch.setattr("test_engines.application", getattr(request, "param", early))
     monkeypatch.setattr("tollgate.engines.hypercorn.KEEP_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(sys.modules[__name__], "slow", asyncio.Event())
     told.clear()
     served = Served("hypercorn")
     await served.connect()
@@ -149,8 +164,22 @@ async def test_a_body_that_comes_after_its_answer_is_taken_and_dropped(client, m
         [(":method", "GET"), (":path", b"/\xff"), *ASK[2:]],
         [*ASK[:3], (":authority", "a/b")],
         [*ASK[:3], (":authority", "a@b")],
+        [(":method", b"P\xffST"), *ASK[1:]],
+        [(":method", "PO ST"), *ASK[1:]],
+        [(":method", ""), *ASK[1:]],
+        [(":method", "connect"), *ASK[1:]],
     ],
-    ids=["a tunnel", "a web socket", "a path that is none", "a host with a path", "a host with a user"],
+    ids=[
+        "a tunnel",
+        "a web socket",
+        "a path that is none",
+        "a host with a path",
+        "a host with a user",
+        "a method that is none",
+        "a method of two words",
+        "no method",
+        "a web socket by another spelling",
+    ],
 )
 async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
     number = client.begin(*ask)
@@ -192,6 +221,31 @@ async def test_a_client_that_opens_no_window_does_not_keep_its_request(client, m
 async def test_a_connection_whose_last_request_was_taken_back_is_idle(client):
     client.http2.reset_stream(client.begin())
     client.send()
+    async with asyncio.timeout(5):
+        while await client.served.reader.read(65536):
+            pass
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one piece", "while it is answered"])
+@pytest.mark.parametrize("client", [patient], indirect=True)
+async def test_a_client_that_will_ask_no_more_gets_the_answers_it_waits_for(client, together):
+    """Node's `session.close()` and Go's `Shutdown` say so at once, and wait for what is under way (RFC 9113, 6.8)."""
+    frames = Frames(client)
+    number = client.begin(*SLOW, end=True)
+    if not together:
+        await frames.until(ends(client.begin(end=True)))  # by then the other one is being answered as well
+    client.send(GoAwayFrame(stream_id=0).serialize() + PingFrame(stream_id=0, opaque_data=b"12345678").serialize())
+    await frames.until(lambda frame: isinstance(frame, PingFrame))  # what comes behind it is read, too
+    slow.set()
+    await frames.until(ends(number))
+
+
+@pytest.mark.parametrize("error", [ErrorCodes.NO_ERROR, ErrorCodes.INTERNAL_ERROR], ids=lambda each: each.name)
+@pytest.mark.parametrize("client", [patient], indirect=True)
+async def test_a_client_that_leaves_for_good_is_let_go(client, error):
+    if error:
+        client.begin(*SLOW, end=True)
+    client.send(GoAwayFrame(stream_id=0, error_code=error).serialize())
     async with asyncio.timeout(5):
         while await client.served.reader.read(65536):
             pass
@@ -240,24 +294,10 @@ def is_farewell(frame: Frame) -> bool:
     return isinstance(frame, GoAwayFrame)
 
 
-async def patient(scope: Any, receive: Any, send: Any) -> None:
-    """Answers /slow when `slow` is set, everything else at once."""
-    if scope["type"] != "http":
-        return
-    if scope["path"] == "/slow":
-        await slow.wait()
-    await early(scope, receive, send)
-
-
-SLOW = [(":method", "POST"), (":path", "/slow"), (":scheme", "http"), (":authority", "a")]
-slow = asyncio.Event()
-
-
 @pytest.mark.parametrize("client", [patient], indirect=True)
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_server_that_ends_tells_its_clients_and_answers_what_they_sent_before_they_knew(client, busy):
     """A proxy puts the requests of many on one connection, and no one repeats a POST by itself."""
-    slow.clear()
     frames = Frames(client)
     running = client.begin(*(SLOW if busy else ASK), end=True)
     await frames.until(ends(client.begin(end=True)))  # by then the other one is being answered as well
@@ -278,7 +318,6 @@ async def test_a_server_that_ends_tells_its_clients_and_answers_what_they_sent_b
 @pytest.mark.parametrize("client", [patient], indirect=True)
 async def test_what_comes_long_after_the_server_said_that_it_ends_may_be_sent_elsewhere(client, monkeypatch):
     monkeypatch.setattr(http2, "LAST_CALL_SECONDS", 0)
-    slow.clear()
     frames = Frames(client)
     running = client.begin(*SLOW, end=True)
     await frames.until(ends(client.begin(end=True)))

@@ -11,6 +11,7 @@ import contextlib
 import time
 from typing import Any
 
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
@@ -33,6 +34,8 @@ it 40 bytes and us a task, and those taken back do not count among the hundred (
 _LEAVING = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
 """Begin no more requests; what was sent before this was read is still answered (RFC 9113, 6.8). Not by way of h2, for
 which a connection ends with this frame."""
+_IN_METHODS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
+"""The characters of a token (RFC 9110, 5.6.2)."""
 _PIECE = 8 * 1024
 """What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
 
@@ -77,6 +80,7 @@ class Http2(H2Protocol):
         """Of requests that were answered before their end, how much of the body has come since."""
         self._last_check: dict[int, int] = {}
         """The same when `end_stuck` was called last."""
+        _answer_who_leaves(self.connection)
 
     async def leave(self) -> None:
         """Tell the client that the server ends."""
@@ -221,12 +225,31 @@ def _forget_unread(stream: Any) -> None:
         unread.get_nowait()
 
 
+def _answer_who_leaves(connection: H2Connection) -> None:
+    """Have a client that will begin no more requests (GOAWAY) get the answers to those it has begun (RFC 9113, 6.8):
+    Node's `session.close()` says so and waits for them. For h2 the connection ends with that frame, and it can read
+    nothing behind it."""
+    by_kind = connection._frame_dispatch_table
+    ends = by_kind[GoAwayFrame]
+
+    def hear(frame: GoAwayFrame) -> Any:
+        if frame.error_code == ErrorCodes.NO_ERROR and connection.open_inbound_streams:
+            return [], []  # the client closes the connection when it has them, or it is closed as any idle one
+        return ends(frame)
+
+    by_kind[GoAwayFrame] = hear
+
+
 def _is_readable(event: RequestReceived) -> bool:
-    """Whether this is a request for something: a tunnel is none, a path is ASCII and a host a name (RFC 3986)."""
+    """Whether this is a request for something: a method is a word, a tunnel is none (hypercorn knows it by any
+    spelling), a path is ASCII and a host a name (RFC 3986)."""
     headers = dict(event.headers or ())
     host = headers.get(b":authority", b"")
+    method = headers.get(b":method", b"")
     return (
-        headers.get(b":method") != b"CONNECT"
+        bool(method)
+        and not method.translate(None, _IN_METHODS)
+        and method.upper() != b"CONNECT"
         and headers.get(b":path", b"\xff").isascii()
         and not host.translate(None, IN_HOSTS)
     )
