@@ -249,7 +249,7 @@ async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
         )
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == (
-            "Item reference with id 'rs_1' not found. What was converted for this format is remembered a while only: "
+            "Item reference with id 'rs_1' not found. Converted answers are only remembered for a while: "
             "set `store` to false and send the item itself."
         )
 
@@ -273,7 +273,7 @@ async def test_what_cannot_be_made_here_is_to_be_sent_itself(tmp_path, asked, sa
         refused = await here.post("/v1/responses", {"model": "sandbox/echo", **asked})
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == (
-            f"{said} Files and vector stores cannot be made here: send what they hold in the request itself."
+            f"{said} Files and vector stores cannot be created here: send their content in the request itself."
         )
 
 

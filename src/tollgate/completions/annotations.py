@@ -1,6 +1,6 @@
-"""What a request says of itself for those who read usage: its end user and its metadata, bounded for a row.
+"""The end user and the metadata of a request, shortened for its usage row.
 
-Callers may send megabytes in either; what a row keeps is for sums and look-ups.
+Callers may send megabytes in either; in a row they serve for grouping and looking up.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import orjson
 from tollgate.wire import CLIENT_FORMATS
 
 _MOST_USER = 1000
-"""Characters of an end user's name in a row."""
+"""Most characters of the end user in a row."""
 _PAIRS, _NAME, _TEXT = 16, 64, 512
-"""What the APIs that have metadata take: more is cut."""
+"""Most pairs, characters of a name and of a value: the limits of the APIs that have metadata. More is cut off."""
 _EXACT = 2**53
-"""Whole numbers below it are the same number for every reader of JSON."""
+"""Integers below this are read exactly by every JSON parser."""
 _USERS = {
     dialect: frozenset(name for holder, name in form.user_places if holder == "metadata")
     for dialect, form in CLIENT_FORMATS.items()
 }
-"""The members of metadata that name the end user."""
+"""The fields of metadata that name the end user, by format."""
 
 
 def end_user(body: Mapping[str, Any], dialect: str) -> str | None:
-    """The application-defined user of a request of this client format, where it has one; cut at a length that no name
-    has."""
+    """The end user that a request names, shortened; None if it names none."""
     for holder, name in CLIENT_FORMATS[dialect].user_places:
         about = body if holder is None else body.get(holder)
         user = about.get(name) if isinstance(about, dict) else None
@@ -38,7 +37,7 @@ def end_user(body: Mapping[str, Any], dialect: str) -> str | None:
 
 
 def metadata_text(body: Mapping[str, Any], dialect: str) -> str | None:
-    """The metadata of a request as compact JSON, without the end user: `{"feature": "search"}` → the same as text."""
+    """The metadata of a request as compact JSON without the end user; None if there is none."""
     metadata = body.get("metadata")
     if not metadata or not isinstance(metadata, dict):
         return None

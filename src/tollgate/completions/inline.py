@@ -1,4 +1,4 @@
-"""URLs become bytes where the upstream cannot fetch: the guarded download, between the two hops of a conversion."""
+"""Downloading the URLs in a request for upstreams that need the bytes inline, between the two steps of a conversion."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from tollgate.mapping import Context, Mapping
 
 AT_ONCE = 4
-"""Downloads at the same time: each may take `fetch.max_bytes` of memory before their sum is known."""
+"""Downloads at the same time: each may use `fetch.max_bytes` of memory before the sum is checked."""
 MAX_URLS = 16
-"""More pictures than any provider takes from URLs in one request, few enough to fetch at once."""
+"""Most URLs in a request: more pictures than any provider takes, and few enough to download at once."""
 
 
 async def request_with_bytes(
     mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
 ) -> Any:
-    """The upstream's request. URLs whose bytes the mapping asks for (its `inline` filter) are fetched, each once. A
-    `long` one is converted beside the event loop.
+    """Convert a hub request to the upstream's. URLs whose bytes the mapping needs (its `inline` filter) are downloaded,
+    each once. A `long` request is converted in a thread.
 
     Raises `BadRequest` when the mapping refuses, or when URLs may not or cannot be fetched, are too many or too large.
     """
@@ -52,13 +52,14 @@ async def request_with_bytes(
                 code="url_not_fetched",
             )
         total = await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings, total)
-        context.lost[:] = lost  # what was lost without the bytes
+        context.lost[:] = lost  # forget what the attempt without the bytes noted
 
 
 async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: int) -> int:
-    """Fetch into `context.inlined`, a few at a time; the first that fails, or makes the sum too large, ends the others.
+    """Download into `context.inlined`, a few at a time. The first failure, or a sum that is too large, cancels the
+    rest.
 
-    `total` bytes came before; gives the new sum.
+    `total` is the number of bytes downloaded before; returns the new sum.
     """
 
     async def fetch(url: str) -> None:

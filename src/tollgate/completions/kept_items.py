@@ -1,4 +1,4 @@
-"""What a converted answer told a responses client: kept when it is answered, put where a later request refers to it
+"""Items of converted answers, remembered for responses clients that refer to them in a later request
 (`tollgate.remembered.told_items` says why)."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def keep_items(exchange: Exchange, answer: dict[str, Any]) -> None:
-    """Remember the items of a built answer and the conversation it ends, unless its client keeps them itself."""
+    """Remember the items of a converted answer and the conversation so far, unless the client stores them itself."""
     if _refers(exchange):
         account, known, told = exchange.inbound.key.account_id, exchange.services.told_items, answer.get("output") or []
         known.keep(account, told)
@@ -31,7 +31,7 @@ def keep_items(exchange: Exchange, answer: dict[str, Any]) -> None:
 
 
 def keep_streamed_items(exchange: Exchange, ending: Sequence[Out]) -> None:
-    """The same of a stream, whose last event has them all."""
+    """`keep_items` for a stream, whose last event holds the whole answer."""
     if ending and _refers(exchange):
         event = ending[-1][1]
         told = orjson.loads(event) if isinstance(event, bytes | str) else event
@@ -39,7 +39,7 @@ def keep_streamed_items(exchange: Exchange, ending: Sequence[Out]) -> None:
 
 
 def _refers(exchange: Exchange) -> bool:
-    """Whether the client will take the answer for stored."""
+    """Whether the client will expect the answer to be stored."""
     return exchange.inbound.dialect == "responses" and exchange.body.get("store") is not False
 
 
@@ -49,13 +49,13 @@ def _items_of(sent: Any) -> list[Any]:
 
 
 def _answered(item: Any) -> str | None:
-    """The call whose result an item is."""
+    """The id of the tool call whose result this item is."""
     call = item.get("call_id") if isinstance(item, dict) and str(item.get("type")).endswith("_output") else None
     return call if isinstance(call, str) else None
 
 
-class _Told(NamedTuple):
-    """What references stand for, as JSON."""
+class _Referred(NamedTuple):
+    """What the references of a request stand for, as JSON."""
 
     conversation: bytes | None
     items: dict[str, bytes]
@@ -67,23 +67,22 @@ class _Told(NamedTuple):
 async def put_in_items(
     services: Services, inbound: Inbound, body: dict[str, Any], references: list[tuple[str, str]]
 ) -> dict[str, Any] | None:
-    """The body with the items themselves for those of its `references` to what was told here, and before them all of
-    the conversation that a `previous_response_id` from here stands for; None where there are none. The client's bytes
-    are then those of this body. Raises `Crowded` where there is no room for them, `BadRequest` where they are more than
-    a request may hold."""
-    told = _find(services.told_items, inbound.key.account_id, references)
-    if told.conversation is None and not told.items:
+    """The body with its `references` replaced by the remembered items, after the conversation that a remembered
+    `previous_response_id` stands for; None if nothing is remembered for them. `inbound.body` is set to the new body's
+    bytes. Raises `Crowded` when there is no room for them, `BadRequest` when they exceed the limits of a request."""
+    found = _find(services.told_items, inbound.key.account_id, references)
+    if found.conversation is None and not found.items:
         return None
     server = services.runtime.current.gateway.server
-    large = is_large(len(inbound.body) + told.size())
-    made, raw = await run_off_loop(_with_items, body, told, server) if large else _with_items(body, told, server)
+    large = is_large(len(inbound.body) + found.size())
+    made, raw = await run_off_loop(_with_items, body, found, server) if large else _with_items(body, found, server)
     if inbound.place is not None:
         await inbound.place.widen(len(raw))
     inbound.body = raw
     return made
 
 
-def _find(known: ToldItems, account: str, references: list[tuple[str, str]]) -> _Told:
+def _find(known: ToldItems, account: str, references: list[tuple[str, str]]) -> _Referred:
     conversation: bytes | None = None
     items: dict[str, bytes] = {}
     for field, named in references:
@@ -91,24 +90,24 @@ def _find(known: ToldItems, account: str, references: list[tuple[str, str]]) -> 
             conversation = known.conversation(account, named)
         elif field == ITEM and (item := known.find(account, named)) is not None:
             items[named] = item
-    return _Told(conversation, items)
+    return _Referred(conversation, items)
 
 
-def _with_items(body: dict[str, Any], told: _Told, server: Server) -> tuple[dict[str, Any], bytes]:
-    """The body with what was told in its input, and as JSON.
+def _with_items(body: dict[str, Any], found: _Referred, server: Server) -> tuple[dict[str, Any], bytes]:
+    """The body with the remembered items in its input, and its bytes.
 
-    Each item is put in once: what refers to one again and again does not grow beyond what is remembered.
+    Each item is inserted once, so that repeated references cannot blow up the body.
     """
-    items: list[Any] = orjson.loads(told.conversation) if told.conversation is not None else []
+    items: list[Any] = orjson.loads(found.conversation) if found.conversation is not None else []
     answered = {call for item in items if (call := _answered(item)) is not None}
-    waiting = dict(told.items)
+    waiting = dict(found.items)
     for item in _items_of(body.get("input")):
-        if _answered(item) in answered:  # some clients send all results of a loop each time
+        if _answered(item) in answered:  # some clients send all tool results of a loop again
             continue
         item_id = item.get("id") if isinstance(item, dict) and is_reference(item) else None
         known = waiting.pop(item_id, None) if isinstance(item_id, str) else None
         items.append(item if known is None else orjson.loads(known))
     made = {**body, "input": items}
-    if told.conversation is not None:
+    if found.conversation is not None:
         del made[PREVIOUS]
     return made, write_json(made, server)

@@ -1,5 +1,5 @@
-"""What a route's answer thought before it called tools: kept when it is answered, put back into the request that
-brings the tools' results (`tollgate.remembered.thoughts` says why)."""
+"""Signed reasoning of converted answers with tool calls: remembered, and restored in the request that brings the tools'
+results (`tollgate.remembered.thoughts` says why)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def keep_thoughts(exchange: Exchange, offer: Offer, parts: Sequence[dict[str, Any]]) -> None:
-    """Remember what stands signed in the hub `parts` of a converted answer."""
+    """Remember the signed reasoning in the hub `parts` of a converted answer."""
     if not parts:
         return
     exchange.services.thoughts.keep(exchange.inbound.key.account_id, _maker(offer), parts)
 
 
 def with_thoughts(exchange: Exchange, offer: Offer, hub: dict[str, Any]) -> dict[str, Any]:
-    """The hub request with the thoughts that this route's model had and the client did not send back."""
+    """The hub request with the reasoning of this route's model that the client did not send back."""
     turns = exchange.services.thoughts.restored(exchange.inbound.key.account_id, _maker(offer), hub)
     return hub if turns is None else {**hub, "turns": turns}
 

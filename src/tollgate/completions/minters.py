@@ -1,11 +1,11 @@
-"""Who encrypted the state that a responses conversation carries along: reasoning, and a past that was compacted.
+"""Which provider ("minter") encrypted the items of a responses conversation: reasoning, and compacted history.
 
-Only the service that encrypted an item can read it; any other of the same format answers 400 to it, and a native answer
-passes as it came, so nothing marks whose it is. The register of minted ids therefore remembers it (where providers of
-more than one such service are configured): when a conversation goes on elsewhere, after a failover or because its
-client chose another model, reasoning that cannot be read there is left out, as in a converted request. A compacted past
-cannot be left out: it goes to those who can read it. What a client was handed elsewhere nobody here knows; it is sent
-as it is, and left out once a provider has said that it cannot read it.
+Only the service that encrypted an item can read it; others of the same format answer 400. Native answers pass
+unchanged, so the items do not show who made them. If providers of more than one such service are configured, the
+register of minted ids remembers it. When a conversation continues at another provider, after a failover or with another
+model, reasoning that cannot be read there is left out, as in a converted request. Compacted history cannot be left out:
+such a request only goes to providers that can read it. For items from elsewhere the minter is unknown: they are sent,
+and left out once a provider has answered that it cannot read them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MARK = f'"{FIELD}"'
 COMPACTION = "compaction"
 NOBODY: Mapping[str, str] = {}
 _ELSEWHERE = "\0"
-"""Stands for who encrypted that; nobody's `Offer.minter`."""
+"""The minter of items that a provider could not read; no `Offer.minter` has this value."""
 
 
 def encrypted_in(items: Any) -> dict[str, str]:
-    """The encrypted texts in these items of a request or an answer, each with the type of its item. Sealed tokens are
-    left out: they say themselves whose they are."""
+    """The encrypted texts in the items of a request or an answer, each with its item's type. Without sealed tokens,
+    which name their provider themselves."""
     return {
         content: str(item.get("type"))
         for item in (items if isinstance(items, list) else ())
@@ -41,8 +41,8 @@ def encrypted_in(items: Any) -> dict[str, str]:
 
 
 async def minters_of(services: Services, inbound: Inbound, body: dict[str, Any], outline: str) -> Mapping[str, str]:
-    """Who encrypted what a request with this outline carries, as far as this account got it here: the minter's name
-    (`Offer.minter`) by the encrypted text."""
+    """The minter (`Offer.minter`) of each encrypted text in a request, as far as this account was given it here;
+    `outline` is that of `body.outline_of`."""
     if inbound.dialect != DIALECT or _MARK not in outline:
         return NOBODY
     found = encrypted_in(body.get("input"))
@@ -50,19 +50,19 @@ async def minters_of(services: Services, inbound: Inbound, body: dict[str, Any],
 
 
 async def remember_minter(services: Services, inbound: Inbound, offer: Offer, encrypted: Iterable[str]) -> None:
-    """Note that this offer encrypted this for the caller's account."""
+    """Remember for the caller's account that this offer made these encrypted texts."""
     if inbound.dialect == DIALECT and services.runtime.current.several_minters and (texts := list(encrypted)):
         await services.minted.remember_minter(inbound.key.account_id, offer.minter, texts)
 
 
 def unreadable(minters: Mapping[str, str], offer: Offer) -> frozenset[str]:
-    """What of it this offer cannot read."""
+    """The encrypted texts that this offer cannot read."""
     return frozenset(content for content, minter in minters.items() if minter != offer.minter)
 
 
 def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any]) -> list[Offer]:
-    """Those offers that can read the compacted past which a request carries; all, where it carries none. Raises
-    `BadRequest` when there are offers and none of them can."""
+    """The offers that can read the compacted history in a request; all offers if it has none. Raises `BadRequest` when
+    there are offers but none can."""
     compacted = {text for text, kind in encrypted_in(body.get("input")).items() if kind == COMPACTION}
     able = [offer for offer in offers if compacted.isdisjoint(unreadable(minters, offer))]
     if offers and not able:
@@ -75,8 +75,8 @@ def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any
 
 def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     """Whether a native request that failed with `error` should be sent once more without its encrypted reasoning,
-    because the provider could not read it; the exchange then knows what to leave out. Without this the conversation
-    would fail for ever: its client sends the same reasoning each time."""
+    because the provider could not read it; `exchange.minters` then marks what to leave out. Otherwise the conversation
+    would fail for ever, since its client sends the same reasoning each time."""
     if not isinstance(error, UpstreamRejected) or not exchange.attempt.native or exchange.inbound.dialect != DIALECT:
         return False
     if not _says_unreadable(exchange.attempt.offer, error):
@@ -90,6 +90,7 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
 
 
 def _says_unreadable(offer: Offer | None, error: UpstreamRejected) -> bool:
-    """Whether a provider says, as `error.unreadable` of its format lists it, that it cannot read what was encrypted."""
-    code, said = (error.upstream_code or "").lower(), error.message.lower()
-    return offer is not None and any(word == code or word in said for word in offer.mapping.unreadable)
+    """Whether the error means that encrypted content could not be read, by the words in the format's
+    `error.unreadable`."""
+    code, message = (error.upstream_code or "").lower(), error.message.lower()
+    return offer is not None and any(word == code or word in message for word in offer.mapping.unreadable)

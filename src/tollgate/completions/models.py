@@ -1,4 +1,4 @@
-"""Which model a request asks for."""
+"""Finding the model that a request asks for, and checking access to it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ def model_of(services: Services, inbound: Inbound, name: str, kind: str = "chat"
 
 
 def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any]) -> None:
-    """Every model that a provider is to ask besides the one asked for must be one that this caller may ask himself.
-    Raises `ModelNotFound` as for any other.
+    """Check that the caller may use every further model that the provider is asked to use. Raises `ModelNotFound`.
 
-    A tool of the provider's names it (`model`, also among its `parameters`), or a list of those that are to stand in
-    (`fallbacks`). That is looked for here and not in the format's mapping file: an operator may keep an older one, and
-    what a key may spend on must not depend on it.
+    Such models are named by the provider's own tools (`model`, also in their `parameters`) and in `fallbacks`. This is
+    done here and not in the format's mapping file because access must not depend on a file that operators may edit.
     """
     catalog = services.runtime.current.catalog
     for name in _consulted(body):

@@ -1,5 +1,6 @@
-"""The model's name in an answer: as its provider calls it, or, where the client's format says so (`request.asked_model`
-of its mapping file), as the client asked for it. Converted answers get it from `Context.asked_model`; native ones here.
+"""The model's name in an answer: the provider's name, or the name that the client used where the client's format
+demands it (`request.asked_model` in its mapping file). Converted answers get it from `Context.asked_model`, native ones
+here.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ from tollgate.mapping import holds
 
 
 def asked_model(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> str | None:
-    """The name this client must hear, or None where it takes any."""
+    """The model name that the answer must show to this client; None if any will do."""
     return body["model"] if holds(client_format, "request.asked_model", body, headers) else None
 
 
 def renamed(answer: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """A whole answer under this name; the very same object where nothing changes."""
+    """A whole answer with this model name; the same object if nothing changes."""
     if name is None or answer.get("model") in (None, name):
         return answer
     return {**answer, "model": name}
 
 
 def renamed_start(event: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The first event of a messages stream under this name, and any other event: the very same object where nothing
-    changes."""
+    """A stream event with this model name if it is a `message_start`; the same object if nothing changes."""
     message = event.get("message")
     if name is None or event.get("type") != "message_start" or not isinstance(message, dict):
         return event

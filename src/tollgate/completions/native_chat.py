@@ -1,4 +1,4 @@
-"""A native chat stream: its usage is one object, told in many places, and its finishing chunk waits for it."""
+"""A native chat stream: its usage may come in any chunk, and its finishing chunk is held back for it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CHAT_MARKS = {
     b":": (b'"finish_reason":"', b'"usage":{', b"[DONE]"),
     b": ": (b'"finish_reason": "', b'"usage": {', b"[DONE]"),
 }
-"""What ends a chat answer or counts it, by the way the upstream writes its JSON."""
+"""Marks of the chunks that end an answer or hold usage, by the way in which the upstream writes JSON."""
 
 
 class ChatStream(NativeStream):
-    """A chat stream. The finishing chunk waits for usage, which is merged into it; `[DONE]` always follows.
+    """A chat stream. The finishing chunk is held back for the usage, which is merged into it; `[DONE]` always follows.
 
-    `usage` is the usage object as the upstream reported it (of each member the last value seen, wherever it stood:
-    FACTS 1 and 2). `observe` sees every chunk, for a provider that tells its usage beside that.
+    `usage` merges the usage objects of all chunks, the last value of each member wins (FACTS 1 and 2). `observe` gets
+    every chunk, for providers that report usage elsewhere.
     """
 
     def __init__(self, judge: Judge, marks: Marks, observe: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -46,22 +46,21 @@ class ChatStream(NativeStream):
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
         self._told_at = 0
-        self._beside: dict[str, Any] = {}  # lists that stood beside usage (citations), for the finishing chunk to tell
+        self._beside: dict[str, Any] = {}  # lists in the usage chunk (citations), to be added to the finishing chunk
         self._last: dict[str, Any] | None = None
         self.tier: str | None = None
-        """The service tier the upstream says it used."""
+        """The service tier that the upstream reports."""
         self.elsewhere: dict[str, Any] | None = None
-        """The last chunk that tells usage in a member of the vendor's own; the mapping knows which."""
+        """The last chunk with usage in a vendor's own member, which the mapping can read."""
 
     def feed(self, block: bytes) -> bytes:
-        """The bytes that may leave after this block of the upstream's."""
+        """The bytes that may be sent after this block of upstream bytes."""
         if not self._styled:
             self._choose_marks(block)
         return super().feed(block)
 
     def _choose_marks(self, block: bytes) -> None:
-        """The first block with an event shows how this upstream writes; in a way we do not know, every event is looked
-        at."""
+        """Choose the marks by the way in which the first chunk is written; for an unknown way every event is parsed."""
         style = _style(block)
         if style is None:
             return
@@ -72,13 +71,13 @@ class ChatStream(NativeStream):
 
     @property
     def finished(self) -> bool:
-        """Whether the answer is all there, so that usage told by now is the last."""
+        """Whether the answer is complete, so that no further usage will follow."""
         return self.ended or self.finish is not None
 
     def overlooked(self, sent: bytes) -> dict[str, Any] | None:
-        """Usage as told, also in the last bytes that left: what stands between us and the model may write its chunks in
-        another way than the model's own, and then no mark shows the ones that count and finish. Where bytes left since
-        usage was last seen, theirs is the last told, and a chunk that was held back for an earlier one is obsolete."""
+        """The usage, also from the last bytes sent, in which no mark matched: a proxy between us and the model may
+        write its own chunks in another JSON style. If bytes were sent after the last usage seen, theirs is newer, and a
+        chunk that was held back for the earlier one is obsolete."""
         unseen = self.usage is None or self.finish is None and self.kept.total > self._told_at
         if self.ended and unseen and b'"usage"' in sent:
             for event in Decoder().feed(sent):
@@ -88,7 +87,7 @@ class ChatStream(NativeStream):
         return self.usage
 
     def received(self) -> list[Any]:
-        """The finishing chunk is held back, and may hold text."""
+        """The parsed events, with the finishing chunk, which is held back and may hold text."""
         return [*super().received(), *([self.finish] if self.finish is not None else ())]
 
     def tail(self, usage: dict[str, Any] | None) -> bytes:
@@ -97,7 +96,7 @@ class ChatStream(NativeStream):
         if finish is None:
             if usage is None:
                 return b"data: [DONE]\n\n"
-            if self._loose is not None:  # a vendor that names no finish: its usage chunk goes as it came
+            if self._loose is not None:  # a vendor without finish reasons: its usage chunk passes unchanged
                 return self._loose_raw + b"data: [DONE]\n\n"
             frame = self._last or {}
             last = {
@@ -150,7 +149,7 @@ class ChatStream(NativeStream):
             if self.finish is not None:
                 out.append(self._finish_raw)
             self.finish, self._finish_raw = chunk, raw
-            self._marks = None  # what comes after a finish is little, and may show that it was one choice's only
+            self._marks = None  # few events follow a finish, and they may show that it was that of one choice only
         elif usage and is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
             self._beside.update((name, told) for name, told in chunk.items() if type(told) is list and told)
@@ -162,8 +161,8 @@ class ChatStream(NativeStream):
 
 
 def _style(block: bytes) -> bytes | None:
-    """What the upstream writes between a JSON name and its value, seen at the first name we know: `:` or `: `; empty
-    for any other way, None when the block has no such name."""
+    """What the upstream writes between a JSON name and its value: `:` or `: `, b"" for anything else. Seen at the first
+    known name in the block; None if there is none."""
     for word in (b'"finish_reason"', b'"choices"'):
         at = block.find(word)
         after = block[at + len(word) : at + len(word) + 3]
@@ -198,14 +197,14 @@ class NativeChat(NativeStage):
             if self._offer.usage.read is not None:
                 read: dict[str, Any] | None = self._offer.usage.read({"usage": reported})
                 return read
-            counted = {"choices": [{}], "usage": reported}  # without a choice there is no answer that usage counts
+            counted = {"choices": [{}], "usage": reported}  # mappings read usage only beside a choice
             return tap_usage(self._offer.mapping, counted) or None
         if self._inner.elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
         told_in = self._inner.elsewhere
         choices = [
-            {name: value for name, value in choice.items() if name != "delta"}  # a choice may tell it, what it says not
+            {name: value for name, value in choice.items() if name != "delta"}  # usage may be beside the delta
             for choice in told_in.get("choices") or ()
             if isinstance(choice, dict)
         ]

@@ -1,8 +1,8 @@
-"""A native stream passing through: bytes in, bytes out, with an eye on usage, the end and errors.
+"""A native stream: bytes in, bytes out, while watching for usage, the end and errors.
 
-Most bytes pass untouched and unparsed; an event is parsed only when it holds a mark of usage, a finish or an error. The
-end of the answer is held back until the caller has recorded it (DESIGN invariant 1): `feed` gives what may leave now,
-`tail` what may leave once the row is durable. What an event means is `native_chat.py`'s and `native_plain.py`'s.
+Most bytes pass unparsed; an event is parsed only if it contains a mark of usage, a finish or an error. The end of the
+answer is held back until it is recorded (DESIGN invariant 1): `feed` returns what may be sent now, `tail` what may be
+sent once the row is durable. `native_chat.py` and `native_plain.py` interpret the events.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tollgate.sse import BLANK, Decoder, Event
 
 Judge = Callable[[dict[str, Any]], UpstreamError | None]
 Marks = tuple[bytes, ...] | None
-"""Words without which no event is an error (`ErrorRules.event_marks`); None: every event must be asked."""
+"""Substrings of which every error event contains one (`ErrorRules.event_marks`); None: every event must be judged."""
 
 _KEEP_BYTES = 64 * 1024
-"""How much of an answer is kept for counting its tokens when the upstream reports none; beyond it the ratio seen in
-what was kept is applied to the rest."""
+"""How much of an answer is kept for estimating its tokens if the upstream reports none; the estimate is scaled up for
+the rest."""
 
 
 class KeptBlocks:
-    """The first part of a stream, kept for a token estimate: references to blocks that were sent anyway."""
+    """The first part of a stream, kept for a token estimate: references to blocks, not copies."""
 
     __slots__ = ("blocks", "held", "total")
 
@@ -38,7 +38,7 @@ class KeptBlocks:
         self.total = 0
 
     def add(self, block: bytes) -> None:
-        """Note a block that was received."""
+        """Note a block of the stream."""
         size = len(block)
         self.total += size
         if self.held < _KEEP_BYTES:
@@ -49,7 +49,7 @@ class KeptBlocks:
         """The parsed events of the kept part."""
         decoder = Decoder()
         found = [event for block in self.blocks for event in decoder.feed(block)]
-        found += decoder.finish()  # where lines end with CR alone, another byte shows that an event is over
+        found += decoder.finish()  # where lines end with CR alone, only the next byte shows that an event is complete
         parsed = []
         for event in found:
             if event.data and event.data != b"[DONE]":
@@ -61,18 +61,18 @@ class KeptBlocks:
 
     @property
     def scale(self) -> float:
-        """What a count over the kept part must be multiplied with."""
+        """The factor from a count over the kept part to the whole stream."""
         return self.total / self.held if self.held else 1.0
 
 
 class NativeStream:
-    """What both kinds of stream share: cutting blocks at marks, decoding what must be looked at.
+    """What both kinds of stream share: cutting blocks at marks, and decoding the events that must be parsed.
 
-    `error` is set when the upstream reported one, or ended before its answer did; `ended` once it has said the end.
+    `error` is set when the upstream reports one, or breaks off; `ended` once it has sent the end of the answer.
     """
 
     finish: dict[str, Any] | None = None
-    """The chunk that finishes the answer, in a format where more may come after it."""
+    """The chunk that finishes the answer, in a format where more chunks may follow it."""
 
     def __init__(self, judge: Judge, marks: Marks) -> None:
         self.kept = KeptBlocks()
@@ -83,18 +83,18 @@ class NativeStream:
         self._marks = marks
 
     def feed(self, block: bytes) -> bytes:
-        """The bytes that may leave after this block of the upstream's."""
+        """The bytes that may be sent after this block of upstream bytes."""
         out = self._feed(block)
         if out:
             self.kept.add(out)
         return out
 
     def received(self) -> list[Any]:
-        """The parsed events of what was kept, for a token count."""
+        """The parsed events of the kept part, for a token estimate."""
         return self.kept.events()
 
     def close(self) -> bytes:
-        """The upstream has ended: what may still leave. Afterwards `error` says whether the answer is whole."""
+        """The upstream's body ended: what may still be sent. Afterwards `error` is set if the answer is incomplete."""
         out = self._rest()
         if self.finish is None and not self.ended and self.error is None:
             self.error = AnswerLost(ENDED_EARLY)
@@ -110,7 +110,7 @@ class NativeStream:
                 end = len(block)
             before = self._take(self._decoder.feed(block[:end]))
             block = block[end:]
-            # a line feed of the separator came with the block before; a finish was told
+            # a part of the separator came with the block before, or the finish was seen
             if self._decoder.pending or self._marks is None:
                 return before + self._take(self._decoder.feed(block))
             if not block or self.ended or self.error is not None:
@@ -129,13 +129,13 @@ class NativeStream:
             )
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
-        return b"".join(filter(None, out))  # what is alone is not copied
+        return b"".join(filter(None, out))  # a single piece is not copied
 
     def _rest(self) -> bytes:
-        """What an upstream that has ended left unfinished: an event without its blank line counts when its data is
-        whole. It gets one: clients read no event without, and this may be the one that ends the answer. One whose data
-        had not begun (`event: response.created`, `data:`) says nothing: with a blank line it would be an event of an
-        empty text, on which clients' JSON readers fail."""
+        """The last event of an ended upstream body, if it lacks its blank line but its data is complete. The blank line
+        is added, because clients ignore an event without it, and it may be the one that ends the answer. An event
+        without data (`event: response.created`, `data:`) is dropped: clients would fail to parse its empty data as
+        JSON."""
         return self._take(
             [
                 event if event.raw.endswith(BLANK) else event._replace(raw=event.raw + b"\n\n")

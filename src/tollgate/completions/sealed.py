@@ -1,8 +1,8 @@
-"""Sealed tokens on the native path: what another provider minted stays with us when a conversation changes its model.
+"""Sealed tokens on the native path: removed when a conversation continues with another provider.
 
-A conversion hands a foreign reasoning token to the client in a sealed form (MAPPING b.7). When the client goes on with
-a model that speaks its own format, the seal would reach a provider that cannot read it and answers 400; so the
-reasoning that carries it is left out, and named as lost.
+A conversion gives the client a provider's reasoning token in a sealed form (MAPPING b.7). If the client continues with
+a model that speaks the client's own format, the sealed token would reach a provider that cannot read it and answers
+400. So the reasoning that carries it is left out, and reported as lost.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LOST_SIGNATURE = "signature of another provider"
 
 
 def holds_sealed(outline: str) -> bool:
-    """Whether a body with this outline may hold a sealed token; two substring searches."""
+    """Whether a body may hold a sealed token; `outline` is that of `body.outline_of`."""
     return _MARK in outline or _MARK_IN_BASE64 in outline
 
 
 def without_sealed(
     dialect: str, body: dict[str, Any], context: Context, foreign: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """A copy of a chat, messages or responses body without what carries a seal: reasoning, and the signatures of chat's
-    calls. `foreign` is what another service of the format encrypted, which has no seal (`minters.py`). `context` notes
-    the loss."""
+    """A copy of a chat, messages or responses body without sealed reasoning and without sealed signatures of chat's
+    tool calls. `foreign` are unsealed texts that another service of the same format encrypted (`minters.py`); reasoning
+    with one of them is left out, too. The losses are noted in `context`."""
     if dialect == "chat":
         turns = body.get("messages")
         if isinstance(turns, list):
@@ -56,7 +56,7 @@ def _turn(turn: Any, context: Context) -> Any:
 
 
 def _message(message: Any, context: Context) -> Any:
-    """A chat message as it was, or a copy without sealed `reasoning_details` and signatures of calls."""
+    """The chat message itself, or a copy without sealed `reasoning_details` and sealed signatures of tool calls."""
     if not isinstance(message, dict):
         return message
     changed: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def _sealed(block: Any, fields: tuple[str, ...], context: Context, foreign: froz
     if not isinstance(block, dict) or block.get("type") not in ("thinking", "redacted_thinking", "reasoning"):
         return False
     if not any(
-        unseal(said := block.get(field)) or foreign and isinstance(said, str) and said in foreign for field in fields
+        unseal(text := block.get(field)) or foreign and isinstance(text, str) and text in foreign for field in fields
     ):
         return False
     context.lose(_LOST)

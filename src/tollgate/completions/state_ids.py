@@ -1,6 +1,6 @@
-"""Ids of state that lives at a provider: which a request refers to, which an answer hands out.
+"""Ids of state stored at a provider: those that a request refers to, and those that an answer creates.
 
-Pure. Who may use them, and where their state is, `stateful.py` asks.
+Pure. Whether the caller may use an id, and which provider has its state, is checked in `stateful.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _SPELLED = "\\u00"
-"""How JSON can spell the letters of the words."""
+"""The start of a letter written as a JSON escape: with it, any of the words may occur in another spelling."""
 _HINTS: dict[str, tuple[str, ...]] = {
     "chat": ('"file_id"', _SPELLED),
     "messages": ('"file_id"', '"container"', '"previous_message_id"', _SPELLED),
@@ -28,11 +28,11 @@ _HINTS: dict[str, tuple[str, ...]] = {
         _SPELLED,
     ),
 }
-"""A body of the format without any of these words refers to no state; most requests stop here."""
+"""A body without any of these words refers to no state; most requests need no further check."""
 
 _ID = '"id"'
 _LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_request"')}
-"""What a body holds that names such things, by format."""
+"""Substrings of bodies that may name something a provider looks up, by format."""
 
 THREAD = "thread.previous_message_id"
 ITEM = "input.item_reference"
@@ -40,8 +40,8 @@ PREVIOUS = "previous_response_id"
 
 
 def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, str]]:
-    """The (field, id) pairs of provider-side state in a request with this outline, in the order they stand there, each
-    once."""
+    """The (field, id) pairs of provider state in a request, in document order without duplicates; `outline` is that of
+    `body.outline_of`."""
     for hint in _HINTS[dialect]:
         if hint in outline:
             break
@@ -57,8 +57,8 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
 
 
 def looked_up_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, list[str]]]:
-    """By field, the ids of what a provider looks up where a request with this outline does not send it along:
-    reasoning, the sound of an answer, and a request for approval."""
+    """By field, the ids of what a provider looks up because the request does not send it along: reasoning, the audio of
+    an answer, an approval request. `outline` is that of `body.outline_of`."""
     if _ID not in outline or not any(mark in outline for mark in _LOOKED_UP.get(dialect, ())):
         return []
     if dialect == "chat":
@@ -67,26 +67,26 @@ def looked_up_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tupl
         items = _objects(body.get("input"))
         reasoning = [each for each in items if each.get("type") == "reasoning" and not each.get("encrypted_content")]
         found = [
-            ("input.approval_request_id", _requests_along(items)),
+            ("input.approval_request_id", _sent_approval_requests(items)),
             ("input.reasoning", [each.get("id") for each in reasoning]),
         ]
     return [(field, [each for each in ids if isinstance(each, str) and each]) for field, ids in found]
 
 
 def keeps_thread(dialect: str, body: dict[str, Any]) -> bool:
-    """Whether a messages request has its provider keep the conversation (`thread`): later ones send only what is
-    new."""
+    """Whether a messages request asks its provider to store the conversation (`thread`), so that later requests send
+    only what is new."""
     return dialect == "messages" and isinstance(body.get("thread"), dict)
 
 
 def may_mint(dialect: str, body: dict[str, Any]) -> bool:
-    """Whether the answer to a native request may hand out such ids: of chat only one that was asked for with sound."""
+    """Whether the answer to a native request may create such ids; in chat only an answer with audio does."""
     return dialect != "chat" or isinstance(body.get("audio"), dict)
 
 
 def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
-    """The ids of provider-side state in a native answer: the response, its items, its container, its sound; with
-    `thread`, the message itself."""
+    """The ids of provider state in a native answer: the response, its items, its container, its audio; with `thread`,
+    the message itself."""
     found: list[Any] = [body.get("id")] if thread else []
     for choice in _objects(body.get("choices")):
         message = choice.get("message") or choice.get("delta")
@@ -96,7 +96,7 @@ def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
         found.extend(item.get("id") for item in _objects(body.get("output")))
         conversation = body.get("conversation")
         found.append(conversation.get("id") if isinstance(conversation, dict) else None)
-    if body.get("object") == "response":  # containers are kept, whether the answer is or not
+    if body.get("object") == "response":  # containers are stored even if the response is not
         found.extend(_container_of(item) for item in _objects(body.get("output")))
     container = body.get("container")
     if isinstance(container, dict):
@@ -105,7 +105,7 @@ def minted_ids(body: dict[str, Any], *, thread: bool = False) -> list[str]:
 
 
 def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields of a request that may hold such ids, with what stands there; None or no text where none does."""
+    """The fields of a request that may hold such ids, with their values, which may be None or no text."""
     if dialect == "responses":
         yield from _of_responses_request(body)
         return
@@ -135,16 +135,16 @@ def _of_responses_request(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         resumes = resumes or tool.get("type") == "code_interpreter" or bool(environment)
         yield from _of_tool(tool, environment)
     items = _objects(body.get("input"))
-    along = frozenset(_requests_along(items))
+    sent = frozenset(_sent_approval_requests(items))
     for item in items:
         if is_reference(item):
             yield ITEM, item.get("id")
         elif item.get("type") == "image_generation_call" and not item.get("result"):
             yield "input.image_generation_call", item.get("id")
         elif item.get("type") == "mcp_approval_response":
-            asked = item.get("approval_request_id")
-            yield "input.approval_request_id", asked if isinstance(asked, str) and asked not in along else None
-        if resumes:  # a tool goes on in the container of its earlier calls
+            approved = item.get("approval_request_id")
+            yield "input.approval_request_id", approved if isinstance(approved, str) and approved not in sent else None
+        if resumes:  # a tool continues in the container of its earlier calls
             yield "input.container_id", _container_of(item)
         output = item.get("output")
         for part in (*_objects(item.get("content")), *_objects([output] if isinstance(output, dict) else output)):
@@ -165,8 +165,8 @@ def _of_tool(tool: dict[str, Any], environment: dict[str, Any]) -> Iterator[tupl
         yield "tools.input_image_mask.file_id", tool["input_image_mask"].get("file_id")
 
 
-def _requests_along(items: list[dict[str, Any]]) -> list[str]:
-    """Ids of the requests for approval that are sent along, as clients do that have nothing stored: an approval of one
+def _sent_approval_requests(items: list[dict[str, Any]]) -> list[str]:
+    """Ids of the approval requests among `items`, where clients that store nothing send them along: an approval of one
     of them refers to no state."""
     return [
         each for item in items if item.get("type") == "mcp_approval_request" and isinstance(each := item.get("id"), str)
@@ -174,14 +174,14 @@ def _requests_along(items: list[dict[str, Any]]) -> list[str]:
 
 
 def is_reference(item: dict[str, Any]) -> bool:
-    """Whether an item of the input stands for a stored one. The type may be left out (`ItemReferenceParam`), as that of
-    a message may be, which says something."""
+    """Whether an input item refers to a stored one. Its type may be missing (`ItemReferenceParam`), like that of a
+    message, which has content."""
     kind = item.get("type")
     return kind == "item_reference" or (not kind and item.get("content") is None and "id" in item)
 
 
 def _parts(content: Any) -> Iterator[dict[str, Any]]:
-    """The parts of a message, those that tools gave and those that documents are put together of too."""
+    """The parts of a message, and those inside tool results and composed documents."""
     for part in _objects(content):
         yield part
         source = part if part.get("type") == "tool_result" else part.get("source")
@@ -198,7 +198,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _container_of(item: dict[str, Any]) -> Any:
-    """The container in which a call of a provider's own tool ran."""
+    """The container in which a call of a provider's tool ran."""
     environment = item.get("environment")
     return environment.get("container_id") if isinstance(environment, dict) else item.get("container_id")
 

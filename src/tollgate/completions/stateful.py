@@ -1,7 +1,7 @@
-"""State that lives at a provider: who may refer to it, and which provider keeps it.
+"""State stored at a provider: who may refer to it, and which provider has it.
 
-A request that refers to state goes to the provider that minted it, and only for the account that got the id; any
-other id is "not found" in the words of that API. Nobody reads another account's conversation.
+A request that refers to state goes to the provider that created it, and only if the same account was given the id; any
+other id is "not found", in the format of that API. Nobody reads another account's conversation.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ if TYPE_CHECKING:
     from tollgate.routing import Offer
 
 _NOT_STORED = {
-    field: f" What was converted for this format is remembered a while only: set `store` to false and send the {what}."
+    field: f" Converted answers are only remembered for a while: set `store` to false and send the {what}."
     for field, what in ((ITEM, "item itself"), (PREVIOUS, "whole conversation"))
 }
-"""Clients refer to what they were told unless they ask for `store: false`, also where the answer said that nothing was
-stored (`tollgate.remembered.told_items`)."""
-
-
-_NOT_KEPT = " Files and vector stores cannot be made here: send what they hold in the request itself."
+"""Clients refer to earlier answers unless they ask for `store: false`, even if the answer said that it was not stored
+(`tollgate.remembered.told_items`)."""
+_NOT_KEPT = " Files and vector stores cannot be created here: send their content in the request itself."
 _NEVER_MINTED = ("file_id", "vector_store_id")
 
 
 async def check_looked_up(services: Services, inbound: Inbound, looked_up: list[tuple[str, list[str]]]) -> None:
-    """Refuse what was handed to another account and is looked up by its id (`looked_up_ids`). Raises `StateNotFound`.
-    Ids that nobody got here pass: clients bring along conversations they had elsewhere."""
+    """Refuse ids (of `looked_up_ids`) that were given to another account. Raises `StateNotFound`. Unknown ids pass,
+    since clients also send conversations that they had elsewhere."""
     for field, ids in looked_up:
         if ids and (foreign := await services.minted.foreign(inbound.key.account_id, ids)) is not None:
             raise StateNotFound(field, foreign)
 
 
 async def provider_for(services: Services, inbound: Inbound, references: list[tuple[str, str]]) -> str | None:
-    """The one provider all references belong to, or None without references. Raises `NotFound` naming the first that
-    this account was never handed, or that another provider keeps."""
+    """The provider that has the state of all references; None without references. Raises `NotFound` naming the first id
+    that this account was not given, or that belongs to another provider."""
     provider: str | None = None
     for field, minted_id in references:
         owner = await services.minted.provider_of(inbound.key.account_id, minted_id)
@@ -51,8 +49,8 @@ async def provider_for(services: Services, inbound: Inbound, references: list[tu
 
 
 async def remember_state(exchange: Exchange, offer: Offer, ids: list[str], encrypted: Collection[str]) -> None:
-    """Note for the caller's account what a native answer handed out: ids under which the provider keeps something, and
-    what only it can read."""
+    """Remember for the caller's account the ids of provider state in a native answer, and its encrypted values, which
+    only that provider can read."""
     if ids:
         await exchange.services.minted.remember(exchange.inbound.key.account_id, offer.provider, ids)
     if encrypted:
@@ -60,21 +58,21 @@ async def remember_state(exchange: Exchange, offer: Offer, ids: list[str], encry
 
 
 class ThreadUnsupported(BadRequest):
-    """A `thread` towards a model whose provider keeps none. The code makes the official clients send the whole
+    """A `thread` for a model whose provider stores none. This code makes the official clients send the whole
     conversation instead."""
 
     code = "thread_unsupported_request"
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"thread: no provider of {model[:200]} keeps conversations; send the full conversation without thread",
+            f"thread: no provider of {model[:200]} stores conversations; send the full conversation without thread",
             "thread",
         )
 
 
 class StateNotFound(NotFound):
-    """A state id that this account was never handed, or that the model in question cannot be asked about (DESIGN
-    section 4); `param` names the field, `cure` says what else to do."""
+    """A state id that this account was not given, or that belongs to a provider which does not serve the model (DESIGN
+    section 4); `param` names the field, `cure` says what to do instead."""
 
     def __init__(self, field: str, minted_id: str, cure: str = "") -> None:
         what = (
