@@ -187,6 +187,27 @@ async def test_what_is_no_request_is_refused_by_itself(client, ask, caplog):
     assert await client.answered() and caplog.text == ""
 
 
+async def test_what_is_no_request_may_be_taken_back_at_once(client, caplog):
+    client.http2.reset_stream(client.begin((":method", "CONNECT"), (":authority", "a:80")))
+    assert await client.answered() and caplog.text == ""
+
+
+@pytest.mark.parametrize("client", [patient], indirect=True)
+async def test_a_fault_of_the_gateway_ends_a_connection_and_not_the_gateway(client, monkeypatch, caplog):
+    """Its socket stayed open, and the server never ended."""
+    frames = Frames(client)
+    client.begin(*SLOW, end=True)
+    await frames.until(ends(client.begin(end=True)))  # by then the other one is being answered as well
+    monkeypatch.setattr(http2, "_is_readable", lambda event: 1 / 0)
+    client.begin(end=True)
+    farewell = await frames.until(is_farewell)
+    assert isinstance(farewell, GoAwayFrame) and farewell.error_code == ErrorCodes.INTERNAL_ERROR
+    assert await client.served.reader.read() == b""
+    assert [record.message for record in caplog.records] == ["an HTTP/2 connection ends by a fault of the gateway"]
+    client.served.stop.set()
+    await asyncio.wait_for(client.served.task, 10)
+
+
 async def test_priorities_that_clients_name_are_not_kept(client, caplog):
     client.send(b"".join(b"\0\0\5\2\0" + (2 * each + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for each in range(2000)))
     assert await client.answered() and caplog.text == ""

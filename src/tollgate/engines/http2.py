@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from typing import Any
 
@@ -24,6 +25,8 @@ from hyperframe.frame import GoAwayFrame
 
 from tollgate.engines import LAST_CALL_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
 from tollgate.engines.request_head import IN_HOSTS
+
+log = logging.getLogger("tollgate.engines")
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
@@ -130,21 +133,34 @@ class Http2(H2Protocol):
     async def handle(self, event: ConnectionEvent) -> None:
         """See hypercorn's protocols."""
         if not isinstance(event, RawData) or len(event.data) <= _PIECE:
-            await super().handle(event)
+            await self._hear(event)
             return
         for at in range(0, len(event.data), _PIECE):
             if self.closed:
                 return
-            await super().handle(RawData(event.data[at : at + _PIECE]))
+            await self._hear(RawData(event.data[at : at + _PIECE]))
             await asyncio.sleep(0)
+
+    async def _hear(self, event: ConnectionEvent) -> None:
+        try:
+            await super().handle(event)
+        except Exception:
+            # above, it would cancel what writes before what waits for that: the connection would never end, nor a stop
+            log.exception("an HTTP/2 connection ends by a fault of the gateway")
+            await self._end(ErrorCodes.INTERNAL_ERROR)
+
+    async def _end(self, why: ErrorCodes) -> None:
+        """End the connection and all its requests."""
+        with contextlib.suppress(ProtocolError):  # it is closed by now
+            self.connection.close_connection(why)
+        await self._flush()
+        await super().handle(Closed())
+        await self.send(Closed())
 
     async def _handle_events(self, events: list[Event]) -> None:
         resets = sum(type(event) is StreamReset for event in events)
         if resets and self._too_many(resets):
-            self.connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
-            await self._flush()
-            await self.handle(Closed())
-            await self.send(Closed())
+            await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
             return
         for event in events:
             if type(event) is PingReceived:
@@ -154,7 +170,7 @@ class Http2(H2Protocol):
             if type(event) is DataReceived and event.stream_id not in self.streams:
                 self._decline(event)
             elif type(event) is RequestReceived and not _is_readable(event):
-                self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+                self._refuse(event)
             elif type(event) is RequestReceived and self.context.terminated.is_set():
                 await self._take_late(event)
             else:
@@ -168,12 +184,16 @@ class Http2(H2Protocol):
         """A request that came when the server was to end: one sent before its client knew is answered, any other may
         be sent elsewhere."""
         if self._left_at is not None and time.monotonic() - self._left_at > LAST_CALL_SECONDS:
-            assert event.stream_id is not None
-            self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            self._refuse(event)
             return
         self._note(event)
         await self._create_stream(event)
         await self.send(Updated(idle=False))
+
+    def _refuse(self, event: RequestReceived) -> None:
+        assert event.stream_id is not None
+        with contextlib.suppress(ProtocolError):  # its client has taken it back by now
+            self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
 
     def _note(self, event: Event) -> None:
         """Keep count of what comes."""
