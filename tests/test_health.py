@@ -149,8 +149,8 @@ def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_de
         (
             "WARNING",
             (
-                "route a/x failed for request req_3: upstream_failed, HTTP 503: it broke [31m (failure 3 since the "
-                "last one told here)"
+                "route a/x failed for request req_3: upstream_failed, HTTP 503: it broke [31m (3 failures since the "
+                "last line)"
             ),
         ),
         ("WARNING", "route a/y failed for request req_4: upstream_timeout: upstream exceeded its idle budget of 5 s"),

@@ -1,7 +1,7 @@
-"""How routes and providers are doing: consecutive failures, cooldowns, alarms for the operator, counters.
+"""Health of routes and providers: consecutive failures, cooldowns, alarms for the operator, counters.
 
-Lives outside the runtime, so a reload forgets nothing. Touched only on the event loop. What counts as a failure is the
-caller's knowledge (a `Verdict`); how long a failing route rests is decided here.
+It lives outside the runtime, so a reload forgets nothing, and is used on the event loop only. The caller decides what
+counts as a failure (a `Verdict`); how long a failing route cools down is decided here.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""
 _RATE_SMOOTHING = 0.05
 """The same for the share of failures, over the last forty."""
-_TELL_SECONDS = 10.0
-"""The log tells of a failing route this often at most:
-every failure of an outage would be as many lines as requests."""
+_LOG_SECONDS = 10.0
+"""A failing route is logged at most this often: in an outage, logging every failure would be a line per request."""
 
 
 @dataclass(slots=True)
 class Alarm:
-    """Something only the operator can cure: our balance at a provider is empty, or our key there is refused."""
+    """A problem that only the operator can fix: our balance at a provider is empty, or our key there is refused."""
 
     kind: AlarmKind
     message: str
     since: float
-    """Unix seconds of the first time."""
+    """Unix time in seconds at which it was first seen."""
     count: int = 1
 
 
@@ -43,7 +42,7 @@ class RouteHealth:
     successes: int = 0
     failures: int = 0
     rejections: int = 0
-    """Requests the upstream refused as wrong: no fault of the route."""
+    """Requests that the upstream refused as invalid, which is no failure of the route."""
     in_a_row: int = 0
     cooling_until: float = 0.0
     error_rate: float = 0.0
@@ -51,9 +50,9 @@ class RouteHealth:
     """Moving average of seconds to the first byte."""
     last_error: str = ""
     last_error_at: float | None = None
-    told_at: float | None = None
-    """Clock time at which the log last told of a failure."""
-    untold: int = 0
+    logged_at: float | None = None
+    """Clock time at which a failure was last logged."""
+    unlogged: int = 0
     """Failures since then."""
 
 
@@ -62,34 +61,34 @@ ALARMS: dict[AlarmKind, str] = {
     "key": "our key there is refused",
     "proxy": "the proxy on the way there refuses us",
 }
-"""What an alarm tells the operator."""
+"""The text of each kind of alarm."""
 
 
 def alarm_text(provider: str, alarm: AlarmKind, message: str) -> str:
-    """A new alarm as one line of the log: what is wrong, and the provider's own words."""
+    """A new alarm as one line of the log, with the provider's own message."""
     return f"provider {provider}: {ALARMS[alarm]} ({_one_line(message[:200])})"
 
 
 def tell_failure(
     health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str
 ) -> None:
-    """Tell the health of a route that it failed, and the operator by the log: a new alarm at once, of all else one
-    failure every ten seconds. `subject` is what failed there ("request req_1"); at the level of debugging the log has
-    every failure. Where it is our own fault (`OutOfSockets`), only the log is told."""
+    """Note a failure of a route in its health and in the log: a new alarm at once, other failures at most every ten
+    seconds; at debug level the log has all of them. `subject` is what failed ("request req_1"). A failure of our own
+    machine (`OutOfSockets`) is only logged."""
     if isinstance(error, OutOfSockets):
         failures = health.out_of_sockets()
         level = logging.ERROR if failures else logging.DEBUG
-        more = f" ({failures} times since this was last told)" if failures > 1 else ""
-        log.log(level, "nothing is left here to connect with, for %s: %s%s", subject, error.message, more)
+        more = f" ({failures} times since the last line)" if failures > 1 else ""
+        log.log(level, "no sockets are left to connect with, for %s: %s%s", subject, error.message, more)
         return
     alarmed = health.failed(
         route, provider, error.code, error.message, retry_after=error.retry_after, alarm=error.alarm
     )
-    failures = health.to_tell(route)
+    failures = health.to_log(route)
     if alarmed and error.alarm is not None:
         log.error("%s", alarm_text(provider, error.alarm, error.message))
     status = f", HTTP {error.upstream_status}" if isinstance(error, UpstreamFailed) else ""
-    more = f" (failure {failures} since the last one told here)" if failures > 1 else ""
+    more = f" ({failures} failures since the last line)" if failures > 1 else ""
     log.log(
         logging.WARNING if failures and not alarmed else logging.DEBUG,
         "route %s failed for %s: %s%s: %s%s",
@@ -103,7 +102,7 @@ def tell_failure(
 
 
 def _one_line(text: str) -> str:
-    """A provider's words for a log, which must not begin lines of their own there."""
+    """A provider's message for the log: on one line, without control characters."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
@@ -123,10 +122,10 @@ class Health:
         self._providers: dict[str, float] = {}
         self._alarms: dict[tuple[str, AlarmKind], Alarm] = {}
         self._own = RouteHealth("", "")
-        """Failures to connect that are our own fault."""
+        """Failures to connect that are due to our own machine."""
 
     def cooling_until(self, route: str, provider: str) -> float:
-        """The clock time until which the route should rest; 0 when it need not."""
+        """The clock time until which the route cools down; 0 if it does not."""
         known = self._routes.get(route)
         until = known.cooling_until if known is not None else 0.0
         return max(until, self._providers.get(provider, 0.0)) if self._providers else until
@@ -149,7 +148,7 @@ class Health:
                 self._alarms.pop((provider, kind), None)
 
     def rejected(self, route: str, provider: str) -> None:
-        """The upstream found the request itself wrong: counted, and nothing else."""
+        """The upstream refused the request as invalid, which is only counted."""
         self._of(route, provider).rejections += 1
 
     def failed(
@@ -162,13 +161,13 @@ class Health:
         retry_after: float | None = None,
         alarm: AlarmKind | None = None,
     ) -> bool:
-        """The route failed. It rests when told how long (`retry_after` seconds), or after several failures in a row;
-        an `alarm` rests the whole provider at once, since every route there shares the key, the balance and the way.
-        Gives True when this alarm is a new one, which the operator should hear of."""
+        """The route failed. It cools down for `retry_after` seconds if that is given, or after several failures in a
+        row. An `alarm` cools down the whole provider at once, since all its routes share the key, the balance and the
+        proxy. Returns True if the alarm is new."""
         settings, now = self.settings, self.now()
         health = self._of(route, provider)
         health.failures += 1
-        health.untold += 1
+        health.unlogged += 1
         health.in_a_row += 1
         health.error_rate += _RATE_SMOOTHING * (1.0 - health.error_rate)
         health.last_error, health.last_error_at = f"{code}: {message}"[:300] if message else code, self._wall()
@@ -188,25 +187,24 @@ class Health:
         known.message = message[:300]
         return False
 
-    def to_tell(self, route: str) -> int:
-        """How many failures of the route the log has not told of, when it is time to tell of them; else 0. Asking
-        counts them as told."""
+    def to_log(self, route: str) -> int:
+        """The number of unlogged failures of the route if one may be logged now, else 0. They then count as logged."""
         known = self._routes.get(route)
-        return 0 if known is None else self._to_tell(known)
+        return 0 if known is None else self._to_log(known)
 
     def out_of_sockets(self) -> int:
-        """There was nothing left here to connect with, which no route is blamed for. Gives what `to_tell` does."""
-        self._own.untold += 1
-        return self._to_tell(self._own)
+        """No sockets were left to connect with, which is no failure of the route. Returns the same as `to_log`."""
+        self._own.unlogged += 1
+        return self._to_log(self._own)
 
-    def _to_tell(self, known: RouteHealth) -> int:
-        if known.told_at is not None and self.now() < known.told_at + _TELL_SECONDS:
+    def _to_log(self, known: RouteHealth) -> int:
+        if known.logged_at is not None and self.now() < known.logged_at + _LOG_SECONDS:
             return 0
-        failures, known.untold, known.told_at = known.untold, 0, self.now()
+        failures, known.unlogged, known.logged_at = known.unlogged, 0, self.now()
         return failures
 
     def alarms(self) -> list[tuple[str, Alarm]]:
-        """(provider, alarm) of everything waiting for the operator, oldest first."""
+        """(provider, alarm) of every open alarm, oldest first."""
         return sorted(
             ((provider, alarm) for (provider, _), alarm in self._alarms.items()), key=lambda entry: entry[1].since
         )
@@ -216,7 +214,7 @@ class Health:
         return [self._routes[name] for name in sorted(self._routes)]
 
     def cooling(self) -> dict[str, float]:
-        """Seconds of rest left, for each route that rests."""
+        """The seconds left, for each route that cools down."""
         now = self.now()
         left = {name: self.cooling_until(name, health.provider) - now for name, health in self._routes.items()}
         return {name: seconds for name, seconds in sorted(left.items()) if seconds > 0}

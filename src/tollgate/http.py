@@ -1,7 +1,7 @@
-"""ASGI at arm's length: a request's headers and body in, a `Reply` out, and a client that leaves.
+"""HTTP over plain ASGI: reading a request's headers and body, sending a `Reply`, noticing a client that leaves.
 
-Plain ASGI on purpose: body-buffering middleware loses cancellation and back-pressure. A client that leaves cancels
-the task that works for it; whatever must still be settled is settled by the pipelines themselves.
+Plain ASGI on purpose: middleware that buffers bodies loses cancellation and back-pressure. When a client leaves, the
+task that works for it is cancelled; the pipelines settle what must still be settled.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _WATCH_AFTER = 0.05
-"""Seconds after which a running request starts to watch for its client leaving. Most answers of a fast upstream are
-done by then, and a watcher is a task."""
+"""Seconds after which a running request starts to watch for its client leaving. Watching takes a task, and most answers
+of a fast upstream are done by then."""
 DIRECT = "tollgate.direct"
-"""The extension (ASGI) of a server that offers what `Direct` says."""
+"""The ASGI extension of servers that offer `Direct`."""
 
 _SMALL_PACKED = 1024
-"""Bytes of a packed body that is unpacked at once: it may become a megabyte, in a millisecond. 32 MB would hold
-everybody else up for a tenth of a second."""
+"""A compressed body up to this size is decompressed on the event loop: it becomes a megabyte at most, which takes a
+millisecond. 32 MB would block the loop for a tenth of a second."""
 _COMMENT = b": keep-alive\n"
-"""A comment line and no empty line behind it: OpenAI's Go client took that for an event until late in 2026, and what it
-lacks for broken JSON, which ended every stream that was silent once."""
+"""A comment line without an empty line after it: until late in 2026 OpenAI's Go client took a comment with an empty
+line for an event, failed to parse its missing data, and ended the stream."""
 SSE_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -43,21 +43,21 @@ SSE_HEADERS = [
 
 
 class Direct(Protocol):
-    """What a server may offer of a request beside ASGI's messages."""
+    """What a server may offer for a request in addition to ASGI's messages."""
 
     def on_leaving(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell` when the client leaves; None takes that back. Without it a task must wait for the message."""
+        """Call `tell` when the client leaves; None undoes this. Without it, a task must wait for ASGI's message."""
 
     def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
-        """The `send` that the server gave this request. Where the application has another one, something between them
-        wraps it and wants to see the messages, so `answer` may not be used."""
+        """The `send` that the server gave this request. If the application got another one, a middleware wraps it and
+        must see the messages, so `answer` may not be used."""
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
         """A whole answer in one call instead of two messages."""
 
 
 class ClientGone(Exception):
-    """The client left; there is nobody to answer."""
+    """The client left."""
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -74,8 +74,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
-    """The whole body as it came; `place` is as wide as it is then, and wide enough before any of it is read. Raises
-    `BodyTooLarge` as soon as it is known to be, before its end, `Crowded` where there is no room, and `ClientGone`."""
+    """The whole body as sent. Its bytes are reserved in `place` before they are read. Raises `BodyTooLarge` as soon as
+    the limit is exceeded, `Crowded` if there is no room, `ClientGone`."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit():
         size = int(length[:20])
@@ -100,7 +100,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, pl
             size += len(blocks[-1])
             if size > limit:
                 raise BodyTooLarge(limit)
-            if size > place.bytes:  # of a length nobody told
+            if size > place.bytes:  # the length was not announced
                 await place.widen(min(limit, 2 * size))
         body = b"".join(blocks)
     if len(body) > limit:
@@ -111,7 +111,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, pl
 
 
 async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
-    """A body as `Content-Encoding` says it is to be read; `place` is as wide as that. Raises `BodyTooLarge`,
+    """The body decompressed as `Content-Encoding` says; `place` then holds its new size. Raises `BodyTooLarge`,
     `BadRequest`, `Crowded`."""
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "identity":
@@ -126,7 +126,7 @@ async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: P
 
 
 def require_json(headers: Mapping[str, str]) -> None:
-    """Refuse a content type that cannot be JSON; none at all is taken as JSON."""
+    """Refuse a content type that is not JSON; a missing one is taken as JSON."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json") and kind != "text/json":
         raise BadRequest(
@@ -152,10 +152,10 @@ def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 class Responder:
-    """Writes one reply; knows whether it has begun, keeps a silent stream alive, notices a client that leaves, and
-    gives back what the request was given: room for its body, a slot of its key.
+    """Sends one reply: knows whether it has begun, keeps a silent stream alive, notices a client that leaves, and
+    releases what the request holds: room for its body, a slot of its key.
 
-    `bodiless` (HEAD) sends the headers of the whole reply, its length included, and no body.
+    `bodiless` (HEAD) sends the headers of the reply, with its length, and no body.
     """
 
     __slots__ = (
@@ -202,24 +202,24 @@ class Responder:
         self._sending = False
         self.started = False
         self.status = CLIENT_LEFT
-        """Of the reply that was sent last."""
+        """The status of the reply."""
         self.stopped = False
-        """The gateway ends this request, see `stop`."""
+        """The gateway ends this request (`stop`)."""
         self.place: Place | None = None
-        """What the request's body takes of the room for all of them."""
+        """The room that the request's body takes."""
         self.slot: Slot | None = None
-        """Its place among the requests that its key may run at once."""
+        """The slot of its key, which limits how many requests the key may run at once."""
         self.answer_begun = False
-        """Something of the answer itself went out; keep-alive comments are none of it."""
+        """A part of the answer was sent, not only keep-alive comments."""
 
     def stop(self) -> None:
-        """Cancel the request because the gateway ends; whoever answers it tells so."""
+        """Cancel the request because the gateway shuts down."""
         self.stopped = True
         if self._task is not None:
             self._task.cancel()
 
     def watch_client(self, scope: Scope) -> None:
-        """From now on a client that leaves cancels the current task. Only after the whole body has been read."""
+        """From now on a leaving client cancels the current task. To be called after the whole body has been read."""
         self._direct = scope.get("extensions", {}).get(DIRECT)
         if self._direct is not None:
             self._direct.on_leaving(self._left)
@@ -227,28 +227,28 @@ class Responder:
             self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
 
     def keep_alive(self, seconds: float) -> None:
-        """Send an SSE comment whenever the stream has been silent for so long, even before its first event."""
+        """Send an SSE comment whenever the stream has been silent for `seconds`, also before its first event."""
         self._quiet = seconds
         self._last = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._silent)
 
     def has_begun(self) -> bool:
-        """Whether the client has been told a status by now. No comment tells it one afterwards, so that what is noted
-        of it stays true."""
+        """Whether the reply has begun, so that the client knows a status. If not, no keep-alive comment will begin it
+        any more, so that the answer stays true."""
         if not self.started and self._timer is not None:
             self._end_comments(self._timer)
         return self.started
 
     def recovers(self) -> bool:
-        """Whether a cancellation that was just caught is this object's, for a client that left or by `stop`. Then it is
-        taken back, and the task can go on."""
+        """Whether a cancellation that was just caught came from this object (the client left, or `stop`). It is undone
+        then, and the task can go on."""
         ours = self._gone or self.stopped
         if ours and self._task is not None:
             self._task.uncancel()
         return ours
 
     async def send(self, reply: Reply) -> None:
-        """Send a reply whole, or its stream block by block; the stream is always closed."""
+        """Send a whole reply, or a stream block by block; the stream is closed in every case."""
         self.status = reply.status
         if reply.stream is None:
             if self.started:
@@ -257,7 +257,7 @@ class Responder:
             if self._timer is not None:
                 self._end_comments(self._timer)
             if self.slot is not None:
-                self.slot.leave()  # before the client can know that it has ended, and send its next
+                self.slot.leave()  # before the client sees the end, and may send its next request
             about = (
                 []
                 if reply.status == 304
@@ -265,7 +265,7 @@ class Responder:
             )
             self.started = True
             headers = [*about, *reply.headers, *self._extra]
-            if self._direct is not None and self._send == self._direct.send:  # nobody between adds headers of his own
+            if self._direct is not None and self._send == self._direct.send:  # no middleware in between
                 await self._direct.answer(reply.status, headers, reply.body)
                 return
             await self._send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -274,7 +274,7 @@ class Responder:
         stream = reply.stream
         try:
             async for block in stream:
-                if not self.started:  # with the first block, so that both leave in one write
+                if not self.started:  # with the first block, so that both are sent in one write
                     await self._start(reply.headers, reply.status)
                 last = type(block) is LastBlock
                 await self._block(block, last=last)
@@ -287,7 +287,7 @@ class Responder:
             await stream.aclose()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Stop watching and give back what the request has; called when the request is over, however it ended."""
+        """Stop watching and release what the request holds; called when it is over, however it ended."""
         if self.place is not None:
             self.place.leave()
         if self.slot is not None:
@@ -300,12 +300,12 @@ class Responder:
             self._watcher.cancel()
         if self._timer is not None:
             self._end_comments(self._timer)
-        # their tracebacks hold this object: without the references it is freed at once
+        # their tracebacks refer to this object: break the cycle, so that it is freed at once
         self._watcher = self._keepalive = None
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True
-        # a large answer may be streamed that is no event stream
+        # a large answer may also be streamed without being an event stream
         lead = [] if any(name == b"content-type" for name, _ in headers) else SSE_HEADERS
         await self._send({"type": "http.response.start", "status": status, "headers": [*lead, *headers, *self._extra]})
 

@@ -1,10 +1,10 @@
-"""How many bytes of request bodies are held at once: a body has a place before it is read, and gives it back at the
-end.
+"""A limit on the bytes of all request bodies together: a body reserves its bytes before it is read, and releases them
+when its request ends.
 
-One body is bounded by its own limit; here their sum is, because a gateway that runs out of memory loses every answer
-and not one. Who finds no room waits with the body unread, so that the client's own connection holds it back, and is
-refused when that takes too long. Small bodies never wait: an agent's next turn must not stand behind somebody's films,
-and the servers hold as much of every connection anyway.
+Each body has a limit of its own; this limits their sum, because a gateway that runs out of memory loses every answer.
+A request for which there is no room waits with its body unread, so that back-pressure holds its client, and is refused
+if that takes too long. Small bodies never wait: an agent's next turn must not wait behind somebody's videos, and the
+servers buffer as much for every connection anyway.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import sys
 from tollgate.errors import Crowded
 
 SMALL = 64 * 1024
-"""Bytes of a body that is counted but never waits."""
+"""A body up to this size is counted but never waits."""
 _PATIENCE = 20.0
-"""Seconds a body waits for room. Answers take some seconds each, and proxies give up after a minute."""
+"""Most seconds that a body waits for room. Answers take some seconds each; proxies give up after a minute."""
 
 
 class Room:
-    """The bytes that may be held at once (`most`), that are held (`held`), and who waits. For one event loop."""
+    """The bytes that may be held (`most`), that are held (`held`), and the requests that wait. For one event loop."""
 
     def __init__(self, most: int, patience: float = _PATIENCE) -> None:
         self.most = most
         self.held = 0
         self.patience = patience
         self._waiting: dict[asyncio.Future[None], tuple[Place, int]] = {}
-        """In the order in which they came."""
+        """In the order of arrival."""
         self._least = 0
-        """Everyone who waits wants at least this many more bytes."""
+        """Every waiting request wants at least this many more bytes."""
         self._heaviest = 0
-        """Everyone who waits holds at most this many bytes already."""
+        """Every waiting request holds at most this many bytes already."""
 
     def place(self) -> Place:
-        """A place without a byte."""
+        """A new place, which holds no bytes yet."""
         return Place(self)
 
     @property
@@ -44,13 +44,13 @@ class Room:
         return len(self._waiting)
 
     def fits(self, place: Place, size: int) -> bool:
-        """Whether a place may grow to `size` bytes. A body that is alone always may: nobody would make room for it."""
+        """Whether a place may grow to `size` bytes. The only body always may: no other could make room for it."""
         return self.held - place.bytes + size <= self.most or self.held == place.bytes
 
     def changed(self) -> None:
-        """Room was made: let in whoever fits now, in the order in which they came.
+        """Bytes were released: admit the waiting requests that fit now, in the order of arrival.
 
-        Every request that ends comes here, so nobody is looked at while nobody can fit.
+        This runs at the end of every request, so the queue is only walked if some request may fit.
         """
         if not self._waiting or not self._some_may_fit():
             return
@@ -73,8 +73,8 @@ class Room:
             del self._waiting[admitted]
 
     def _some_may_fit(self) -> bool:
-        """Whether anybody who waits might fit: the test of `fits` for the least that is wanted and for the most that is
-        held."""
+        """Whether any waiting request might fit: the test of `fits` for the smallest wish and for the largest
+        holder."""
         return self.most - self.held >= self._least or self.held <= self._heaviest
 
     async def wait(self, place: Place, size: int) -> None:
@@ -95,8 +95,8 @@ class Room:
 
 
 class Place:
-    """How many bytes one request holds of a room. Each task that needs the body calls `keep`, and `leave` when it is
-    done; the last `leave` gives the bytes back."""
+    """The bytes that one request holds of a room. Each further task that needs the body calls `keep`, and `leave` when
+    it is done; the last `leave` releases the bytes."""
 
     __slots__ = ("_keepers", "_room", "bytes")
 
@@ -111,7 +111,7 @@ class Place:
         self.bytes = size
 
     async def widen(self, size: int) -> None:
-        """Hold at least `size` bytes, once there is room. Raises `Crowded` when there was none for too long."""
+        """Hold at least `size` bytes, as soon as there is room. Raises `Crowded` when that takes too long."""
         if size <= self.bytes:
             return
         if size <= SMALL or self._room.fits(self, size):
@@ -120,18 +120,18 @@ class Place:
             await self._room.wait(self, size)
 
     def narrow(self, size: int) -> None:
-        """Hold `size` bytes, which are no more than before."""
+        """Hold only `size` bytes from now on, not more than before."""
         if size != self.bytes:
             self.set(size)
             self._room.changed()
 
     def keep(self) -> Place:
-        """The same place for one more, who will `leave` too."""
+        """The same place for one more task, which must `leave` it, too."""
         self._keepers += 1
         return self
 
     def leave(self) -> None:
-        """Hold nothing more, unless somebody else keeps the place."""
+        """Release the bytes, unless another task keeps the place."""
         self._keepers -= 1
         if not self._keepers:
             self.narrow(0)

@@ -1,8 +1,7 @@
-"""Which routes a request tries, in which order: at most three attempts, each a different route,
-decided before the first byte.
+"""Planning which routes a request tries, and in which order: at most three attempts, each on a different route.
 
-A route is one provider's offer of the model. Everything that decides an order is here; what an upstream's answer means
-(retry or not) is `mapping/provider/errors.py`, how routes are doing is `health.py`.
+A route is one provider's offer of the model. The order is decided here; whether a failure is retriable is decided in
+`mapping/provider/errors.py`, and `health.py` knows which routes fail.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ _TYPES = {"chat": "chat", "responses": "chat", "messages": "chat", "embeddings":
 
 @dataclass(slots=True)
 class Needs:
-    """What a request asks of a route beyond its protocol. `native`:
-    only a route that speaks the client's protocol will do."""
+    """What a request needs of a route. `native`: only a route that speaks the client's protocol can be used."""
 
     tools: bool = False
     images: bool = False
@@ -49,13 +47,13 @@ class Needs:
     prompt_tokens: int = 0
     native: bool = False
     threads: bool = False
-    """The request makes or goes on with a conversation that its provider keeps: only one declared with `can: {threads:
-    true}` will do."""
+    """The request begins or continues a conversation that the provider stores: only a route declared with `can:
+    {threads: true}` can be used."""
     effort: str = "unset"
-    """The reasoning effort that a chat request names; `unset` where it names none."""
+    """The reasoning effort of a chat request; `unset` if it has none."""
     prefer_native: bool = False
-    """The request carries what conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a native
-    route comes first whatever its priority."""
+    """The request has features that conversions can lose (SPEC service 4: signatures, cache marks, hosted tools): a
+    native route comes first, whatever its priority."""
 
 
 NO_NEEDS = Needs()
@@ -63,8 +61,8 @@ NO_NEEDS = Needs()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """One provider's offer of a model, through one or more protocols; `ranked` has them for each client protocol,
-    the one that loses least first."""
+    """A model at one provider, offered in one or more protocols; `ranked` has the offers for each client protocol, the
+    one that loses least first."""
 
     key: str
     provider: str
@@ -80,8 +78,8 @@ class Route:
 
 
 class Plan(NamedTuple):
-    """What to try for one request: the offers in their order, and how many of them may be called. There are more offers
-    than that, because one that turns out unable to carry the request is passed over without a call."""
+    """The offers to try for one request, in order, and how many of them may be called. There may be more offers than
+    that, because an offer that cannot carry the request is skipped without a call."""
 
     offers: list[Offer]
     calls: int
@@ -107,10 +105,10 @@ def plan(
 ) -> Plan:
     """The offers to try, best first, each of a different route; none when no route can serve this protocol.
 
-    Order: routes that fit the request's needs (others only when none fits, since declared abilities may be out of
-    date), the conversation's last route (`sticky`), lower `priority` (the operator's word), the client's own protocol
-    before a converted one, then a draw by weight. Routes that cool down come last; when all do, only the one that
-    recovers first is called. `pinned` names the one provider that may answer (it minted an id the request refers to).
+    Order: routes that fit the request's needs (others only if none fits, since declared abilities may be out of date),
+    the conversation's last route (`sticky`), lower `priority`, the client's own protocol before a converted one, then a
+    random order by weight. Routes that cool down come last; if all do, only the one that recovers first is called.
+    `pinned` is the only provider that may answer (it has the state that the request refers to).
     """
     found = [(route, offer) for route in model.routes if (offer := _serving(route, client_protocol, needs)) is not None]
     if pinned is not None or needs.native:
@@ -155,8 +153,7 @@ def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...
 
 
 def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
-    """The offer of a route for this request: the protocol that loses least,
-    or the next one where only that takes what the request needs."""
+    """The offer of a route for this request: that in the protocol which loses least among those that fit its needs."""
     ranked = route.ranked.get(client_protocol)
     if ranked is None:
         return None
@@ -166,7 +163,8 @@ def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
 
 
 def fits(offer: Offer, needs: Needs) -> bool:
-    """Whether the offer declares what the request needs. What a file does not speak of is taken to be there."""
+    """Whether the offer has the abilities that the request needs. Abilities that the file does not mention are
+    assumed."""
     if needs is NO_NEEDS:
         return True
     model, can = offer.model, offer.can
@@ -191,20 +189,19 @@ def _takes_tools(can: Mapping[str, Any], parameters: tuple[str, ...], effort: st
 
 
 def _draw(weight: int, rng: Callable[[], float]) -> float:
-    """A random rank, the smaller first: over many draws a route of weight 3 comes before one of weight 1 three times in
-    four."""
+    """A random rank, smaller comes first: a route of weight 3 comes before one of weight 1 in three of four cases."""
     if weight <= 0:
         return 1.0
     return -math.pow(rng(), 1.0 / weight)
 
 
 _CACHED_SECONDS = 3600.0
-"""How long a prompt cache may outlive its last use: five minutes to an hour with most providers."""
+"""How long a prompt cache outlives its last use: five minutes to an hour at most providers."""
 
 
 class Sticky:
-    """Which route a conversation used last, so that a provider's prompt cache is met again. What is older than such a
-    cache is no reason to pass a better route over; the least recent are forgotten."""
+    """Remembers which route a conversation used last, so that the provider's prompt cache is used again. An entry older
+    than such a cache is ignored; the least recently used ones are forgotten."""
 
     def __init__(self, capacity: int = 20_000, clock: Callable[[], float] = time.monotonic) -> None:
         self._capacity = capacity
@@ -231,8 +228,8 @@ class Sticky:
 
 
 def fingerprint(account: str, model: str, body: Mapping[str, Any]) -> bytes:
-    """What stays the same through a conversation, hashed: account, model, the caller's cache key or else the system
-    text and everything up to the first user message (at most 8 KB of text)."""
+    """A hash of what is the same in all requests of a conversation: account, model, and the caller's cache key or else
+    the system text and everything up to the first user message (at most 8 KB of text)."""
     digest = hashlib.blake2b(f"{account}\0{model}\0".encode(), digest_size=16)
     named = body.get("prompt_cache_key")
     if isinstance(named, str) and named:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tollgate.remembered.answer_items import AnswerItems
 from tollgate.remembered.thoughts import Thoughts
-from tollgate.remembered.told_items import ToldItems
 from tollgate.room import Place, Room
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Inbound:
 
     @property
     def strict(self) -> bool:
-        """Whether the caller would rather be refused than lose something of the request."""
+        """Whether a request that a conversion would lose a part of is to be refused."""
         return self.key.strict or self.headers.get("x-tollgate-strict") == "true"
 
     def elapsed_ms(self) -> float:
@@ -62,9 +62,10 @@ class Inbound:
 
 @dataclass(slots=True)
 class Reply:
-    """What goes back: a whole `body`, or a `stream` of byte blocks. Headers exclude the ones the surface adds.
+    """A reply: a whole `body`, or a `stream` of byte blocks. `headers` are without those that the surface adds.
 
-    Closing the stream (`aclose`) means the client has left: the iterator cancels its upstream call and settles.
+    Closing the stream (`aclose`) before its end means that the client left: the iterator cancels its upstream call and
+    settles the request.
     """
 
     status: int
@@ -81,8 +82,8 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, place: Place | None = None) -> asyncio.Task[Any]:
-        """Run `work` in a task of its own, and keep a reference until it ends. Until then it also keeps the `place` of
-        the request body that it reads."""
+        """Run `work` in a task of its own, and keep a reference to it until it ends. The task also keeps `place`, that
+        of the request body which it reads."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -92,12 +93,12 @@ class Background:
         return task
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is running, at most so long."""
+        """Wait for the running tasks, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     def cancel(self) -> None:
-        """End what is left."""
+        """Cancel the tasks that are left."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -116,33 +117,33 @@ class Services:
     room: Room = field(default_factory=lambda: Room(1 << 62))
     """For the bodies of the requests that run."""
     thoughts: Thoughts = field(default_factory=Thoughts)
-    told_items: ToldItems = field(default_factory=ToldItems)
+    answer_items: AnswerItems = field(default_factory=AnswerItems)
     settlements: Background = field(default_factory=Background)
     tasks: Background = field(default_factory=Background)
     draining: bool = False
     cut: bool = False
-    """The time to drain is over: what still runs is ended by us."""
+    """The time to drain is over: the gateway ends the requests that still run."""
     images: Any = None
     """The image jobs of this process (`images.runner.Jobs`), made at first use."""
     live: set[Exchange] = field(default_factory=set)
-    """Requests being answered now, for the operator's page:
-    from `Exchange.begin` until they are settled or released."""
+    """Requests being answered now, from `Exchange.begin` until they are settled or released; for the operator's
+    page."""
 
 
 _CONTROLS = bytes(code if 32 <= code < 127 else 32 for code in range(256))
 
 
 def dropped_text(lost: Sequence[str]) -> bytes:
-    """What was dropped, as `x-tollgate-dropped` names it: one line of printable ASCII, bounded.
+    """The value of `x-tollgate-dropped`: what was dropped, as one line of printable ASCII of limited length.
 
-    It holds names that the caller gave; with a control character in one, clients and proxies refuse the whole answer.
+    It holds names from the caller's request; clients and proxies would refuse an answer with a control character in it.
     """
     text = ", ".join(dict.fromkeys(lost))
     return text.encode("ascii", "replace")[:1000].translate(_CONTROLS).strip()
 
 
 class LastBlock(bytes):
-    """The last block of a stream, marked so that it leaves together with the end of the body."""
+    """The last block of a stream, marked so that it is sent together with the end of the body."""
 
 
 _ID_HEX = 24
@@ -150,7 +151,7 @@ _drawn = ""
 
 
 def new_request_id() -> str:
-    """`req_` and 24 random hexadecimal characters (CLIENTS 3c); randomness is drawn for many ids at a time."""
+    """`req_` and 24 random hexadecimal characters (CLIENTS 3c); random bytes are drawn for many ids at a time."""
     global _drawn
     if not _drawn:
         _drawn = secrets.token_hex(_ID_HEX * 128)

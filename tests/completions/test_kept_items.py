@@ -16,7 +16,7 @@ from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.off_loop import is_long
 from tollgate.completions.state_ids import referenced_ids
 from tollgate.config.model import Server
-from tollgate.remembered.told_items import ToldItems
+from tollgate.remembered.answer_items import AnswerItems
 from tollgate.room import Room
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
@@ -141,7 +141,7 @@ async def test_a_result_that_is_sent_again_is_taken_once(tmp_path):
     seen = []
     ask = {**ASK, "previous_response_id": "m", "input": [RESULT]}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
-        here.services.told_items.keep_conversation(
+        here.services.answer_items.keep_conversation(
             "default", "m", [USER, {"type": "function_call", "call_id": "toolu_1", "name": "weather"}, RESULT], 100
         )
         again = await here.post("/v1/responses", {**ask, "input": [RESULT, {"role": "user", "content": "and?"}]})
@@ -198,14 +198,14 @@ async def test_an_answer_that_is_not_remembered_cannot_be_gone_on_from(tmp_path,
 
 
 async def test_what_is_put_in_takes_room_as_what_is_sent_does():
-    room, items = Room(10**9), ToldItems()
+    room, items = Room(10**9), AnswerItems()
     items.keep("alice", [{"id": "msg_1", "text": "x" * 1000}])
     inbound = SimpleNamespace(
         dialect="responses", body=b"{}", place=room.place(), key=SimpleNamespace(account_id="alice")
     )
     asked = {"input": [{"type": "item_reference", "id": "msg_1"}]}
     runtime = SimpleNamespace(current=SimpleNamespace(gateway=SimpleNamespace(server=Server())))
-    services = SimpleNamespace(told_items=items, runtime=runtime)
+    services = SimpleNamespace(answer_items=items, runtime=runtime)
     made = await put_in_items(services, inbound, asked, referenced_ids("responses", asked, json.dumps(asked)))
     assert made == json.loads(inbound.body) != asked
     assert inbound.place.bytes == room.held == len(inbound.body) > 1000
@@ -238,6 +238,6 @@ async def test_a_past_counts_towards_what_a_request_may_hold(tmp_path, limits, i
     settings = f"server: {{{limits}}}\n"
     app = upstream(False, [])
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}, settings=settings) as here:
-        here.services.told_items.keep_conversation("default", "m", [item], 100)
+        here.services.answer_items.keep_conversation("default", "m", [item], 100)
         refused = await here.post("/v1/responses", {**ASK, "previous_response_id": "m", "input": "and?"})
     assert refused.status_code == 400 and said in refused.text

@@ -101,5 +101,5 @@ async def test_no_route_rests_and_the_caller_is_told_to_come_back(tmp_path, capl
                 assert (reply.headers["retry-after"], reply.headers["x-tollgate-error"]) == ("5", "out_of_sockets")
         assert (here.services.health.cooling(), [route.failures for route in here.services.health.routes()]) == ({}, [])
         assert (await here.post(PATHS["chat"], ASKS["chat"])).status_code == 200
-    told = [record.getMessage() for record in caplog.records if "nothing is left here" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "no sockets are left" in record.getMessage()]
     assert len(told) == 1 and told[0].endswith("no file descriptor is left")

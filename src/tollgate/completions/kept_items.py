@@ -1,5 +1,5 @@
 """Items of converted answers, remembered for responses clients that refer to them in a later request
-(`tollgate.remembered.told_items` says why)."""
+(`tollgate.remembered.answer_items` says why)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.config.model import Server
     from tollgate.mapping import Out
-    from tollgate.remembered.told_items import ToldItems
+    from tollgate.remembered.answer_items import AnswerItems
     from tollgate.services import Inbound, Services
 
 
 def keep_items(exchange: Exchange, answer: dict[str, Any]) -> None:
     """Remember the items of a converted answer and the conversation so far, unless the client stores them itself."""
     if _refers(exchange):
-        account, known, told = exchange.inbound.key.account_id, exchange.services.told_items, answer.get("output") or []
-        known.keep(account, told)
+        account, memory, items = exchange.inbound.key.account_id, exchange.services.answer_items, answer.get("output")
+        memory.keep(account, items or ())
         if isinstance(answer.get("id"), str) and not answer.get("error"):
-            conversation = [*_items_of(exchange.body.get("input")), *told]
-            known.keep_conversation(account, answer["id"], conversation, exchange.size)
+            conversation = [*_items_of(exchange.body.get("input")), *(items or ())]
+            memory.keep_conversation(account, answer["id"], conversation, exchange.size)
 
 
 def keep_streamed_items(exchange: Exchange, ending: Sequence[Out]) -> None:
     """`keep_items` for a stream, whose last event holds the whole answer."""
     if ending and _refers(exchange):
         event = ending[-1][1]
-        told = orjson.loads(event) if isinstance(event, bytes | str) else event
-        keep_items(exchange, told.get("response") or {})
+        last = orjson.loads(event) if isinstance(event, bytes | str) else event
+        keep_items(exchange, last.get("response") or {})
 
 
 def _refers(exchange: Exchange) -> bool:
@@ -70,7 +70,7 @@ async def put_in_items(
     """The body with its `references` replaced by the remembered items, after the conversation that a remembered
     `previous_response_id` stands for; None if nothing is remembered for them. `inbound.body` is set to the new body's
     bytes. Raises `Crowded` when there is no room for them, `BadRequest` when they exceed the limits of a request."""
-    found = _find(services.told_items, inbound.key.account_id, references)
+    found = _find(services.answer_items, inbound.key.account_id, references)
     if found.conversation is None and not found.items:
         return None
     server = services.runtime.current.gateway.server
@@ -82,7 +82,7 @@ async def put_in_items(
     return made
 
 
-def _find(known: ToldItems, account: str, references: list[tuple[str, str]]) -> _Referred:
+def _find(known: AnswerItems, account: str, references: list[tuple[str, str]]) -> _Referred:
     conversation: bytes | None = None
     items: dict[str, bytes] = {}
     for field, named in references:

@@ -45,7 +45,7 @@ class ChatStream(NativeStream):
         self._finish_raw = b""
         self._loose: dict[str, Any] | None = None
         self._loose_raw = b""
-        self._told_at = 0
+        self._usage_at = 0
         self._beside: dict[str, Any] = {}  # lists in the usage chunk (citations), to be added to the finishing chunk
         self._last: dict[str, Any] | None = None
         self.tier: str | None = None
@@ -78,7 +78,7 @@ class ChatStream(NativeStream):
         """The usage, also from the last bytes sent, in which no mark matched: a proxy between us and the model may
         write its own chunks in another JSON style. If bytes were sent after the last usage seen, theirs is newer, and a
         chunk that was held back for the earlier one is obsolete."""
-        unseen = self.usage is None or self.finish is None and self.kept.total > self._told_at
+        unseen = self.usage is None or self.finish is None and self.kept.total > self._usage_at
         if self.ended and unseen and b'"usage"' in sent:
             for event in Decoder().feed(sent):
                 chunk = parsed_event(event.data) if event.data else None
@@ -133,7 +133,7 @@ class ChatStream(NativeStream):
             self._observe(chunk)
         usage = chunk.get("usage")
         if usage:
-            self.usage, self._told_at = merged_usage(self.usage, usage), self.kept.total
+            self.usage, self._usage_at = merged_usage(self.usage, usage), self.kept.total
         elif b'usage"' in data and "usage" not in chunk:
             self.elsewhere = chunk
         self.error = self._judge(chunk)

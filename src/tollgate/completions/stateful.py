@@ -23,7 +23,7 @@ _NOT_STORED = {
     for field, what in ((ITEM, "item itself"), (PREVIOUS, "whole conversation"))
 }
 """Clients refer to earlier answers unless they ask for `store: false`, even if the answer said that it was not stored
-(`tollgate.remembered.told_items`)."""
+(`tollgate.remembered.answer_items`)."""
 _NOT_KEPT = " Files and vector stores cannot be created here: send their content in the request itself."
 _NEVER_MINTED = ("file_id", "vector_store_id")
 

@@ -1,2 +1,2 @@
-"""What is remembered of answers for the requests that go on from them: ids and sealed texts with their minters, signed
-thoughts that clients leave out, items that they refer to."""
+"""What is remembered of answers for later requests of the same conversation: ids of provider state and encrypted texts
+with their providers, signed reasoning that clients leave out, items that clients refer to."""

@@ -1,4 +1,4 @@
-"""Values in this process's memory up to a size: the longest unused go first."""
+"""A memory of limited size: the least recently used values are dropped first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BoundedMemory(Generic[K, V]):
         return bool(self._kept)
 
     def keep(self, key: K, value: V, size: int) -> None:
-        """Remember a value instead of what this key had before; one that is larger than all of the memory is not."""
+        """Remember a value for a key; one that is larger than the whole memory is dropped."""
         with self._lock:
             if before := self._kept.pop(key, None):
                 self._size -= before[1]
@@ -35,7 +35,7 @@ class BoundedMemory(Generic[K, V]):
                 self._size -= self._kept.popitem(last=False)[1][1]
 
     def find(self, key: K) -> V | None:
-        """The value of a key, which counts as used."""
+        """The value of a key; this counts as a use."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:

@@ -1,12 +1,13 @@
-"""Ids that a provider minted through this gateway: which account got them and which provider keeps what they name.
+"""The register of ids that providers created through this gateway: which account was given them, and which provider has
+their state.
 
-A stored response, a file or a container lives at one provider under *our* account there, so its id is honoured only for
-the account that was handed it (DESIGN section 4). One small SQLite file; digests only, the ids themselves are not kept.
-Reads and writes run off the event loop. An id that cannot be written is known in memory and written with the next: it
-must not cost anybody the answer that it came with, which is paid for. A damaged file is set aside, since every
-conversation that goes on would fail at it; where it cannot be read otherwise, nobody is told whose an id is.
+A stored response, a file or a container belongs to *our* account at one provider, so its id is only accepted from the
+account here that was given it (DESIGN section 4). The register is one small SQLite file with digests; the ids
+themselves are not stored. Reads and writes run in threads. An id that cannot be written is kept in memory and written
+with the next one: the answer that it came with is paid for and must not be lost. A damaged file is set aside, because
+every conversation would fail otherwise; if it cannot be read for another reason, the request is refused.
 
-Texts that only their minter can read (encrypted reasoning) are kept beside the ids, with their minter's name.
+Encrypted texts that only their provider (the "minter") can read are registered like ids.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ Result = TypeVar("Result")
 log = logging.getLogger("tollgate.minted")
 
 KEEP_SECONDS = 60 * 24 * 3600
-"""Providers keep stored answers for 30 days; twice that is never too short."""
+"""Twice the 30 days for which providers store answers."""
 _RECENT = 20_000
 _MOST_AT_ONCE = 512 * 1024
-"""Characters whose digests are made on the event loop, in half a millisecond."""
+"""Most characters that are hashed on the event loop, which takes half a millisecond."""
 SOMEBODY = ""
-"""Stands for whichever account got an id; no account is called so."""
+"""Stands for any account; no account has this name."""
 
 
 class Minted:
-    """The register. `path` None keeps it in memory (tests). The file is opened when the first id comes:
-    most gateways see none."""
+    """The register. `path` None keeps it in memory (tests). The file is opened for the first id: most gateways see
+    none."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -54,17 +55,17 @@ class Minted:
         self._problem = ""
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
-        """These ids were handed to this account by this provider; found again from the moment this returns."""
+        """Register ids that this provider gave to this account; they are found as soon as this returns."""
         if digests := remembered(account_id, ids):
             await self._keep(digests, provider)
 
     async def remember_minter(self, account_id: str, minter: str, texts: Iterable[str]) -> None:
-        """These texts, which only their minter can read, were handed to this account."""
+        """Register encrypted texts of this minter that were given to this account."""
         if digests := [*await _by_digest(account_id, list(texts))]:
             await self._keep(digests, minter)
 
     async def minters_of(self, account_id: str, texts: Collection[str]) -> dict[str, str]:
-        """Who minted which of these texts; what this account was never handed here is not among them."""
+        """The minters of those of these texts that were given to this account here."""
         sought = await _by_digest(account_id, texts)
         found = {known: self._recent[known] for known in sought if known in self._recent}
         if older := [known for known in sought if known not in found]:
@@ -72,7 +73,7 @@ class Minted:
         return {sought[known]: minter for known, minter in found.items()}
 
     async def _keep(self, digests: list[bytes], provider: str) -> None:
-        """Write down that a provider minted what these digests are of."""
+        """Register these digests for a provider."""
         now = int(time.time())
         for known in digests:
             self._recent[known] = provider
@@ -81,20 +82,19 @@ class Minted:
         await asyncio.to_thread(self._write, [(known, provider, now) for known in digests])
 
     async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:
-        """What is written down of these digests."""
+        """The providers of those of these digests that are in the file."""
         return await asyncio.to_thread(
             lambda: {known: who for known in digests if (who := self._read(known)) is not None}
         )
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
-        """The provider that minted an id for this account; None when it never did."""
+        """The provider that gave this id to this account; None if none did."""
         sought = digest(account_id, minted_id)
         known = self._recent.get(sought)
         return known if known is not None else await asyncio.to_thread(self._read, sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
-        """The first of these ids that was handed to other accounts and never to this one; an id that nobody was handed
-        is not foreign."""
+        """The first of these ids that was given to other accounts but not to this one. Unknown ids are not foreign."""
         return await asyncio.to_thread(self._first_foreign, account_id, list(ids))
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Minted:
 
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                # SQLite gives its logs the mode that it finds
+                # SQLite gives its log files the mode of this file
                 os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             opened = sqlite3.connect(
                 str(self._path) if self._path else ":memory:", check_same_thread=False, isolation_level=None
@@ -127,7 +127,7 @@ class Minted:
         return self._opened
 
     def _with_file(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """What `work` makes of the open file, or of a new one where it is damaged. Raises sqlite3.Error and OSError."""
+        """The result of `work` on the open file, or on a new one if it is damaged. Raises sqlite3.Error and OSError."""
         import sqlite3
 
         with self._lock:
@@ -141,7 +141,7 @@ class Minted:
             return work(self._file())
 
     def _set_aside(self, path: Path, error: Exception) -> None:
-        """Give a damaged file another name, with the logs that belong to it; the caller holds the lock."""
+        """Rename a damaged file and its log files; the caller holds the lock."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -201,7 +201,7 @@ class Minted:
 
 
 def written(path: Path) -> list[tuple[bytes, str, int]]:
-    """What a register's file holds: digest, provider and Unix seconds of each id; nothing where there is no file."""
+    """The rows of a register's file: digest, provider and Unix time of each id; none if there is no file."""
     import sqlite3
 
     if not path.exists():
@@ -211,12 +211,12 @@ def written(path: Path) -> list[tuple[bytes, str, int]]:
 
 
 def _of_text(account_id: str, text: str) -> bytes:
-    """What stands for a text that only its minter can read; no id looks so."""
+    """The digest of an encrypted text; different from that of any id."""
     return digest(account_id, f"\0{text}")
 
 
 async def _by_digest(account_id: str, texts: Collection[str]) -> dict[bytes, str]:
-    """These texts by their digests. Of long ones they are made beside the event loop."""
+    """These texts by their digests; long ones are hashed in a thread."""
     if sum(map(len, texts)) > _MOST_AT_ONCE:
         return await asyncio.to_thread(_digested, account_id, texts)
     return _digested(account_id, texts)
@@ -227,10 +227,10 @@ def _digested(account_id: str, texts: Iterable[str]) -> dict[bytes, str]:
 
 
 def remembered(account_id: str, ids: Iterable[str]) -> list[bytes]:
-    """What is written down of ids that this account got."""
+    """The digests to register for ids that this account was given."""
     return [digest(account, each) for each in ids for account in (account_id, SOMEBODY)]
 
 
 def digest(account_id: str, minted_id: str) -> bytes:
-    """The digest under which an account's id is kept: the file holds no id itself."""
+    """The digest of an account's id: the file does not hold the ids themselves."""
     return hashlib.sha256(f"{account_id}\0{minted_id}".encode()).digest()[:16]

@@ -1,10 +1,10 @@
-"""Signed thoughts of turns that called tools, remembered a while for clients that cannot send them back.
+"""Signed reasoning of turns with tool calls, remembered for a while for clients that do not send it back.
 
-A model that thinks wants what it thought before a call back with the call's result, signed as it was; without it,
-Claude must go on without thinking and Gemini with a stand-in for its signature. Chat completions have no place for
-thoughts that every client keeps: most programs send the text and the calls of a turn back, and nothing else. So the
-thoughts are found again by these. They stay in this process's memory, up to a limit, the longest unused go first; who
-finds none goes on as if there were no such memory.
+A reasoning model wants its signed reasoning back together with the tools' results; without it, Claude continues without
+thinking, and Gemini with a placeholder for its signature. Chat completions have no field for reasoning that every
+client keeps: most programs send back only the text and the calls of a turn. So the reasoning is looked up by these. It
+is kept in this process's memory, of limited size; the least recently used is dropped first. If none is found, the
+request is sent without.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import orjson
 from tollgate.remembered.bounded import BoundedMemory
 
 MOST = 8 * 1024 * 1024
-"""Characters of all remembered turns together."""
+"""Characters of the whole memory."""
 _EACH = 1_000
-"""What a turn takes beside its characters, counted as such."""
+"""Characters counted for the overhead of each turn."""
 
 Maker = tuple[str, str, str]
-"""Who thought: the upstream's format, the name of who signs there (`Offer.minter`), the model's name there. Nobody else
-is sent these thoughts."""
+"""Origin of the reasoning: the upstream's format, the name of the signing service (`Offer.minter`), the upstream model.
+It is only sent to the same origin."""
 Part = dict[str, Any]
 
 
@@ -35,7 +35,7 @@ class Thoughts:
         self._turns: BoundedMemory[bytes, tuple[Maker, tuple[Part, ...]]] = BoundedMemory(most)
 
     def keep(self, owner: str, maker: Maker, parts: Sequence[Part]) -> None:
-        """Remember an answer's hub `parts` for this account, if they hold calls and something signed."""
+        """Remember an answer's hub `parts` for this account, if they have tool calls and a signature."""
         if not all(map(_is_known, parts)) or not any(part.get("token") for part in parts):
             return
         if (key := _key_of(owner, parts)) is None:
@@ -45,8 +45,8 @@ class Thoughts:
         self._turns.keep(key, (maker, kept), size + _EACH)
 
     def restored(self, owner: str, maker: Maker, hub: Mapping[str, Any]) -> list[Any] | None:
-        """The turns of a hub request with the thoughts that its client left out put back, where `maker` had them; None
-        where there is nothing to put back."""
+        """The turns of a hub request with `maker`'s reasoning restored where the client left it out; None if nothing
+        was restored."""
         if not self._turns:
             return None
         turns = hub.get("turns")
@@ -70,7 +70,7 @@ class Thoughts:
 
 
 def _marked(kept: Sequence[Part], sent: Sequence[Part]) -> Iterator[Part]:
-    """What was kept, with the cache marks of what was sent."""
+    """The remembered parts, with the cache marks of the parts that were sent."""
     marks = {part.get("id"): part["cache"] for part in sent if part["kind"] == "tool_call" and part.get("cache")}
     of_text = next((part["cache"] for part in sent if part["kind"] == "text" and part.get("cache")), None)
     last_text = max((at for at, part in enumerate(kept) if part["kind"] == "text"), default=-1)
@@ -80,8 +80,7 @@ def _marked(kept: Sequence[Part], sent: Sequence[Part]) -> Iterator[Part]:
 
 
 def _is_known(part: Any) -> bool:
-    """Whether a part is one of those that make such a turn, and in a shape that can be told from others; clients and
-    upstreams send what they like."""
+    """Whether a part is a text, a tool call or reasoning, and well-formed: clients and upstreams may send anything."""
     if type(part) is not dict:
         return False
     kind = part.get("kind")
@@ -93,8 +92,8 @@ def _is_known(part: Any) -> bool:
 
 
 def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
-    """What tells a turn from all others of an account: its text and its calls, in whichever way a client writes their
-    arguments. None for a turn without calls."""
+    """A hash that identifies a turn of an account: of its text and its calls, however their arguments are written. None
+    for a turn without calls."""
     calls = [part for part in parts if part["kind"] == "tool_call"]
     if not calls:
         return None
@@ -104,7 +103,7 @@ def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
 
 
 def _plain(arguments: Any) -> Any:
-    """A call's arguments, which are JSON of their own, without the blanks and the order of who wrote them."""
+    """A call's arguments, which are JSON text, without differences in white space and key order."""
     if type(arguments) is not str:
         return repr(arguments)
     try:

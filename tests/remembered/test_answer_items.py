@@ -5,14 +5,14 @@ import tracemalloc
 import orjson
 import pytest
 
-from tollgate.remembered import told_items
-from tollgate.remembered.told_items import ToldItems
+from tollgate.remembered import answer_items
+from tollgate.remembered.answer_items import AnswerItems
 
 TEXT = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hé"}]}
 
 
 def kept(*items, **more):
-    told = ToldItems(**more)
+    told = AnswerItems(**more)
     told.keep("alice", items)
     return told
 
@@ -35,7 +35,7 @@ def test_the_newest_of_an_id_is_found():
 
 
 def test_the_longest_unused_go_first():
-    told = ToldItems(most=3_000)
+    told = AnswerItems(most=3_000)
     for number in range(4):
         told.keep("alice", [{"id": f"msg_{number}"}])
     assert told.find("alice", "msg_0") is not None
@@ -44,7 +44,7 @@ def test_the_longest_unused_go_first():
 
 
 def test_an_item_too_large_for_all_of_it_is_not_remembered_and_leaves_room():
-    told = ToldItems(most=2_000)
+    told = AnswerItems(most=2_000)
     told.keep("alice", [{"id": "msg_1", "text": "x" * 3_000}])
     assert told.find("alice", "msg_1") is None
     told.keep("alice", [{"id": "msg_2"}])
@@ -52,7 +52,7 @@ def test_an_item_too_large_for_all_of_it_is_not_remembered_and_leaves_room():
 
 
 def test_the_memory_takes_little_more_than_it_counts():
-    told = ToldItems(most=1_000_000)
+    told = AnswerItems(most=1_000_000)
     tracemalloc.start()
     try:
         told.keep("alice", [{**TEXT, "id": f"msg_{number}"} for number in range(5_000)])
@@ -64,8 +64,8 @@ def test_the_memory_takes_little_more_than_it_counts():
 
 
 def test_a_conversation_of_more_than_all_of_it_is_not_written_out(monkeypatch):
-    told, written = ToldItems(most=2_000), []
-    monkeypatch.setattr(told_items, "_written", lambda value: written.append(value) or b"[]")
+    told, written = AnswerItems(most=2_000), []
+    monkeypatch.setattr(answer_items, "_written", lambda value: written.append(value) or b"[]")
     told.keep_conversation("alice", "resp_1", [TEXT], 2_001)
     assert told.conversation("alice", "resp_1") is None and not written
     told.keep_conversation("alice", "resp_2", [TEXT], 2_000)
