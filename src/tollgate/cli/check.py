@@ -144,7 +144,7 @@ def _print(report: Report, routes: bool) -> None:
 
 def _print_routes(loaded: Loaded) -> None:
     from tollgate.config.model import rank_of
-    from tollgate.config.provider_model import serves
+    from tollgate.config.provider_model import model_type_of
 
     by_model: dict[str, list[Rank]] = {}
     for provider in loaded.gateway.providers.values():
@@ -152,7 +152,7 @@ def _print_routes(loaded: Loaded) -> None:
             spoken = [
                 name
                 for name in model.protocols or provider.endpoints
-                if serves(name) == model.type and provider.endpoints[name].serves(model)
+                if model_type_of(name) == model.type and provider.endpoints[name].serves(model)
             ]
             said = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
             by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, said))

@@ -15,7 +15,7 @@ from tollgate.config.load import List, Map, Node, Scalar, plain
 
 Test = Callable[[Node], bool]
 
-_SAID = frozenset(
+_DESCRIPTIVE = frozenset(
     {
         "description",
         "title",
@@ -48,7 +48,7 @@ class _Compiling:
     def test(self, schema: Any) -> Test:
         if schema is True:
             return _anything
-        words = {word: value for word, value in schema.items() if word not in _SAID}
+        words = {word: value for word, value in schema.items() if word not in _DESCRIPTIVE}
         tests = []
         if _OF_MAPS & words.keys():
             tests.append(self._map(words))
@@ -105,7 +105,7 @@ class _Compiling:
         more = words.get("additionalProperties", True)
         other = None if more is False else self.test(more)
         names = words.get("propertyNames")
-        if names is not None and set(names) - _SAID != {"pattern"}:
+        if names is not None and set(names) - _DESCRIPTIVE != {"pattern"}:
             raise NotImplementedError
         fits = re.compile(names["pattern"]).search if names is not None else None
         required = tuple(words.get("required", ()))

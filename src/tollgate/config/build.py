@@ -89,7 +89,7 @@ def load_gateway(
     loading = _Loading(environ, everything=everything, previous=previous)
     with collector_resting():
         loaded = loading.run(path)
-        if previous is not None and loading.files.wrong:
+        if previous is not None and loading.files.has_errors:
             loading = _Loading(environ, everything=everything)
             loaded = loading.run(path)
     loading.raise_mistakes()
@@ -188,7 +188,7 @@ class _Loading:
 
     def raise_mistakes(self) -> None:
         """Raise all problems, warnings too, if one of them is an error."""
-        if self.files.wrong:
+        if self.files.has_errors:
             raise ConfigErrors(in_order(self.problems))
 
     def settings(self, path: Path | None) -> Gateway:

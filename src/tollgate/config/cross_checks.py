@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, find, is_lacking, items_of, lookup
+from tollgate.config.load import Document, Map, Node, Problem, Scalar, find, items_of, lookup, reported_missing
 from tollgate.config.model import Gateway, Model, Provider
-from tollgate.config.provider_model import serves
+from tollgate.config.provider_model import model_type_of
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
 from tollgate.wording import did_you_mean, path_text
@@ -84,12 +84,12 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
             yield _not_spoken(provider, ["models", model.id, "protocols"], name)
     document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
-        if not provider.images and not is_lacking(document.root, "images"):
+        if not provider.images and not reported_missing(document.root, "images"):
             says = "found an image model, but this provider has no `images`"
             yield document.problem(model.mark, says, path=path)
         return
     fitting = any(
-        serves(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
+        model_type_of(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
         for name in (model.protocols or provider.endpoints)
     )
     if fitting or unknown or _endpoints_missing(provider, known):
@@ -113,9 +113,9 @@ def _endpoints_missing(provider: Provider, known: Collection[str]) -> bool:
     root = provider.document.root
     speaks = lookup(root, "speaks")
     if speaks is None:
-        return is_lacking(root, "speaks")
+        return reported_missing(root, "speaks")
     if isinstance(speaks, Map):
-        return speaks.torn or speaks.entries.keys() != provider.endpoints.keys()
+        return speaks.incomplete or speaks.entries.keys() != provider.endpoints.keys()
     return not provider.endpoints
 
 

@@ -37,7 +37,7 @@ class FileReader:
         """False once a file has mistakes of shape or cannot be read: checks that need all files are then skipped."""
 
     @property
-    def wrong(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether a problem so far is an error."""
         return any(problem.level == "error" for problem in self.problems)
 

@@ -98,7 +98,7 @@ class Map:
     keys: dict[str, Mark]
     mark: Mark
     flow: bool = False
-    torn: bool = False
+    incomplete: bool = False
     """Something in it was removed as wrong, and reported: a missing key is not reported again."""
 
     def get(self, key: str) -> Node | None:
@@ -282,10 +282,10 @@ def entries_of(node: Node | None) -> dict[str, Node]:
     return node.entries if isinstance(node, Map) else {}
 
 
-def is_lacking(root: Node, key: str) -> bool:
+def reported_missing(root: Node, key: str) -> bool:
     """Whether a missing key was removed as wrong, or is misspelt. That is reported already; what follows from it is
     not."""
-    return isinstance(root, Map) and (root.torn or bool(nearest_word(key, root.entries)))
+    return isinstance(root, Map) and (root.incomplete or bool(nearest_word(key, root.entries)))
 
 
 def items_of(node: Node | None) -> tuple[Node, ...]:

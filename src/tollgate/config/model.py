@@ -199,7 +199,7 @@ class Policy:
     in_text: List | None = None
     """Marks in the text of answers. Here and elsewhere only those of the nearest scope apply."""
 
-    def holds(self, model: Model, protocol: str) -> bool:
+    def applies_to(self, model: Model, protocol: str) -> bool:
         """Whether the policy applies to this model through this upstream protocol."""
         return (not self.protocols or protocol in self.protocols) and names_match(self.match, model.id, model.upstream)
 

@@ -106,7 +106,7 @@ def _volume(reading: Reading, node: Map, path: str) -> Volume:
     prices, written = _prices(reading, node, path)
     row = Volume(MappingProxyType(prices), MappingProxyType(written), **fields_of(Volume, node))
     row = replace(row, word=row.word or None)
-    if not written and not node.torn:
+    if not written and not node.incomplete:
         reading.say(node, "found a tier without a price, wanted at least one", path)
     for side in ("prompt", "completion"):
         low, high = getattr(row, f"min_{side}_tokens"), getattr(row, f"max_{side}_tokens")
@@ -115,7 +115,7 @@ def _volume(reading: Reading, node: Map, path: str) -> Volume:
             bound = f"max_{side}_tokens"
             says = f"found {high}, wanted {least} min_{side}_tokens ({low})"
             reading.say(node.entries[bound], says, f"{path}.{bound}")
-    if not node.torn and all(getattr(row, name) is None for name in VOLUME_CONDITIONS):
+    if not node.incomplete and all(getattr(row, name) is None for name in VOLUME_CONDITIONS):
         reading.say(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
     return row
 

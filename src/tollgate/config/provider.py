@@ -15,7 +15,7 @@ from types import MappingProxyType
 from tollgate.config.authorisation import Auth
 from tollgate.config.fields import Fields, fields_of
 from tollgate.config.image_schema import IMAGE_STEPS
-from tollgate.config.load import Document, Map, Node, Problem, entries_of, is_lacking, items_of, lookup, text_in
+from tollgate.config.load import Document, Map, Node, Problem, entries_of, items_of, lookup, reported_missing, text_in
 from tollgate.config.model import Policy, Provider
 from tollgate.config.provider_endpoints import check_address, read_endpoints
 from tollgate.config.provider_model import read_model
@@ -105,8 +105,8 @@ def _lacks_variables(written: Node, top: Fields) -> bool:
     """Whether some of `vars`, or all, were removed as wrong."""
     node = lookup(written, "vars")
     if node is None:
-        return is_lacking(written, "vars")
-    return not isinstance(node, Map) or node.torn or node.entries.keys() != top.nodes("vars").keys()
+        return reported_missing(written, "vars")
+    return not isinstance(node, Map) or node.incomplete or node.entries.keys() != top.nodes("vars").keys()
 
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:

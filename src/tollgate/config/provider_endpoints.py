@@ -6,9 +6,9 @@ import re
 
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, fields_of
-from tollgate.config.load import Map, Node, Scalar, entries_of, is_lacking, text_in
+from tollgate.config.load import Map, Node, Scalar, entries_of, reported_missing, text_in
 from tollgate.config.model import Endpoint
-from tollgate.config.provider_model import serves
+from tollgate.config.provider_model import model_type_of
 from tollgate.config.reading import Reading
 from tollgate.config.shape import found
 
@@ -19,10 +19,12 @@ _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
 def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     """The endpoints of a checked tree by protocol, without those whose address is invalid."""
     speaks = top.get("speaks")
-    addresses = _Addresses(reading, top.get("url"), is_base=_puts_paths_behind(speaks))
+    addresses = _Addresses(reading, top.get("url"), is_base=_has_paths(speaks))
     if isinstance(speaks, Scalar):
         hint = "url: https://api.example/v1/chat/completions"
-        url = addresses.alone(speaks, "speaks", "found no `url`, wanted the complete address of the endpoint", hint)
+        url = addresses.url_or_report(
+            speaks, "speaks", "found no `url`, wanted the complete address of the endpoint", hint
+        )
         return {speaks.text: Endpoint(speaks.text, speaks.text, url)} if url is not None else {}
     made = {
         protocol: _endpoint(reading, addresses, protocol, node, f"speaks.{protocol}")
@@ -31,7 +33,7 @@ def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     return {protocol: endpoint for protocol, endpoint in made.items() if endpoint is not None}
 
 
-def _puts_paths_behind(speaks: Node | None) -> bool:
+def _has_paths(speaks: Node | None) -> bool:
     """Whether a protocol has only a path, which is appended to the provider's `url`."""
     nodes = entries_of(speaks).values()
     return any(isinstance(node, Scalar) or "path" in entries_of(node) for node in nodes)
@@ -39,7 +41,7 @@ def _puts_paths_behind(speaks: Node | None) -> bool:
 
 def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node, path: str) -> Endpoint | None:
     if isinstance(node, Scalar):
-        url: Node | None = addresses.behind(node, path)
+        url: Node | None = addresses.joined(node, path)
         return Endpoint(protocol, protocol, url) if url else None
     at = Fields(node)
     own, tail = at.get("url"), at.get("path")
@@ -48,27 +50,28 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
     if own is not None:
         url = own if check_address(reading, own, f"{path}.url") else None
     elif tail is not None:
-        url = addresses.behind(tail, f"{path}.path")
+        url = addresses.joined(tail, f"{path}.path")
     else:
-        url = addresses.alone(node, path, "found neither `url` nor `path`, wanted one of them")
+        url = addresses.url_or_report(node, path, "found neither `url` nor `path`, wanted one of them")
     if url is None:
         return None
     _check_inner(reading, at, path)
     ruled = {
         "protocol": protocol,
         "url": url,
-        "stream_url": addresses.either(at.get("stream_url"), f"{path}.stream_url"),
+        "stream_url": addresses.path_or_address(at.get("stream_url"), f"{path}.stream_url"),
         "edits": reading.edits(at),
         "poll": _poll(reading, addresses, at.map("poll"), f"{path}.poll", protocol),
-        "count_tokens_url": addresses.either(at.get("count_tokens"), f"{path}.count_tokens"),
+        "count_tokens_url": addresses.path_or_address(at.get("count_tokens"), f"{path}.count_tokens"),
     }
     return Endpoint(**{"mapping": protocol} | fields_of(Endpoint, node) | ruled)
 
 
 def _check_inner(reading: Reading, at: Fields, path: str) -> None:
     node = at.get("inner")
-    torn = at.node is not None and at.node.torn and at.get("framing") is None  # `framing` was removed, and reported
-    if node is not None and at.text("framing", "") != "aws-eventstream" and not torn:
+    # a `framing` that was removed is reported already
+    removed = at.node is not None and at.node.incomplete and at.get("framing") is None
+    if node is not None and at.text("framing", "") != "aws-eventstream" and not removed:
         reading.say(
             node,
             "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
@@ -80,10 +83,10 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
     """The `poll` block, with its paths appended to the base address: `GET /jobs/{{ $.id }}`."""
     if node is None:
         return None
-    if serves(protocol) == "embedding":
+    if model_type_of(protocol) == "embedding":
         reading.say(node, "vectors are there at once, wanted no `poll`", path)
     for key, wanted in POLL_WANTED.items():
-        if node.torn:
+        if node.incomplete:
             break  # a removed key was reported already
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
             reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
@@ -92,7 +95,7 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
         call = node.get(key)
         match = _CALL_OF_PATH.match(text_in(call) or "")
         if call is not None and match is not None:
-            joined = addresses.behind(Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
+            joined = addresses.joined(Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
             text = f"{match[1]} {joined.value}" if joined is not None else ""
             entries[key] = Scalar(text, text, True, call.mark)
     return Map(entries, node.keys, node.mark)
@@ -108,17 +111,17 @@ class _Addresses:
             says = "found a map, behind which no path of `speaks` can be put, wanted text"
             reading.say(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
             self._base = None
-        self._is_told = is_lacking(reading.document.root, "url") if url is None else self._base is None
+        self._url_is_reported = reported_missing(reading.document.root, "url") if url is None else self._base is None
         """The `url` is invalid or misspelt, which is reported once, and not for each path that would be appended to
         it."""
 
-    def alone(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
+    def url_or_report(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
         """The `url` itself; where there is none, `message` is reported."""
-        if self._base is None and not self._is_told:
+        if self._base is None and not self._url_is_reported:
             self._reading.say(at, message, path, hint)
         return self._base
 
-    def behind(self, tail: Node, path: str) -> Scalar | None:
+    def joined(self, tail: Node, path: str) -> Scalar | None:
         """`https://host/v1` + `/chat` as one template, with the position of the part that has holes."""
         end, says = text_in(tail) or "", found(tail)
         if not end.startswith("/"):
@@ -126,19 +129,19 @@ class _Addresses:
             self._reading.say(tail, f"found {says}, wanted a path starting with /", path, hint)
             return None
         message = f"found the path {says} but no `url`, wanted a base address"
-        base = self.alone(tail, path, message, "url: https://api.example/v1")
+        base = self.url_or_report(tail, path, message, "url: https://api.example/v1")
         begin = text_in(base)
         if base is None or begin is None:
             return None
         text = _as_text(begin.rstrip("/")) + _as_text(end)
         return Scalar(text, text, True, base.mark if "{{" in begin and "{{" not in end else tail.mark)
 
-    def either(self, node: Node | None, path: str) -> Node | None:
+    def path_or_address(self, node: Node | None, path: str) -> Node | None:
         """A path that is appended to the `url`, or an address of its own."""
         if node is None:
             return None
         if (text_in(node) or "").startswith("/"):
-            return self.behind(node, path)
+            return self.joined(node, path)
         return node if check_address(self._reading, node, path) else None
 
 

@@ -40,7 +40,7 @@ class ProviderFiles:
         self._files = files
         self._everything = everything
         self._before = dict(previous.sources) if previous is not None else {}
-        self._said_before = previous.warnings if previous is not None else ()
+        self._earlier_warnings = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
         """The names of providers that were read in this load."""
@@ -83,7 +83,7 @@ class ProviderFiles:
                 provider = replace(provider, off=said)
             if provider.name in self.fresh:
                 self._files.problems += provider_warnings(provider)
-                if not self._everything and not self._files.wrong:
+                if not self._everything and not self._files.has_errors:
                     # now, not at the end: the trees of all files together are most of the memory of a start
                     provider.document.let_go()
             providers.append(provider)
@@ -120,7 +120,7 @@ class ProviderFiles:
     def _taken_over(self, document: Document, before: Source) -> Provider:
         """The provider as an earlier load built it, with the warnings of that load."""
         files = {document.file, *(other.file for other in document.included)}
-        self._files.problems += [problem for problem in self._said_before if problem.mark.file in files]
+        self._files.problems += [problem for problem in self._earlier_warnings if problem.mark.file in files]
         self._files.sound = self._files.sound and before.whole is not False
         self.sources[document.file] = before
         return before.provider

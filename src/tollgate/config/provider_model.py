@@ -27,7 +27,7 @@ IMAGE_KEYS = ("price", "bill", *IMAGE_STEPS)
 """Keys of an image model that the image compiler reads."""
 
 
-def serves(protocol: str) -> str:
+def model_type_of(protocol: str) -> str:
     """The type of model a protocol is for: `embeddings` (or a name ending so) -> embedding, any other -> chat."""
     return "embedding" if protocol == EMBEDDINGS or protocol.endswith("-" + EMBEDDINGS) else "chat"
 
@@ -90,7 +90,7 @@ def _priority(provider: Provider, name: str, upstream: str) -> int:
 def _type_of(at: Fields, provider: Provider) -> ModelType:
     if at.get("input_schema") is not None or (provider.images and not provider.endpoints):
         return "image"
-    only = {serves(protocol) for protocol in (at.texts("protocols") or provider.endpoints)}
+    only = {model_type_of(protocol) for protocol in (at.texts("protocols") or provider.endpoints)}
     return "embedding" if only == {"embedding"} else "chat"
 
 
@@ -122,7 +122,7 @@ def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
 def _image(at: Fields, mark: Mark) -> Map:
     node = at.node or Map({}, {}, mark)
     kept = {key: value for key, value in node.entries.items() if key in IMAGE_KEYS}
-    return Map(kept, {key: node.keys[key] for key in kept}, node.mark, node.flow, node.torn)
+    return Map(kept, {key: node.keys[key] for key in kept}, node.mark, node.flow, node.incomplete)
 
 
 def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[str, object] | None:

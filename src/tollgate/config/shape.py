@@ -299,7 +299,7 @@ def _without(node: Node, cut: set[Path], path: Path) -> Node:
             key: _without(child, cut, (*path, key)) for key, child in node.entries.items() if (*path, key) not in cut
         }
         keys = {key: mark for key, mark in node.keys.items() if key in kept}
-        return replace(node, entries=kept, keys=keys, torn=len(kept) < len(node.entries))
+        return replace(node, entries=kept, keys=keys, incomplete=len(kept) < len(node.entries))
     if isinstance(node, List):
         # An empty item takes its place, so that the indexes of the others stay the same in messages.
         return replace(

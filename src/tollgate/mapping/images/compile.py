@@ -61,7 +61,7 @@ def _facts_told(provider: Provider) -> frozenset[str] | None:
     for holder in (provider.images, *(model.image for model in provider.models)):
         for name in IMAGE_STEPS:
             step = holder.get(name) if holder is not None else None
-            if holder is not None and (holder.torn or isinstance(step, Map) and step.torn):
+            if holder is not None and (holder.incomplete or isinstance(step, Map) and step.incomplete):
                 return None
             result = lookup(step, "result")
             if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
@@ -100,10 +100,12 @@ class Steps:
             base = entries.get(name)
             if isinstance(base, Map):
                 whole = {**base.entries, **child.entries}
-                entries[name] = Map(whole, {**base.keys, **child.keys}, child.mark, torn=base.torn or child.torn)
+                entries[name] = Map(
+                    whole, {**base.keys, **child.keys}, child.mark, incomplete=base.incomplete or child.incomplete
+                )
             elif "call" in child.entries:
                 entries[name] = child
-            elif not self.node.torn:
+            elif not self.node.incomplete:
                 says = f"found what differs from `images.{name}`, but this provider has no such step"
                 pieces.mistake(child, says, f"{path}.{name}", "a step of the model's own needs a `call`")
         return Steps(pieces, Map(entries, self.node.keys, self.node.mark), path)
@@ -111,7 +113,7 @@ class Steps:
 
 def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
-    if node.torn and "call" not in node.entries:
+    if node.incomplete and "call" not in node.entries:
         return None  # it is wrong, and told
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")

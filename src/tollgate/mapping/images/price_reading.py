@@ -19,14 +19,14 @@ def read_price(pieces: JobPieces, image: Map | None, path: str, model: Model) ->
     node = image.get("price") if image is not None else None
     if image is None or not isinstance(node, Map):
         hint = 'price: {price: "0.03"}; "0" is free'
-        if image is None or not image.torn:  # else it may be what was left out, which is told
+        if image is None or not image.incomplete:  # else it may be what was left out, which is told
             pieces.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
         return None
     path = f"{path}.price"
     at = Fields(node)
     price = pieces.decimal(node.get("price"), f"{path}.price")
     if price is None:
-        if node.get("price") is None and not node.torn:
+        if node.get("price") is None and not node.incomplete:
             pieces.mistake(node, "found no `price`, wanted what is shown and what a miss costs", path)
         return None
     by = _templates(pieces, node.get("by"))

@@ -19,7 +19,7 @@ from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scala
 from tollgate.config.model import Model, Provider
 from tollgate.config.model_schema import model as model_schema
 from tollgate.config.model_schema import price as price_schema
-from tollgate.config.provider_model import read_model, serves
+from tollgate.config.provider_model import model_type_of, read_model
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
@@ -134,7 +134,7 @@ class Discovery:
         """Whether the provider speaks anything for models of this type."""
         if model.type == "image":
             return self.provider.images is not None
-        return any(serves(name) == model.type for name in self.provider.endpoints)
+        return any(model_type_of(name) == model.type for name in self.provider.endpoints)
 
     @property
     def _mark(self) -> Mark:

@@ -49,7 +49,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | N
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     when, statuses = node.get("when"), _statuses(node.get("status"))
-    if when is None and not statuses and node.torn:
+    if when is None and not statuses and node.incomplete:
         return None  # what it is for is wrong, and told
     if when is None and not statuses:
         pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Endpoint, Model, Timeouts
-from tollgate.config.provider_model import serves
+from tollgate.config.provider_model import model_type_of
 from tollgate.forms import FORM
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
@@ -46,7 +46,7 @@ class Offers:
     def _spoken_for(self, model: Model) -> Iterator[Spoken]:
         for name in model.protocols or self._spoken:
             spoken = self._spoken.get(name)
-            if spoken is not None and serves(name) == model.type and spoken.endpoint.serves(model):
+            if spoken is not None and model_type_of(name) == model.type and spoken.endpoint.serves(model):
                 yield spoken
 
     def _tariff(self, model: Model) -> Tariff | None:

@@ -35,7 +35,7 @@ class Scopes:
             yield endpoint
         if model is not None:
             protocol = endpoint.protocol if endpoint is not None else ""
-            yield from (policy for policy in self.provider.policies if policy.holds(model, protocol))
+            yield from (policy for policy in self.provider.policies if policy.applies_to(model, protocol))
             yield model
 
     def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:

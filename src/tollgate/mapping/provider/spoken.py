@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tollgate.config.load import Node, find
 from tollgate.config.model import Endpoint
-from tollgate.config.provider_model import serves
+from tollgate.config.provider_model import model_type_of
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
@@ -77,7 +77,7 @@ def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping,
     """Note where an endpoint's mapping is not for what is asked there, or lacks sections."""
     where = f"speaks.{endpoint.protocol}"
     at = find(pieces.document.root, ["speaks", endpoint.protocol])
-    if (serves(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
+    if (model_type_of(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
         said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
         hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
         pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", where, hint)
