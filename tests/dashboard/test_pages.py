@@ -594,7 +594,7 @@ async def test_a_try_is_refused_while_the_ledger_cannot_be_written(here, alice, 
     key = here.services.ledger.find_key(await alice.make_key())
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
     page = await alice.get("/try")
-    monkeypatch.setattr(here.services.ledger._backend.journal, "problem", "disk full")
+    monkeypatch.setattr(here.services.ledger._backend.journal.outage, "reason", "disk full")
     assert page.status_code == 200
     reply = await alice.post("/try/stream", page="/try", **form)
     assert (reply.status_code, reply.json()["error"]["message"]) == (503, "disk full")

@@ -53,7 +53,7 @@ def fill_disk(services):
 
     async def room():
         journal._os_write = write
-        while journal.problem:
+        while journal.outage.reason:
             await asyncio.sleep(0.01)
 
     journal._os_write = full

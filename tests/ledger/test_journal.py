@@ -64,7 +64,7 @@ async def _space_again(disk: Disk, journal: Journal) -> None:
     """The disk takes bytes again, and the journal has found out."""
     disk.full = False
     async with asyncio.timeout(30):
-        while journal.problem:
+        while journal.outage.reason:
             await asyncio.sleep(0.01)
 
 
@@ -241,7 +241,7 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
     for _ in range(2):
         with pytest.raises(Unavailable, match="No space left"):
             await journal.append("usage", b'{"n":"refused but kept"}')
-    assert "No space left" in journal.problem
+    assert "No space left" in journal.outage.reason
     assert durable == [1]
     await _space_again(disk, journal)
     await journal.append("usage", b'{"n":4}')

@@ -23,15 +23,16 @@ import duckdb
 from tollgate.config.model import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
-from tollgate.ledger.interface import EventKind, Snapshot, StoreInUse
+from tollgate.ledger.interface import Snapshot, StoreInUse
 from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Effort, Publisher, remove_files
+from tollgate.ledger.publish import Effort, Publisher, remove_files, unpublished
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.retention import FirstDays, Retention
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
 from tollgate.ledger.usage_source import StoreSource
+from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -54,6 +55,7 @@ class EmbeddedBackend:
         self.store = Store(self._directory / FILE_NAME)
         self.publisher = Publisher(StoreSource(self.store), settings.usage_directory, settings.instance)
         self.journal = Journal(self._journal_directory, on_durable=self._durable)
+        self.append = self.journal.append
         self._waiting: deque[Sequence[Entry]] = deque()
         self._rows_waiting = 0
         self._wake = threading.Condition()
@@ -61,10 +63,10 @@ class EmbeddedBackend:
         self._stopping = False
         self._ended = False
         """The writer thread takes no more requests; changed under the lock."""
-        self._store_problem = ""
-        self._publish_problem = ""
-        self._gone = ""
-        """Why the next start would not find what is stored; empty when it will."""
+        self._store_outage = Outage(log)
+        self._publish_outage = Outage(log)
+        self._file_outage = Outage(log)
+        """The store's file is not where the next start would look for it."""
         self._next_publish = 0.0
         self._unpublished = False
         """Rows were stored since the last publication."""
@@ -77,15 +79,15 @@ class EmbeddedBackend:
 
     @property
     def problem(self) -> str:
-        return self.journal.problem or self._store_problem or self._gone
+        return self.journal.outage.reason or self._store_outage.reason or self._file_outage.reason
 
     @property
     def publish_problem(self) -> str:
-        return self._store_problem or self._publish_problem
+        return self._store_outage.reason or self._publish_outage.reason
 
     @property
     def _closed_because(self) -> str:
-        return self._store_problem or "the ledger is closed"
+        return self._store_outage.reason or "the ledger is closed"
 
     @property
     def last_seq(self) -> int:
@@ -184,9 +186,6 @@ class EmbeddedBackend:
 
     # ---- events
 
-    def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
-        return self.journal.append(kind, row)
-
     def _durable(self, entries: Sequence[Entry]) -> None:
         with self._wake:
             self._waiting.append(entries)
@@ -236,7 +235,7 @@ class EmbeddedBackend:
                 stopping = self._stopping  # the journal is closed by then: the round that sees it stores the last rows
                 self._round()
         except BaseException as error:
-            self._store_problem = f"the store's writer stopped: {type(error).__name__}"
+            self._store_outage.begin(f"the store's writer stopped: {type(error).__name__}")
             raise
         finally:
             self._let_go()
@@ -244,19 +243,20 @@ class EmbeddedBackend:
     def _round(self) -> None:
         """One turn of the writer: wait, store what is durable, publish, tell those who wait for it."""
         with self._wake:
-            if not self._settle_requests and not self._stopping and (self._rows_waiting < BATCH or self._store_problem):
+            many = self._rows_waiting >= BATCH and not self._store_outage.reason
+            if not self._settle_requests and not self._stopping and not many:
                 due = self._next_publish - time.monotonic() if self._unpublished else self._settings.apply_seconds
                 self._wake.wait(max(0.0, min(self._settings.apply_seconds, due)))
             requests, self._settle_requests = self._settle_requests, []
             hurry = bool(requests) or self._stopping
         self._look_for_store()
         self._store_waiting()
-        if not self._store_problem:  # else the store may be closed
+        if not self._store_outage.reason:  # else the store may be closed
             self._publish(now=hurry)
-        if not (self._store_problem or self._publish_problem or self.publisher.behind):
+        if not (self.publish_problem or self.publisher.behind):
             self._remove_old()
         for future in requests:
-            call_on(self._loop, _done, future, self._store_problem)
+            call_on(self._loop, _done, future, self._store_outage.reason)
 
     def _let_go(self) -> None:
         """Close the store; the journal goes only if everything in it is stored."""
@@ -269,22 +269,20 @@ class EmbeddedBackend:
             self.store.close()
         except duckdb.Error as error:
             log.error("the store did not close cleanly: %s", error)
-        if not self._waiting and not self._store_problem and not self.journal.problem:
+        if not self._waiting and not self._store_outage.reason and not self.journal.outage.reason:
             self.journal.remove_all()
 
     def _look_for_store(self) -> None:
         """No new work while the file is not where the next start looks for it; what is durable still goes into it."""
-        if self.store.is_gone == bool(self._gone):
-            return
-        if self._gone:
-            log.warning("%s is back", self._directory / FILE_NAME)
-            self._gone = ""
-            return
-        self._gone = (
-            f"{self._directory / FILE_NAME} was removed or moved away under the running gateway; put it back, or copy "
-            f"it from /proc/{os.getpid()}/fd before this process ends"
-        )
-        log.critical("%s", self._gone)
+        path = self._directory / FILE_NAME
+        if self.store.is_gone:
+            self._file_outage.begin(
+                f"{path} was removed or moved away under the running gateway; put it back, or copy it from "
+                f"/proc/{os.getpid()}/fd before this process ends",
+                level=logging.CRITICAL,
+            )
+        else:
+            self._file_outage.end(f"{path} is back")
 
     def _store_waiting(self) -> None:
         """Store what is durable; what cannot be stored is kept for the next turn."""
@@ -297,7 +295,7 @@ class EmbeddedBackend:
                 self.store.let_go()
             return
         try:
-            if self._store_problem and not self._gone:  # an empty file would take its place
+            if self._store_outage.reason and not self._file_outage.reason:  # an empty file would take its place
                 # A failed commit may have happened all the same, and DuckDB may refuse to go on with this connection.
                 self.store.reopen()
                 stored = self.store.progress("applied")
@@ -306,17 +304,13 @@ class EmbeddedBackend:
                 self.store.apply(entries)
         except (duckdb.Error, TollgateError) as error:
             reason = f"the store cannot be written: {str(error).splitlines()[0]}"
-            if reason != self._store_problem:
-                log.error("%s; %d event(s) stay in the journal", reason, len(entries))
-            self._store_problem = reason
+            self._store_outage.begin(reason, f"{reason}; {len(entries)} event(s) stay in the journal")
             return
         with self._wake:
             for _ in range(taken):
                 self._waiting.popleft()
             self._rows_waiting -= len(entries)
-        if self._store_problem:
-            log.warning("the store can be written again")
-            self._store_problem = ""
+        self._store_outage.end("the store can be written again")
         self._unpublished = True
         self.journal.remove_applied(entries[-1].seq)
         call_on(self._loop, self._on_applied, entries[-1].seq)
@@ -330,14 +324,10 @@ class EmbeddedBackend:
                 if self.publisher.publish(datetime.now(UTC), recheck=self._recheck):
                     self.store.let_go()
                 self._recheck = self._unpublished = False
-                if self._publish_problem:
-                    log.warning("usage files are published again")
-                    self._publish_problem = ""
+                self._publish_outage.end("usage files are published again")
             except (duckdb.Error, OSError) as error:
                 reason = str(error).splitlines()[0]
-                if reason != self._publish_problem:
-                    log.error("usage files could not be published, tried again every few seconds: %s", reason)
-                self._publish_problem = reason
+                self._publish_outage.begin(reason, unpublished(reason))
         self._next_publish = started + max(self._settings.publish_seconds, effort.pause)
 
     def _remove_old(self) -> None:

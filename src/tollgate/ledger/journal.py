@@ -22,6 +22,7 @@ from pathlib import Path
 from tollgate.errors import Unavailable
 from tollgate.ledger.durable_files import sync_directory
 from tollgate.ledger.segments import Entry, segment_path, segments, write_line
+from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -50,8 +51,8 @@ class Journal:
         retry_seconds: float = RETRY_SECONDS,
         write: Callable[[int, memoryview], int] = os.write,
     ) -> None:
-        self.problem = ""
-        """Why nothing can be written now; empty when all is well."""
+        self.outage = Outage(log)
+        """Why nothing can be written now."""
         self._directory = directory
         self._on_durable = on_durable
         self._segment_bytes = segment_bytes
@@ -94,8 +95,8 @@ class Journal:
         self._next = seq + 1
         future: asyncio.Future[None] = self._loop.create_future()
         self._gathered.append((seq, kind, write_line(seq, kind, row), future))
-        if self.problem:
-            future.set_exception(Unavailable(self.problem))
+        if self.outage.reason:
+            future.set_exception(Unavailable(self.outage.reason))
         if not self._handing:
             self._hand_over()
         return future
@@ -140,11 +141,11 @@ class Journal:
             if not waiting[3].done():
                 waiting[3].set_result(None)
 
-    def _refused(self, batch: list[Waiting], problem: str) -> None:
+    def _refused(self, batch: list[Waiting], reason: str) -> None:
         """Tell everybody who waits that it is not durable yet; nothing is given up."""
         for waiting in (*batch, *self._gathered):
             if not waiting[3].done():
-                waiting[3].set_exception(Unavailable(problem))
+                waiting[3].set_exception(Unavailable(reason))
 
     # ---- the writing thread
 
@@ -153,8 +154,8 @@ class Journal:
         try:
             self._write_until_closed(kept)
         except BaseException as error:
-            self.problem = f"the journal's writer stopped: {type(error).__name__}"
-            call_on(self._loop, self._refused, kept.copy(), self.problem)
+            self.outage.begin(f"the journal's writer stopped: {type(error).__name__}")
+            call_on(self._loop, self._refused, kept.copy(), self.outage.reason)
             raise
 
     def _write_until_closed(self, kept: list[Waiting]) -> None:
@@ -172,9 +173,7 @@ class Journal:
                     break
                 time.sleep(self._retry_seconds)
                 continue
-            if self.problem:
-                log.warning("the journal can be written again; %d event(s) caught up", len(kept))
-                self.problem = ""
+            self.outage.end(f"the journal can be written again; {len(kept)} event(s) caught up")
             self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
             call_on(self._loop, self._written, kept.copy())
             kept.clear()
@@ -229,10 +228,8 @@ class Journal:
             self._path.unlink(missing_ok=True)
 
     def _failed(self, error: OSError, batch: list[Waiting]) -> None:
-        problem = f"the journal cannot be written: {error.strerror or error}"
-        if not self.problem:
-            log.error("%s; new work is refused until it can, %d event(s) wait in memory", problem, len(batch))
-        self.problem = problem
+        reason = f"the journal cannot be written: {error.strerror or error}"
+        self.outage.begin(reason, f"{reason}; new work is refused until it can, {len(batch)} event(s) wait in memory")
         try:
             if self._descriptor >= 0:
                 os.ftruncate(self._descriptor, self._size)
@@ -240,7 +237,7 @@ class Journal:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
         with contextlib.suppress(OSError):  # of closing a file whose bytes are written anew anyway
             self._end_segment()
-        call_on(self._loop, self._refused, batch.copy(), problem)
+        call_on(self._loop, self._refused, batch.copy(), reason)
 
 
 def call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:

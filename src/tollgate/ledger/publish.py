@@ -193,6 +193,11 @@ class Publisher:
             leftover.unlink(missing_ok=True)
 
 
+def unpublished(reason: str) -> str:
+    """What the log is told when publishing failed."""
+    return f"usage files could not be published, tried again every few seconds: {reason}"
+
+
 def remove_files(directory: Path, instance: str, kept: date) -> int:
     """Remove this gateway's files of days before `kept`; gives how many. Only where the source has no row of these
     days: it would be published anew at the next start."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tollgate.errors import Unavailable
+from tollgate.outage import Outage
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,7 +53,7 @@ class Minted:
         self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
         self._unwritten: list[tuple[bytes, str, int]] = []
-        self._problem = ""
+        self._outage = Outage(log)
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
         """Register ids that this provider gave to this account; they are found as soon as this returns."""
@@ -164,20 +165,15 @@ class Minted:
             try:
                 self._with_file(insert)
             except (sqlite3.Error, OSError) as error:
-                if str(error) != self._problem:
-                    log.error(
-                        "%s: which provider keeps what it answered cannot be written, so it is known until the next "
-                        "start only: %s",
-                        self._path,
-                        error,
-                    )
-                self._problem = str(error)
+                self._outage.begin(
+                    str(error),
+                    f"{self._path}: which provider keeps what it answered cannot be written, so it is known until the "
+                    f"next start only: {error}",
+                )
                 del self._unwritten[:-_RECENT]
                 return
             self._unwritten.clear()
-            if self._problem:
-                log.warning("%s can be written again", self._path)
-                self._problem = ""
+            self._outage.end(f"{self._path} can be written again")
 
     def _read(self, sought: bytes) -> str | None:
         import sqlite3

@@ -146,12 +146,12 @@ async def test_a_row_that_comes_late_does_not_make_a_key_look_used_less_lately(a
 async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice: Alice) -> None:
     """It would be, if the database came back a moment later."""
     asked = alice.ledger._shared.rounds
-    asked.problem = "the database is away"
+    asked.outage.reason = "the database is away"
     for refused in (asked.admit("alice", {}), asked.hold("alice", "key", {})):
         with pytest.raises(Unavailable, match="the database is away"):
             await refused
     assert (asked._gathered.admits, asked._gathered.holds) == ([], [])
-    asked.problem = ""
+    asked.outage.reason = ""
 
 
 async def test_what_is_granted_in_the_moment_in_which_its_request_ends_is_given_back(

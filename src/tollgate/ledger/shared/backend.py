@@ -38,11 +38,11 @@ class SharedBackend:
 
     @property
     def problem(self) -> str:
-        return self.rounds.problem or self._listener.problem
+        return self.rounds.outage.reason or self._listener.outage.reason
 
     @property
     def publish_problem(self) -> str:
-        return self._publishing.problem if self._serving else ""
+        return self._publishing.outage.reason if self._serving else ""
 
     @property
     def last_seq(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tollgate.errors import TollgateError
 from tollgate.ledger.shared.connections import POOLED, DatabaseLost, connect, driver_errors
+from tollgate.outage import Outage
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -37,7 +38,7 @@ class ChangeListener:
         changed: Callable[[str, str], Awaitable[None]],
         missed: Callable[[], Awaitable[None]],
     ) -> None:
-        self.problem = ""
+        self.outage = Outage(log)
         """Why nothing is heard now: a key that was revoked elsewhere might be taken here."""
         self._address = address
         self._name = name
@@ -94,23 +95,19 @@ class ChangeListener:
             try:
                 if self._connection is None:
                     await self._begin()
-                    if self.problem:
-                        log.warning("changes of other gateways are heard again")
-                        self.problem = ""
+                    self.outage.end("changes of other gateways are heard again")
                 if not self._closing:  # it may have been told while all this was under way
                     await self._next(self._connection)
             except TollgateError as error:
                 lost = self._connection is not None
                 self._drop()
-                if lost and not self.problem:
+                if lost and not self.outage.reason:
                     continue  # a connection ends now and then; the next one reads what was missed
-                if not self.problem:
-                    log.error("changes of other gateways are not heard: %s", error.message)
-                self.problem = error.message
+                self.outage.begin(error.message, f"changes of other gateways are not heard: {error.message}")
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception as error:  # nobody may go on deaf because of a mistake of ours
-                log.exception("hearing of changes of other gateways went wrong")
-                self.problem = f"changes of other gateways are not heard: {type(error).__name__}"
+                reason = f"changes of other gateways are not heard: {type(error).__name__}"
+                self.outage.begin(reason, "hearing of changes of other gateways went wrong", error=error)
                 self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 

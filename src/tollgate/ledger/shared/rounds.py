@@ -26,6 +26,7 @@ from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.shared.connections import DatabaseLost, DatabaseRefused, connect, driver_errors, storable
 from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
 from tollgate.ledger.shared.tables import migrate
+from tollgate.outage import Outage
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -49,8 +50,8 @@ class Rounds:
     accounts in it."""
 
     def __init__(self, address: str, instance: str, name: str, on_balances: Callable[[Balances], None]) -> None:
-        self.problem = ""
-        """Why nothing can be written now; empty when all is well."""
+        self.outage = Outage(log)
+        """Why nothing can be written now."""
         self._address = address
         self._instance = instance
         self._name = name
@@ -147,15 +148,15 @@ class Rounds:
             raise Unavailable("the ledger is shutting down")
         part = Part(json, account_id, self._loop.create_future(), key_id, self.last_seq)
         kind.append(part)
-        if self.problem:
-            fail(part.future, Unavailable(self.problem))
+        if self.outage.reason:
+            fail(part.future, Unavailable(self.outage.reason))
         self._wake.set()
         return part.future
 
     def _refuse_unwritten(self) -> None:
         """Who can be refused does not wait for the database."""
-        if self.problem:
-            raise Unavailable(self.problem)
+        if self.outage.reason:
+            raise Unavailable(self.outage.reason)
 
     def _numbered(self, row: bytes) -> bytes:
         if b"\\u0000" in row:
@@ -170,21 +171,20 @@ class Rounds:
         taken = Gathered()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), 0 if self.problem or self._closing_until else _LOOK_SECONDS)
+                at_once = self.outage.reason or self._closing_until
+                await asyncio.wait_for(self._wake.wait(), 0 if at_once else _LOOK_SECONDS)
             self._wake.clear()
             taken = self._take(taken)
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
             # a lost connection, most likely: nobody needs to know if the next one serves
-            if problem and not self.problem:
+            if problem and not self.outage.reason:
                 self._drop()
                 problem = await self._try(taken)
             if not problem:
                 taken = Gathered()
-                if self.problem:
-                    log.warning("the store can be written again")
-                    self.problem = ""
+                self.outage.end("the store can be written again")
                 continue
             self._failed(taken, problem)
             if self._closing_until and time.monotonic() > self._closing_until:
@@ -292,9 +292,7 @@ class Rounds:
     def _failed(self, taken: Gathered, problem: str) -> None:
         """Tell everybody who waits. Rows, jobs and corrections are kept; who asked for a hold is refused."""
         self._drop()
-        if not self.problem:
-            log.error("%s; new work is refused until it can be", problem)
-        self.problem = problem
+        self.outage.begin(problem, f"{problem}; new work is refused until it can be")
         for part in (*taken.parts(), *self._gathered.parts()):
             fail(part.future, Unavailable(problem))
         for asked in (taken, self._gathered):

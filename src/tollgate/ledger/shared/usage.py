@@ -17,12 +17,13 @@ from tollgate.config.model import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
-from tollgate.ledger.publish import Effort, Publisher, naive
+from tollgate.ledger.publish import Effort, Publisher, naive, unpublished
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.usage_row import COLUMNS, base_type
 from tollgate.ledger.usage_source import HOUR
+from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -120,7 +121,7 @@ class Publishing:
         self._looks_at = 0.0
         self._recheck = True
         self._effort = Effort()
-        self.problem = ""
+        self.outage = Outage(log)
         """Why the files are not up to date."""
         self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
@@ -158,7 +159,7 @@ class Publishing:
         while not self._stop.is_set():
             began = loop.time()
             await self.publish()
-            if began >= self._looks_at and not self.problem:
+            if began >= self._looks_at and not self.outage.reason:
                 self._looks_at = began + _LOOK_SECONDS
                 await self._tried(self._look)
             with contextlib.suppress(TimeoutError):
@@ -167,9 +168,8 @@ class Publishing:
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""
         async with self._turn:
-            if await self._tried(self._publish) and self.problem:
-                log.warning("usage files are published again")
-                self.problem = ""
+            if await self._tried(self._publish):
+                self.outage.end("usage files are published again")
 
     async def _publish(self) -> None:
         await asyncio.to_thread(self._publish_here)
@@ -190,9 +190,7 @@ class Publishing:
             await work()
         except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
             reason = (str(error) or "no answer").splitlines()[0]
-            if reason != self.problem:
-                log.error("usage files could not be published, tried again every few seconds: %s", reason)
-            self.problem = reason
+            self.outage.begin(reason, unpublished(reason))
             return False
         return True
 
