@@ -1,7 +1,6 @@
-"""HTTP/1 on a client's connection, for both engines: requests are read by httptools, and answered one after another.
+"""HTTP/1 on a client's connection, for both engines: requests are parsed by httptools and answered one after another.
 
-What accepts connections and ends the process is the engine's; what a request is and how its answer is framed stands in
-`http_exchange.py`.
+The engine accepts connections and ends the process; `http_exchange.py` has one request and the framing of its answer.
 """
 
 from __future__ import annotations
@@ -37,32 +36,31 @@ log = logging.getLogger("tollgate.engines")
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _MOST_WAITING = 8
-"""Requests that may wait behind the one that is answered, before no more are read."""
+"""Reading is paused when more than this many requests wait behind the one being answered."""
 
 
 class Host(Protocol):
-    """What the connections of one server share; uvicorn's `ServerState` is one."""
+    """What the connections of one server share, as uvicorn's `ServerState` does."""
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
-    """Those that answer requests."""
+    """The tasks that answer requests."""
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """What every answer gets."""
+        """The headers that every answer gets."""
 
 
 class Http1(asyncio.Protocol):
-    """A client's connection: requests are read by httptools, and answered one after another in the order in which they
-    came.
+    """A client's connection: requests are parsed by httptools and answered in the order of their arrival.
 
-    It takes the place of what both servers have for it, which costs twice as much and more, and knows no bounds to what
-    comes beside a body. What cannot be read is answered with an error after the answers to the requests before it;
-    nothing behind it is read.
+    It replaces the protocol classes of both servers, which cost more than twice as much, and do not limit heads and
+    trailers. A request that cannot be parsed is answered with an error, after the answers to the requests before it;
+    nothing after it is read.
     """
 
     opening: Callable[[bytes], bytes] | None = None
-    """Where set, it is given what comes, and gives what is to be read of that, until it is None again."""
+    """If set, a filter for the first bytes: it gets what arrives and returns what is to be parsed."""
 
     def __init__(self, app: Asgi, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -72,30 +70,30 @@ class Http1(asyncio.Protocol):
         self.room: asyncio.Future[None] | None = None
         self._app = app
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        # of requests sent behind one another, the first gets its answer
+        # a request with `connection: close` is answered even if bytes follow it
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._target = b""
         self._headers: Headers = []
         self._newest: HttpExchange | None = None
-        """The answer to the request that was read last."""
+        """The request that was parsed last."""
         self._active: HttpExchange | None = None
-        """The answer to the request whose turn it is."""
+        """The request that is being answered."""
         self._waiting: deque[tuple[HttpExchange, dict[str, Any]]] = deque()
-        """The answers to the requests behind that one, with their scopes."""
+        """The requests behind the active one, with their scopes."""
         self._refusal = 0
-        """The status that bytes which are no HTTP are answered with; 0 while all could be read."""
+        """The status for bytes that could not be parsed; 0 while all could."""
         self._upgrade: tuple[bytes, bytes, str, Headers] | None = None
-        """Method, target, version and headers of the request read last, if that asks for an upgrade to another."""
+        """Method, target, version and headers of the request parsed last, if it asks for an upgrade."""
         self._head_bytes = 0
-        """Bytes read since the last complete head or piece of a body: of the head or trailers that are arriving."""
+        """Bytes of the head or trailers that are arriving: read since the last complete head or piece of a body."""
         self._pace = BodyPace()
         self._since = 0.0
-        """When the connection became idle, or when the head of the next request began to arrive."""
+        """When the connection became idle, or when the next request's head began to arrive."""
         self._begun = False
-        """Some bytes of the next request have arrived, or of the rest of one that is answered already."""
+        """Bytes of the next request have arrived, or the rest of one that is already answered."""
         self._paused = False
         self._ends = False
-        """The server ends: what is read from now on is the last request."""
+        """The server stops: the next request is the last."""
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -109,17 +107,17 @@ class Http1(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.host.connections.discard(self)
-        self._parser = None  # it holds our bound methods
+        self._parser = None  # it refers to our bound methods
         self._clock.cancel()
         self._waiting.clear()
         if self._active is not None:
             self._active.leave()
-        self._active = self._newest = None  # they hold this connection
+        self._active = self._newest = None  # they refer to this connection
         self._pace.forget()
         self.resume_writing()
 
     def shutdown(self) -> None:
-        """The server ends, and this connection: with the last answer, or soon where nothing is to be answered."""
+        """The server stops: close this connection after its last answer, or soon if it is idle."""
         self._ends = True
         if self._idle():
             self._clock.cancel()
@@ -146,7 +144,7 @@ class Http1(asyncio.Protocol):
                     data = without_upgrade(*self._upgrade, data[upgrade.args[0] :])
                     self._upgrade = None
         except httptools.HttpParserError as error:
-            cause = error.__context__  # what our own `on_headers_complete` raised
+            cause = error.__context__  # raised by our own `on_headers_complete`
             self._refuse(cause.status if isinstance(cause, Refused) else 400)
             return
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -200,12 +198,12 @@ class Http1(asyncio.Protocol):
             "headers": headers,
             "extensions": {DIRECT: exchange},
         }
-        self._headers = []  # trailers are no headers (RFC 9110, 6.5.1): they go nowhere
+        self._headers = []  # trailers are not headers (RFC 9110, 6.5.1) and are ignored
         if self._active is None or self._active.complete:
             self._begin(exchange, scope)
         else:
             self._waiting.append((exchange, scope))
-            if len(self._waiting) > _MOST_WAITING:  # a few are read on: it is how the end of a connection is noticed
+            if len(self._waiting) > _MOST_WAITING:  # reading on is how a lost connection is noticed
                 self._pause()
 
     def on_body(self, data: bytes) -> None:
@@ -239,7 +237,7 @@ class Http1(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _refuse(self, status: int) -> None:
-        """What came cannot be read. A request that it stands in is not answered any more."""
+        """The bytes that arrived cannot be parsed. A request whose body they are in is not answered any more."""
         self._refusal = status
         newest = self._newest
         if self._idle():
@@ -257,7 +255,7 @@ class Http1(asyncio.Protocol):
         self._writes.close()
 
     def _answer_plainly(self, status: int, text: bytes) -> str:
-        """Write an answer that is not the application's, the last of this connection; gives its request id."""
+        """Write an answer that does not come from the application, the connection's last; returns its request id."""
         answer, request_id = last_answer(status, text, self.host.default_headers)
         self.write(answer)
         return request_id
@@ -284,7 +282,7 @@ class Http1(asyncio.Protocol):
                 exchange.task = None
 
     def _break_off(self, exchange: HttpExchange) -> None:
-        """Close the connection under an answer that was not completed; where none of it has left, with a 500."""
+        """Close the connection of an answer that was not completed; with a 500 if nothing of it was sent."""
         if not exchange.started and not self.transport.is_closing():
             request_id = self._answer_plainly(500, b"Internal Server Error")
             log.error("its client was answered with 500, as request %s", request_id)
@@ -294,7 +292,7 @@ class Http1(asyncio.Protocol):
         """See `Wire`."""
         if not exchange.keep:
             if exchange.more and exchange.framed and not self._ends:
-                # who is still writing when the connection closes hears of that alone, not of the answer
+                # a client that still sends its body when the connection closes would not see the answer
                 self._since = self.loop.time()
                 self.read_on()
             else:
@@ -326,11 +324,11 @@ class Http1(asyncio.Protocol):
     # Waiting.
 
     def _idle(self) -> bool:
-        """Whether there is nothing to answer."""
+        """Whether no request is being answered."""
         return self._active is None or self._active.complete
 
     def _check(self) -> None:
-        """Close the connection of a client that sends no request, or never ends a head or a body."""
+        """Close the connection of a client that sends no request, or does not complete a head or a body."""
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
         if idle and (left <= 0 or self._ends):
@@ -345,7 +343,6 @@ class Http1(asyncio.Protocol):
             self._clock = self.loop.call_later(left, self._check)
 
     def _lags(self) -> bool:
-        """Whether hardly anything of a request's body has come since this was asked last, though nothing kept it from
-        coming."""
+        """Whether hardly any body bytes arrived since the last check although reading was not paused."""
         newest = self._newest
         return newest is not None and self._pace.lags(newest) and newest.more and not self._paused

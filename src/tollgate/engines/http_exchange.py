@@ -1,6 +1,6 @@
-"""One request on an HTTP/1 connection, and its answer: what the application receives and sends, framed (RFC 9112).
+"""One request on an HTTP/1 connection and its answer: ASGI's `receive` and `send`, with the framing of RFC 9112.
 
-The connection (`http1.py`) reads; an exchange knows nothing of other requests. It holds no `scope`, because the scope
+The connection (`http1.py`) reads; an exchange knows nothing of other requests. It does not refer to the `scope`, which
 refers to the exchange (extension `DIRECT`): with such a cycle every request would stay in memory until the garbage
 collector runs.
 """
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 Message = MutableMapping[str, Any]
 
 MOST_UNREAD = 64 * 1024
-"""Bytes of a body that wait for the application before the client is read no further."""
+"""Reading is paused when this many body bytes wait for the application."""
 _COPIED = 8 * 1024
-"""A chunk below this is put together in one piece; copying more costs more than two writes."""
+"""A chunk below this size is copied into one piece; for a larger one, copying costs more than two writes."""
 _BODILESS = (204, 304)
 
 
 class Wire(Protocol):
-    """What an exchange needs of its connection."""
+    """What an exchange needs from its connection."""
 
     done: asyncio.Future[None]
-    """A future that is done already: what `send` returns to whoever need not wait."""
+    """A completed future: what `send` returns if there is nothing to wait for."""
     room: asyncio.Future[None] | None
-    """Done when a client that reads slowly has caught up; None while it keeps up."""
+    """Completed when a slow client has caught up; None while the client keeps up."""
     host: Host
-    """Knows the headers that every answer gets."""
+    """Has the headers that every answer gets."""
 
     def write(self, data: bytes) -> None:
-        """Write to the client, at the end of this turn of the event loop at the latest."""
+        """Write to the client, at the latest at the end of this turn of the event loop."""
 
     def read_on(self) -> None:
-        """Go on reading: the application waits for more of the body."""
+        """Continue reading: the application waits for more of the body."""
 
     def answered(self, exchange: HttpExchange) -> None:
         """The answer is complete."""
@@ -73,17 +73,17 @@ class HttpExchange:
         self._wire = wire
         self.version = version
         self.head = head
-        """The answer has no body: the request is a HEAD."""
+        """The request is a HEAD: its answer has no body."""
         self.keep = keep
-        """The connection outlives the answer."""
+        """The connection is kept after the answer."""
         self.continues = continues
-        """The client waits to be told before it sends the body."""
+        """The client waits for `100 Continue` before it sends the body."""
         self.more = True
-        """The body has not come to its end."""
+        """The body is not complete yet."""
         self.unread = 0
-        """Bytes of the body that wait for the application."""
+        """Body bytes that wait for the application."""
         self.dropped = 0
-        """Bytes of the body that came behind the whole answer, for nobody."""
+        """Body bytes that arrived after the whole answer and were discarded."""
         self.gone = False
         """The client has left."""
         self.started = False
@@ -95,17 +95,17 @@ class HttpExchange:
         self._tell: Callable[[], None] | None = None
         self._chunked = False
         self._left: int | None = None
-        """Bytes the head has promised; None where it promised no number."""
+        """Body bytes still to be sent according to `content-length`; None if there is none."""
 
     # The connection's side.
 
     @property
     def framed(self) -> bool:
-        """Whether its reader knows the end of the answer without the connection's end."""
+        """Whether the end of the answer can be seen without closing the connection."""
         return self._chunked or self._left is not None
 
     def add(self, data: bytes) -> None:
-        """A piece of the body; only counted where the answer is complete and nobody reads it."""
+        """A piece of the body arrived; it is only counted if the answer is already complete."""
         if self.complete:
             self.dropped += len(data)
             return
@@ -114,7 +114,7 @@ class HttpExchange:
         self._wake()
 
     def end(self) -> None:
-        """The body is here."""
+        """The body is complete."""
         self.more = False
         self._wake()
 
@@ -154,15 +154,14 @@ class HttpExchange:
         return {"type": "http.disconnect"}
 
     def send(self, message: Message) -> Awaitable[None]:
-        """See ASGI. Raises `RuntimeError` for a message out of its order, `ValueError` for a head that cannot be
-        sent."""
+        """See ASGI. Raises `RuntimeError` for a message out of order, `ValueError` for a head that cannot be sent."""
         if self._wire.room is not None and not self.gone:
             return self._send_later(message)
         self._send(message)
         return self._wire.done
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
-        """See `http.Direct`. Raises as `send` does."""
+        """See `http.Direct`. Raises like `send`."""
         if self.started or self._wire.room is not None:
             return self._answer_later(status, headers, body)
         if not self.gone:
@@ -203,7 +202,7 @@ class HttpExchange:
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         else:
-            self.keep = False  # the end of the connection is the end of the body
+            self.keep = False  # the body ends with the connection
         if not self.keep and b"connection" not in by_name:
             headers.append((b"connection", b"close"))
         lines = [*map(b": ".join, headers)]

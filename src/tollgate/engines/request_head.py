@@ -1,5 +1,4 @@
-"""What both servers make of the head of an HTTP/1 request: what is refused, in which words and bytes, and a request to
-upgrade to another protocol, which is ignored."""
+"""Checking the head of an HTTP/1 request: what is refused and with which answer; upgrades are ignored."""
 
 from __future__ import annotations
 
@@ -9,24 +8,24 @@ from tollgate.engines import MAX_HEAD_BYTES
 from tollgate.services import new_request_id
 
 Headers = list[tuple[bytes, bytes]]
-"""With lower-case names."""
+"""Headers, with lower-case names."""
 
 REFUSALS = {
     400: b"what was sent cannot be read as an HTTP/1.1 request",
     431: b"the headers or trailers of a request may have %d bytes" % MAX_HEAD_BYTES,
     501: b"the only transfer encoding read here is chunked",
 }
-"""What is said of what cannot be read, by status."""
+"""The text of the answer to a request that cannot be read, by status."""
 STATUS_LINES = {status: f"HTTP/1.1 {status} \r\n".encode() for status in range(100, 600)}
 STATUS_LINES |= {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
 IN_HOSTS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%!$&'()*+,;=:[]"
-"""The characters of names, addresses and ports (RFC 3986, 3.2.2 and 3.2.3)."""
+"""The characters of host names, addresses and ports (RFC 3986, 3.2.2 and 3.2.3)."""
 
 
 class Refused(Exception):
-    """A request that is answered with `status` (a key of `REFUSALS`) whatever its path, because of how it is framed."""
+    """A request that is answered with `status` (a key of `REFUSALS`), whatever its path, because of its framing."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -34,8 +33,8 @@ class Refused(Exception):
 
 
 def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
-    """The headers by name, the last of each. Raises `Refused`: checked_headers("1.1", []) -> Refused(400), for no host
-    is named."""
+    """The headers by name, the last one of each name. Raises `Refused`: checked_headers("1.1", []) -> Refused(400),
+    because there is no host."""
     by_name = dict(headers)
     host = by_name.get(b"host")
     if version not in ("1.0", "1.1") or (host is None and version == "1.1"):  # RFC 9112, 3.2
@@ -47,13 +46,13 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
     if b"transfer-encoding" in by_name:
         codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
         if codings != [b"chunked"]:
-            raise Refused(501)  # RFC 9112, 6.1: nobody here would undo the others
+            raise Refused(501)  # RFC 9112, 6.1: other codings are not decoded here
     return by_name
 
 
 def last_answer(status: int, text: bytes, headers: Headers) -> tuple[bytes, str]:
-    """An answer that is not the application's, after which the connection ends, and its request id. `headers` are
-    those that every answer has."""
+    """An answer that does not come from the application, and its request id; the connection is closed after it.
+    `headers` are those of every answer."""
     request_id = new_request_id()
     tag = request_id.encode()
     about = [
@@ -68,11 +67,11 @@ def last_answer(status: int, text: bytes, headers: Headers) -> tuple[bytes, str]
 
 
 def without_upgrade(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:
-    """The bytes to parse anew after a head that asked for an upgrade: that head without its `upgrade` header, and the
-    `rest` that came behind it.
+    """The bytes to parse again after a head with an upgrade: the head without its `upgrade` header, and the `rest`
+    after it.
 
     A server may ignore such a header (RFC 9110, 7.8). Java's client sends one with its first request, and httptools
-    then takes the body for bytes of the other protocol and the request for one without a body.
+    would take the request's body for bytes of the other protocol.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
     lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]

@@ -1,19 +1,18 @@
-"""What goes out to a client, in as few calls to the system as it can be."""
+"""Writing to a client with as few system calls as possible."""
 
 from __future__ import annotations
 
 import asyncio
 
 _MOST_HELD = 6
-"""Pieces that wait to be written together."""
+"""Most pieces that wait to be written together."""
 
 
 class Writes:
-    """Takes the place of a transport that is written to: what is written within one turn of the event loop leaves
-    together.
+    """Used in place of a transport for writing: sends together what is written within one turn of the event loop.
 
-    A head and its body, a stream's last event and its end: written one by one, as uvloop does since 0.23, each is a
-    call to the system and wakes the client. The turn ends as soon as whoever writes waits for something else.
+    Otherwise a head and its body, or a stream's last event and its end, would each be a system call and wake the client
+    (uvloop writes at once since 0.23). The turn ends as soon as the writing task waits for something else.
     """
 
     __slots__ = ("_held", "_loop", "_transport")
@@ -24,7 +23,7 @@ class Writes:
         self._held: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Write bytes, at the end of this turn at the latest."""
+        """Write bytes, at the latest at the end of this turn."""
         if not self._held:
             self._loop.call_soon(self.flush)
         self._held.append(data)
