@@ -1,9 +1,9 @@
-"""The embedded backend: journal, DuckDB store and published files of one process, in one directory it has locked.
+"""The embedded backend: journal, DuckDB store and usage files of one process, in one directory that it has locked.
 
-The event loop only queues journal lines. The journal's thread makes them durable and passes them on; the writer thread
-here stores them every few seconds, or as soon as there are many, deletes journal segments that are no longer needed,
-and publishes usage files. It does not store more often, because rows that are being journalled wait for the disk while
-the store commits.
+Three threads, each passing events to the next. The event loop only queues them. The journal's thread makes them
+durable. The writer thread here, every few seconds or as soon as there are many, stores them, deletes the journal
+segments that are no longer needed, publishes usage files and removes what is too old. It does not store more often,
+because rows on their way into the journal wait for the disk while the store commits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import stat
 import threading
 import time
 from collections import deque
@@ -23,46 +22,44 @@ import duckdb
 from tollgate.config.model import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
-from tollgate.ledger.interface import Snapshot, StoreInUse
+from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.journal import Journal, call_on
-from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Effort, Publisher, remove_files, unpublished
 from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.retention import FirstDays, Retention
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
+from tollgate.ledger.store_directory import StoreDirectory
 from tollgate.ledger.usage_source import StoreSource
 from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
 
-LOCK_NAME = "ledger.lock"
-MOVED_NAME = "moved.txt"
-"""Tells that the store lives elsewhere now."""
 _REMOVE_SECONDS = 1.0
-"""So long at a time old rows are removed, some 10 ms for a day's 10,000, while new ones wait in the journal."""
+"""The longest turn of removing what is too old, while new rows wait. A day of 10,000 rows takes some 10 ms."""
 
 
 class EmbeddedBackend:
     """See `interface.Backend`; one instance per process and directory."""
 
     def __init__(self, settings: StoreSettings, *, moved: bool = False) -> None:
-        """`moved`: open also a store that was moved into a shared one."""
+        """With `moved`, a store that was moved into a shared one is opened, too."""
         self._settings = settings
         self._moved = moved
-        self._directory = settings.directory
-        self._journal_directory = self._directory / "journal"
-        self.store = Store(self._directory / FILE_NAME)
+        self._directory = StoreDirectory(settings)
+        self._store_path = settings.directory / FILE_NAME
+        self.store = Store(self._store_path)
         self.publisher = Publisher(StoreSource(self.store), settings.usage_directory, settings.instance)
-        self.journal = Journal(self._journal_directory, on_durable=self._durable)
+        self.journal = Journal(self._directory.journal, on_durable=self._take_durable)
         self.append = self.journal.append
         self._waiting: deque[Sequence[Entry]] = deque()
+        """Batches of events that are durable and not stored yet: the journal's thread adds, the writer removes."""
         self._rows_waiting = 0
         self._wake = threading.Condition()
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
         self._ended = False
-        """The writer thread takes no more requests; changed under the lock."""
+        """The writer thread takes no more requests; changed while `_wake` is held."""
         self._store_outage = Outage(log)
         self._publish_outage = Outage(log)
         self._file_outage = Outage(log)
@@ -71,11 +68,10 @@ class EmbeddedBackend:
         self._unpublished = False
         """Rows were stored since the last publication."""
         self._recheck = True
+        """The newest usage files are still to be looked at, as after every start."""
         self._retention = Retention(settings)
         self._removing: FirstDays | None = None
-        """The days before which rows, files and jobs are being removed, over several turns of the writer; None between
-        removals."""
-        self._locks = FileLocks()
+        """The removal under way, which may take several turns of the writer; None between removals."""
 
     @property
     def problem(self) -> str:
@@ -102,7 +98,7 @@ class EmbeddedBackend:
             snapshot, next_seq = await asyncio.to_thread(self._open)
         except BaseException:
             self.store.close()
-            self._locks.release()
+            self._directory.release()
             raise
         self.journal.start(next_seq)
         self._thread = threading.Thread(target=self._run, name="tollgate-store", daemon=True)
@@ -110,54 +106,23 @@ class EmbeddedBackend:
         return snapshot
 
     def _open(self) -> tuple[Snapshot, int]:
-        try:
-            if not self._directory.exists():
-                # hashes of keys and passwords are in there; `parents` would get the usual mode
-                self._directory.mkdir(parents=True, mode=0o700)
-            self._close_to_others()
-            self._journal_directory.mkdir(exist_ok=True, mode=0o700)
-            self._settings.usage_directory.mkdir(parents=True, exist_ok=True)
-            self._lock()
-            self._refuse_moved()
-        except OSError as error:
-            raise TollgateError(
-                f"{error.filename or self._directory}: the ledger cannot be kept here: {error.strerror}"
-            ) from error
+        self._directory.take(moved=self._moved)
         try:
             self._catch_up()
             newest = max(self.store.progress("applied"), self.publisher.highest_seq())
             return self.store.snapshot(datetime.now(UTC)), newest + 1
         except (duckdb.Error, OSError) as error:  # a full disk, most likely
-            reason = str(error).splitlines()[0]
             raise TollgateError(
-                f"{self._directory}: the ledger cannot be brought up to date; its journal stays as it is: {reason}"
+                f"{self._directory.path}: the ledger cannot be brought up to date; its journal stays as it is: "
+                f"{str(error).splitlines()[0]}"
             ) from error
 
-    def _close_to_others(self) -> None:
-        """Take from a directory that somebody else made what it lets strangers do: DuckDB makes its files readable for
-        all, a new log after every time it is put in. What the directory's group may do stays."""
-        mode = stat.S_IMODE(self._directory.stat().st_mode)
-        if not mode & stat.S_IRWXO:
-            return
-        why = "the file system keeps no modes"
-        try:
-            self._directory.chmod(mode & ~stat.S_IRWXO)
-        except OSError as error:
-            why = str(error.strerror)
-        if self._directory.stat().st_mode & stat.S_IRWXO:  # some say yes and do nothing
-            log.warning(
-                "%s: every user of this machine may look into it, and hashes of keys and passwords are in there; it "
-                "cannot be closed: %s",
-                self._directory,
-                why,
-            )
-
     def _catch_up(self) -> None:
-        """Open the store and put into it what the last run left in the journal only."""
+        """Open the store, and store the events that the last run left in the journal alone."""
         self.store.open()
         batch: list[Entry] = []
         replayed = 0
-        for entry in segments.read_all(self._journal_directory, self.store.progress("applied")):
+        for entry in segments.read_all(self._directory.journal, self.store.progress("applied")):
             batch.append(entry)
             replayed += 1
             if len(batch) >= BATCH:
@@ -169,24 +134,10 @@ class EmbeddedBackend:
         self.journal.remove_all()
         self.publisher.remove_leftovers()
 
-    def _refuse_moved(self) -> None:
-        mark = self._directory / MOVED_NAME
-        if mark.exists() and not self._moved:
-            raise TollgateError(
-                f"{self._directory}: {mark.read_text('utf-8').strip()} Set store.url; who deletes {mark} goes on with "
-                "balances that are spent elsewhere too"
-            )
-
-    def _lock(self) -> None:
-        """Keep every other process out of the store, and out of the usage files that this one publishes."""
-        holder = self._locks.take(self._directory / LOCK_NAME)
-        if holder:
-            raise StoreInUse(f"{self._directory} is in use by another process (pid {holder})")
-        self._locks.take_usage(self._settings.usage_directory, self._settings.instance)
-
     # ---- events
 
-    def _durable(self, entries: Sequence[Entry]) -> None:
+    def _take_durable(self, entries: Sequence[Entry]) -> None:
+        """Queue a batch for the writer; called on the journal's thread."""
         with self._wake:
             self._waiting.append(entries)
             before = self._rows_waiting
@@ -224,7 +175,7 @@ class EmbeddedBackend:
             self._stopping = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
-        self._locks.release()
+        self._directory.release()
 
     # ---- the writer thread
 
@@ -232,39 +183,39 @@ class EmbeddedBackend:
         try:
             stopping = False
             while not stopping:
-                stopping = self._stopping  # the journal is closed by then: the round that sees it stores the last rows
+                stopping = self._stopping  # the journal is closed before: this round stores the last rows
                 self._round()
         except BaseException as error:
             self._store_outage.begin(f"the store's writer stopped: {type(error).__name__}")
             raise
         finally:
-            self._let_go()
+            self._end()
 
     def _round(self) -> None:
-        """One turn of the writer: wait, store what is durable, publish, tell those who wait for it."""
+        """One turn of the writer: wait, store, publish, remove what is old, answer those who called `settle`."""
         with self._wake:
             many = self._rows_waiting >= BATCH and not self._store_outage.reason
-            if not self._settle_requests and not self._stopping and not many:
+            if not (self._settle_requests or self._stopping or many):
                 due = self._next_publish - time.monotonic() if self._unpublished else self._settings.apply_seconds
                 self._wake.wait(max(0.0, min(self._settings.apply_seconds, due)))
             requests, self._settle_requests = self._settle_requests, []
             hurry = bool(requests) or self._stopping
-        self._look_for_store()
+        self._check_file()
         self._store_waiting()
         if not self._store_outage.reason:  # else the store may be closed
             self._publish(now=hurry)
         if not (self.publish_problem or self.publisher.behind):
             self._remove_old()
         for future in requests:
-            call_on(self._loop, _done, future, self._store_outage.reason)
+            call_on(self._loop, _answer, future, self._store_outage.reason)
 
-    def _let_go(self) -> None:
-        """Close the store; the journal goes only if everything in it is stored."""
+    def _end(self) -> None:
+        """Close the store. The journal is deleted only if everything in it is stored."""
         with self._wake:
             self._ended = True
             requests, self._settle_requests = self._settle_requests, []
         for future in requests:
-            call_on(self._loop, _done, future, self._closed_because)
+            call_on(self._loop, _answer, future, self._closed_because)
         try:
             self.store.close()
         except duckdb.Error as error:
@@ -272,20 +223,20 @@ class EmbeddedBackend:
         if not self._waiting and not self._store_outage.reason and not self.journal.outage.reason:
             self.journal.remove_all()
 
-    def _look_for_store(self) -> None:
-        """No new work while the file is not where the next start looks for it; what is durable still goes into it."""
-        path = self._directory / FILE_NAME
+    def _check_file(self) -> None:
+        """Refuse new work while the store's file is not where the next start looks for it. What is durable is stored
+        all the same: the open file still takes it."""
         if self.store.is_gone:
             self._file_outage.begin(
-                f"{path} was removed or moved away under the running gateway; put it back, or copy it from "
+                f"{self._store_path} was removed or moved away under the running gateway; put it back, or copy it from "
                 f"/proc/{os.getpid()}/fd before this process ends",
                 level=logging.CRITICAL,
             )
         else:
-            self._file_outage.end(f"{path} is back")
+            self._file_outage.end(f"{self._store_path} is back")
 
     def _store_waiting(self) -> None:
-        """Store what is durable; what cannot be stored is kept for the next turn."""
+        """Store what is durable. What the store refuses is tried again in the next turn."""
         entries: list[Entry] = []
         taken = len(self._waiting)
         for position in range(taken):
@@ -331,24 +282,24 @@ class EmbeddedBackend:
         self._next_publish = started + max(self._settings.publish_seconds, effort.pause)
 
     def _remove_old(self) -> None:
-        """Remove rows, files and image jobs that are too old, a turn at a time."""
-        self._removing = self._removing or self._retention.look()
-        if self._removing is None:
+        """Remove rows, image jobs and usage files that are too old, for one turn at most."""
+        keep = self._removing = self._removing or self._retention.look()
+        if keep is None:
             return
         ends = time.monotonic() + _REMOVE_SECONDS
         try:
-            while self._removing.rows and (removed := self.store.remove_day(self._removing.rows)):
-                log.info("%d row(s) of a day before %s were removed; their sums stay", removed, self._removing.rows)
-                if time.monotonic() > ends:
-                    return  # storing new rows comes first
-            while self._removing.jobs and (removed := self.store.remove_jobs(self._removing.jobs)):
-                log.info("%d image job(s) from before %s were removed", removed, self._removing.jobs)
-                if time.monotonic() > ends:
-                    return
-            if self._removing.files is not None:
-                kept = min(self._removing.files, self.store.oldest_day() or self._removing.files)
-                if removed := remove_files(self._settings.usage_directory, self._settings.instance, kept):
-                    log.info("%d usage file(s) from before %s were removed", removed, kept)
+            for first, remove, words in (
+                (keep.rows, self.store.remove_day, "%d row(s) of a day before %s were removed; their sums stay"),
+                (keep.jobs, self.store.remove_jobs, "%d image job(s) from before %s were removed"),
+            ):
+                while first is not None and (removed := remove(first)):
+                    log.info(words, removed, first)
+                    if time.monotonic() > ends:
+                        return  # the next turn goes on from here; storing new rows comes first
+            if keep.files is not None:
+                first = min(keep.files, self.store.oldest_day() or keep.files)
+                if removed := remove_files(self._settings.usage_directory, self._settings.instance, first):
+                    log.info("%d usage file(s) from before %s were removed", removed, first)
         except (duckdb.Error, OSError, TollgateError) as error:
             log.error(
                 "old rows, image jobs and usage files could not be removed, tried again in some minutes: %s",
@@ -357,7 +308,8 @@ class EmbeddedBackend:
         self._removing = None
 
 
-def _done(future: asyncio.Future[None], problem: str) -> None:
+def _answer(future: asyncio.Future[None], problem: str) -> None:
+    """End the wait of a `settle`, on the event loop."""
     if future.done():
         return
     if problem:

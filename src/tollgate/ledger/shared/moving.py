@@ -24,13 +24,14 @@ from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger
 from tollgate.ledger.contents import PAGE, Contents
 from tollgate.ledger.durable_files import write_durably
-from tollgate.ledger.embedded import MOVED_NAME, EmbeddedBackend
+from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, marks, values_of
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.store import FILE_NAME
+from tollgate.ledger.store_directory import MOVED_NAME
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.remembered.minted import written
 
