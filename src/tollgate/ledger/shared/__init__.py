@@ -1,10 +1,10 @@
 """The ledger of several gateways: accounts, keys, money, limits, jobs and usage in one PostgreSQL database (DESIGN
 section 6).
 
-The same methods as `Ledger`, which this one is. What must be decided once for all gateways is decided in the database:
-holds, limits, charges and the ends of jobs in `rounds`, changes of records in `records`. Memory keeps what every
-request looks up (keys, accounts), kept up to date by `change_listener`, and balances as they were last heard, which are
-never too low for long: they refuse the hopeless early, and the hold decides.
+`SharedLedger` has the methods of `Ledger`. What must be decided once for all gateways is decided in the database:
+holds, limits, charges and the ends of jobs by `rounds`, changes of records by `records`. Memory has what every request
+looks up: keys and accounts, which `change_listener` keeps up to date, and the balances that the database last reported.
+A balance in memory may be a moment old: it refuses requests that clearly cannot be paid, and the hold decides the rest.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _DASHBOARD = (
     "SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' ORDER BY NOT EXISTS "
     "(SELECT 1 FROM pg_stat_activity WHERE application_name = 'tollgate ' || i.name), name LIMIT 1"
 )
-"""The pages of a gateway, one that is connected first."""
+"""The dashboard's address of one gateway, if possible of one that is connected."""
 
 
 class SharedLedger(Ledger):
-    """See the module, and `Ledger` for what each method does. `serving` False is a command's: it changes records and
-    reads."""
+    """See the module, and `Ledger` for what each method does. With `serving` False it is a command's, which only
+    changes records and reads."""
 
     def __init__(self, store: Store, credits: Credits, *, serving: bool = True) -> None:
         memory = Memory(credits)
@@ -58,7 +58,7 @@ class SharedLedger(Ledger):
         return bool(self._state)
 
     async def serve_admin(self) -> None:
-        """Commands go to the database themselves; what they change is heard."""
+        """Nothing to do: commands use the database, and this gateway hears what they change."""
 
     async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:
         try:
@@ -70,7 +70,7 @@ class SharedLedger(Ledger):
     # ---- the hot path
 
     def require_credits(self, key: KeyRecord) -> None:
-        """The balance alone: what a key has spent elsewhere only the database knows, and `hold` asks it."""
+        """Checks the balance alone: what a key spent at other gateways only the database knows, and `hold` asks it."""
         self._memory.require_balance(key.account_id)
 
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
@@ -113,7 +113,7 @@ class SharedLedger(Ledger):
     # ---- administration
 
     async def create_link(self, account_id: str) -> str:
-        """Any gateway honours it; a command's leads to one that runs with a dashboard."""
+        """Any gateway accepts the link. A command's points to a gateway that runs with a dashboard."""
         if self._serving:
             await self._shared.connections.rows(
                 "UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address
@@ -160,12 +160,12 @@ class SharedLedger(Ledger):
 
 
 def _since(window: CapWindow) -> str | None:
-    """The first day that counts for a cap; None when all do."""
+    """The first day that counts for a spend cap; None when every day does."""
     return None if window == "total" else cap_days(window, datetime.now(UTC).date())[0].isoformat()
 
 
 def _standing(key: KeyRecord, tokens: int, refused: str, wait: float) -> Limits:
-    """How the limit stands that refused a request: what it lacks is what the wait will bring."""
+    """The limit that refused a request. Its level follows from the wait, in which the missing amount comes back."""
     if refused == "requests":
         return Limits(requests=_window(key.rpm, 1 - wait * (key.rpm or 0) / MINUTE))
     needed = min(max(tokens, 1), key.tpm or 0)

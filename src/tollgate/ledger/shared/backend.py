@@ -34,7 +34,7 @@ class SharedBackend:
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
         self._listener = ChangeListener(settings.url, f"{name} news", self.reread, self._read_all)
         self._reading = asyncio.Lock()
-        """One reads at a time: what was read before a change must not be put into the memory after it."""
+        """One read at a time: an older result must not overwrite a newer one in the memory."""
 
     @property
     def problem(self) -> str:
@@ -53,10 +53,10 @@ class SharedBackend:
         if self._serving:
             await self._serve()
         else:
-            await self._look_in()
+            await self._open_for_command()
         return Snapshot()
 
-    async def _look_in(self) -> None:
+    async def _open_for_command(self) -> None:
         connection = await connect(self._settings.url, self._name)
         try:
             with driver_errors():
@@ -87,7 +87,7 @@ class SharedBackend:
         self._publishing.start()
 
     def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
-        """Marks; rows of usage and jobs go to `rounds`, records to `records`."""
+        """Takes only marks: usage rows and jobs go to `rounds`, records to `records`."""
         if kind == "mark":
             return self.rounds.mark()
         raise TollgateError(f'an event of kind "{kind}" cannot be kept here')
@@ -128,7 +128,7 @@ class SharedBackend:
             await self.sessions.read()
 
     async def reread(self, what: str, id: str) -> None:
-        """Read again what another gateway or a command changed."""
+        """Read again what another gateway or a command changed: `what` is the kind, `id` whose it is."""
         if what == "everything":
             await self._read_all()
             return

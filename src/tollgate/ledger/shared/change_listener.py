@@ -1,7 +1,7 @@
-"""What other gateways and commands change, heard over LISTEN/NOTIFY: accounts, keys, grants, ended sessions.
+"""Hears over LISTEN/NOTIFY what other gateways and commands change: accounts, keys, grants, ended sessions.
 
-A notification says what changed and of whom ("key key_12ab"); the record is read from its table. Whoever lost the
-connection reads everything again, because what was said meanwhile is said to nobody later.
+A notification names the kind and the id of what changed ("key key_12ab"); the record itself is read from its table.
+After a lost connection everything is read again, because PostgreSQL does not repeat notifications.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HELLO_SECONDS = 5.0
 
 
 class ChangeListener:
-    """Calls `changed(what, id)` for each change, and `missed()` when some may have gone unheard: at first, and after
-    every loss."""
+    """Calls `changed(what, id)` for each change, and `missed()` when some may have been missed: at the start, and after
+    every lost connection."""
 
     def __init__(
         self,
@@ -39,22 +39,23 @@ class ChangeListener:
         missed: Callable[[], Awaitable[None]],
     ) -> None:
         self.outage = Outage(log)
-        """Why nothing is heard now: a key that was revoked elsewhere might be taken here."""
+        """Why nothing is heard now. No new work then: a key that was revoked elsewhere might be accepted here."""
         self._address = address
         self._name = name
         self._changed = changed
         self._missed = missed
         self._heard: asyncio.Queue[str] = asyncio.Queue()
+        """Notifications, and an empty text when the connection ended or `close` was called."""
         self._connection: Connection | None = None
         self._closing = False
 
     async def open(self) -> None:
-        """Listen, and read what there is. Raises `DatabaseLost`."""
+        """Listen, and call `missed` once. Raises `DatabaseLost`."""
         await self._begin()
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Listen no more. The task is told instead of cancelled: the driver may turn a cancellation into an error of
+        """Stop listening. The task is told so instead of cancelled: the driver may turn a cancellation into an error of
         its own."""
         self._closing = True
         self._heard.put_nowait("")
@@ -67,26 +68,27 @@ class ChangeListener:
             await connection.add_listener(CHANNEL, lambda *notification: self._heard.put_nowait(notification[-1]))
         connection.add_termination_listener(lambda _: self._heard.put_nowait(""))
         try:
-            await self._hear_something()
+            await self._check_delivery()
             await self._missed()
         except BaseException:
             connection.terminate()
             raise
         self._connection = connection
 
-    async def _hear_something(self) -> None:
-        """Make sure that notifications arrive: a pooler of transactions takes them away. Raises `DatabaseLost`."""
-        word = f"hello {secrets.token_hex(8)}"
+    async def _check_delivery(self) -> None:
+        """Send a notification and wait for it: behind a pooler that pools transactions none arrives. Raises
+        `DatabaseLost`."""
+        hello = f"hello {secrets.token_hex(8)}"
         other = await connect(self._address, self._name)
         try:
             with driver_errors():
-                await other.execute("SELECT pg_notify($1, $2)", CHANNEL, word)
+                await other.execute("SELECT pg_notify($1, $2)", CHANNEL, hello)
         finally:
             other.terminate()
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
-                while await self._heard.get() != word:
-                    pass  # what was said before everything is read is read with it
+                while await self._heard.get() != hello:
+                    pass  # a change from before: `missed` reads everything after this
         except TimeoutError as error:
             raise DatabaseLost(POOLED) from error
 
@@ -96,23 +98,23 @@ class ChangeListener:
                 if self._connection is None:
                     await self._begin()
                     self.outage.end("changes of other gateways are heard again")
-                if not self._closing:  # it may have been told while all this was under way
+                if not self._closing:  # `close` may have been called meanwhile
                     await self._next(self._connection)
             except TollgateError as error:
                 lost = self._connection is not None
                 self._drop()
                 if lost and not self.outage.reason:
-                    continue  # a connection ends now and then; the next one reads what was missed
+                    continue  # connections end now and then: a new one reads what was missed
                 self.outage.begin(error.message, f"changes of other gateways are not heard: {error.message}")
                 await asyncio.sleep(_RETRY_SECONDS)
-            except Exception as error:  # nobody may go on deaf because of a mistake of ours
+            except Exception as error:  # a mistake of ours must not end the listening
                 reason = f"changes of other gateways are not heard: {type(error).__name__}"
                 self.outage.begin(reason, "hearing of changes of other gateways went wrong", error=error)
                 self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _next(self, connection: Connection | None) -> None:
-        """Take one notification; after a while without any, look whether the connection still is there."""
+        """Handle one notification; after a while without any, check that the connection still works."""
         try:
             change = await asyncio.wait_for(self._heard.get(), _LOOK_SECONDS)
         except TimeoutError:

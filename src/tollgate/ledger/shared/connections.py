@@ -1,6 +1,6 @@
 """Connections to the database that several gateways share.
 
-asyncpg is an extra, imported at the first connection. What goes wrong is told without the address, which holds a
+asyncpg is an optional package, imported at the first connection. Error messages leave out the address, which holds a
 password.
 """
 
@@ -26,8 +26,8 @@ KEEPALIVE = {
     )
     for scope in ("SESSION", "LOCAL")
 }
-"""So that the database notices a machine that is gone within half a minute, and others may use what it held. Not said
-as the connection begins: a pooler refuses what it does not know."""
+"""Makes the database notice within half a minute that a gateway's machine is gone, so that what it held is released.
+Sent as a statement, because a pooler refuses a connection that begins with settings it does not know."""
 
 POOLED = (
     "something before the database gives its sessions to others in between; a pooler has to pool sessions, not "
@@ -36,16 +36,16 @@ POOLED = (
 
 
 class DatabaseLost(Unavailable):
-    """The database cannot be reached, or did not answer: whether it did what it was asked is not known."""
+    """The database cannot be reached, or did not answer: whether it did the work is not known."""
 
 
 class DatabaseRefused(TollgateError):
-    """The database understood the call and does not take these values."""
+    """The database understood the statement and refuses its values."""
 
 
 async def connect(address: str, name: str) -> Connection:
-    """A connection of the program `name`. Raises `DatabaseLost`, and `TollgateError` for an address that cannot be
-    used."""
+    """A new connection, shown in the database as the program `name`. Raises `DatabaseLost`, and `TollgateError` for an
+    address that cannot be used."""
     with driver_errors():
         connection: Connection = await driver().connect(address, **_options(name))
         await connection.execute(KEEPALIVE["SESSION"])
@@ -71,7 +71,7 @@ def _options(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def driver_errors() -> Iterator[None]:
-    """Raise what the driver raises as `DatabaseLost`, `DatabaseRefused` or, where the address is wrong,
+    """Turn the driver's errors into `DatabaseLost`, `DatabaseRefused` or, where the address is wrong,
     `TollgateError`."""
     asyncpg = driver()
     kinds = asyncpg.exceptions
@@ -96,12 +96,12 @@ def _line(error: BaseException) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The value as the database can hold it: its text has no NUL."""
+    """The value as the database can hold it: PostgreSQL refuses NUL in text."""
     return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 class Connections:
-    """A few connections for what is not a round: reading, administration."""
+    """A small pool for everything but rounds: reading, administration."""
 
     def __init__(self, address: str, name: str) -> None:
         with driver_errors():
@@ -109,10 +109,10 @@ class Connections:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for the length of a `with`. Raises `DatabaseLost` and `DatabaseRefused`, also for what is done
-        with it."""
+        """A connection for the length of a `with`. Raises `DatabaseLost` and `DatabaseRefused`, also for statements
+        within it."""
         with driver_errors():
-            await self._pool  # opened once, and without a connection
+            await self._pool  # its first use: connects to nothing yet
             async with self._pool.acquire() as taken:
                 yield taken
 

@@ -1,6 +1,6 @@
-"""What gathers for one round with the database: its parts, how they are written down, and who waits for which answer.
+"""The content of one round with the database: its parts, their JSON, and the futures that wait for the answers.
 
-Sending it, and what it does to the holds of this gateway, is `rounds.py`.
+`rounds.py` sends it and keeps the holds of this gateway.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from tollgate.errors import TollgateError
 
 @dataclass(slots=True)
 class Part:
-    """One part of a round: its JSON, whose balance it needs, the future that gets what the database says of it, and the
-    number of the newest row by then."""
+    """One part of a round."""
 
     json: bytes
     account_id: str
+    """The account whose balance the answer is to report."""
     future: asyncio.Future[Any]
+    """Gets the database's answer."""
     key_id: str = ""
     seq: int = 0
+    """Number of the newest row when the part was made."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What goes into one round."""
+    """What one round sends."""
 
     rows: list[Part] = field(default_factory=list)
     jobs: list[Part] = field(default_factory=list)
@@ -42,12 +44,12 @@ class Gathered:
     marks: list[asyncio.Future[None]] = field(default_factory=list)
 
     def parts(self) -> list[Part]:
-        """All but the marks, which ask the database for nothing."""
+        """All but the marks, for which nothing is sent."""
         return [*self.rows, *self.jobs, *self.used, *self.admits, *self.holds]
 
     def alone(self) -> list[Gathered]:
-        """The same, each part in a round of its own; rows, and jobs with theirs, in the order of their numbers: what is
-        published is known by its highest."""
+        """The same, each part in a round of its own, the marks last. Rows, and jobs with theirs, stay in the order of
+        their numbers: the publisher takes all rows up to the highest number for written."""
         single = [
             (part.seq, Gathered(**{kind: [part]}))
             for kind in ("jobs", "rows", "used", "admits", "holds")
@@ -56,12 +58,14 @@ class Gathered:
         return [*(alone for _, alone in sorted(single, key=itemgetter(0))), Gathered(marks=self.marks)]
 
     def holds_by_key(self) -> list[list[Part]]:
-        """The holds, those of one key together: the database decides about them in one step."""
+        """The holds grouped by key: the database decides about the holds of one key in one step."""
         return [list(group) for _, group in groupby(sorted(self.holds, key=_key_of), _key_of)]
 
-    def asked(self, instance: str, held: Mapping[tuple[str, str], Decimal], holds: Sequence[Sequence[Part]]) -> bytes:
-        """The argument of `tollgate.round`. `held` is what requests of this gateway hold now, by account and key, as
-        far as it has changed; `holds` are those of `holds_by_key`."""
+    def argument(
+        self, instance: str, held: Mapping[tuple[str, str], Decimal], holds: Sequence[Sequence[Part]]
+    ) -> bytes:
+        """The argument of `tollgate.round` as JSON. `held` is what this gateway holds now, by account and key, where
+        that has changed; `holds` is what `holds_by_key` returned."""
         accounts = {part.account_id for part in self.parts()} | {account for account, _ in held}
         amounts = [{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]
         return (
@@ -80,21 +84,21 @@ class Gathered:
 
 
 def granted_amount(answer: Mapping[str, Any]) -> Decimal:
-    """What the database's answer to a hold grants; 0 where it refuses."""
+    """The amount that the database's answer to a hold grants; 0 where it refuses."""
     return Decimal(answer.get("amount", 0))
 
 
 def succeed(future: asyncio.Future[Any], answer: object) -> None:
-    """Give who waits his answer, unless he is gone."""
+    """Give a future its result, unless whoever waited has left."""
     if not future.done():
         future.set_result(answer)
 
 
 def fail(future: asyncio.Future[Any], error: TollgateError) -> None:
-    """Raise `error` for who waits, unless he is gone."""
+    """Give a future its error, unless whoever waited has left."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # told, whether or not anybody waits
+        future.exception()  # counts as retrieved, or asyncio would log it where nobody waits
 
 
 def _key_of(part: Part) -> str:

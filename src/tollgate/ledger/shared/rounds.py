@@ -1,11 +1,12 @@
-"""Group commit against a shared database: everything that gathered while one round was under way goes out in the next.
+"""Group commit against a shared database: everything that gathered while one round was under way is sent in the next.
 
-A round is one call of `tollgate.round` (functions.sql), one transaction: rows of usage with their costs, jobs, what
-running requests hold now, rate limits, and the new holds that requests wait for. Rounds of one gateway follow each
-other on one connection, whose session lock says that this gateway lives.
+A round is one call of `tollgate.round` (functions.sql) and one transaction: usage rows with their costs, image jobs,
+rate limits, new holds that requests wait for, and how much this gateway holds now. A gateway runs one round at a time,
+on one connection, whose session lock shows the others that it is alive.
 
-A round that nobody heard the end of is asked again: rows and jobs know themselves, and what is held is said as a whole.
-Rows and jobs are kept until they are written; holds and limits are for requests that can be refused.
+A round whose answer was lost is sent again. That is safe: rows and jobs have ids, and what is held is sent as a total,
+not as a difference. Rows and jobs are kept until they are written. Requests that wait for a hold or a limit are refused
+instead, as soon as the database is away.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ log = logging.getLogger("tollgate.ledger")
 
 RETRY_SECONDS = 0.5
 CLOSE_SECONDS = 10.0
-"""How long a stop keeps trying to write what the database does not take."""
+"""How long `close` tries to write while the database is away."""
 _LOOK_SECONDS = 10.0
-"""How often it is looked whether other gateways are gone, and by that whether the database still is there."""
+"""How often to look for gateways that are gone. It also notices a database that is."""
 _MOST_ROWS = 2000
+"""Rows in one round; the rest wait for the next."""
 _ZERO = Decimal(0)
 
 Balances = Mapping[str, tuple[Decimal, Decimal]]
@@ -46,8 +48,8 @@ Balances = Mapping[str, tuple[Decimal, Decimal]]
 
 
 class Rounds:
-    """One gateway's rounds. All methods belong to one event loop; `on_balances` gets what each round says of the
-    accounts in it."""
+    """One gateway's rounds. All methods belong to one event loop; `on_balances` is called after each round with the
+    balances of the accounts in it."""
 
     def __init__(self, address: str, instance: str, name: str, on_balances: Callable[[Balances], None]) -> None:
         self.outage = Outage(log)
@@ -57,13 +59,15 @@ class Rounds:
         self._name = name
         self._on_balances = on_balances
         self._gathered = Gathered()
+        """What the next round will send."""
         self._held: dict[tuple[str, str], Decimal] = {}
         """What running requests hold, by account and key."""
         self._changed: set[tuple[str, str]] = set()
-        """Whose part of `_held` the database does not know yet."""
+        """The entries of `_held` that the database does not know yet."""
         self._next_seq = 1
         self._connection: Connection | None = None
         self._session = 0
+        """The database's number for the last session of ours; 0 before the first."""
         self._wake = asyncio.Event()
         self._closing_until = 0.0
         self._looks_at = 0.0
@@ -71,7 +75,8 @@ class Rounds:
     # ---- life
 
     async def open(self) -> None:
-        """Become the gateway of this name. Raises `StoreInUse` while another is, `DatabaseLost` without a database."""
+        """Connect and take this gateway's name. Raises `StoreInUse` while another gateway has it, `DatabaseLost`
+        without a database."""
         self._loop = asyncio.get_running_loop()
         await self._connect()
         self._task = asyncio.create_task(self._run())
@@ -86,8 +91,8 @@ class Rounds:
         return self._next_seq - 1
 
     async def close(self) -> None:
-        """Write what is there, give back what is held, and end the session. What the database does not take for ten
-        seconds is logged as lost."""
+        """Write what is left, release what is held, and end the session. What cannot be written within ten seconds is
+        logged as lost."""
         self._closing_until = time.monotonic() + CLOSE_SECONDS
         self._wake.set()
         await self._task
@@ -99,12 +104,13 @@ class Rounds:
     # ---- what goes into a round
 
     def row(self, account_id: str, row: bytes) -> asyncio.Future[None]:
-        """Charge a row of usage (a JSON object); the future is done when it is durable, or fails with `Unavailable`
-        while it is not yet."""
+        """Charge a usage row (a JSON object). The future is done when the row is durable; it fails with `Unavailable`
+        when the database is away, and the row is written later."""
         return self._add(self._gathered.rows, self._numbered(row), account_id)
 
     def job(self, account_id: str, job: Mapping[str, Any], row: bytes | None) -> asyncio.Future[bool]:
-        """Make or change an image job, and charge `row` with it; the result is whether this call did it."""
+        """Make or change an image job, and charge `row` with it. The result says whether this call did it: another one
+        may have been first."""
         part = orjson.dumps(job)[:-1] + b',"row":' + (b"null" if row is None else self._numbered(row)) + b"}"
         return self._add(self._gathered.jobs, part, account_id)
 
@@ -116,8 +122,8 @@ class Rounds:
         return future
 
     async def admit(self, account_id: str, ask: Mapping[str, Any]) -> Any:
-        """Count a request against the limits of its key; gives what `tollgate.admit` says. Raises `Unavailable`."""
-        self._refuse_unwritten()
+        """Count a request against the rate limits of its key: the answer of `tollgate.admit`. Raises `Unavailable`."""
+        self._require_database()
         return await self._add(self._gathered.admits, orjson.dumps(ask), account_id)
 
     def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
@@ -125,20 +131,20 @@ class Rounds:
         self._add(self._gathered.used, orjson.dumps(used), account_id)
 
     async def hold(self, account_id: str, key_id: str, ask: Mapping[str, Any]) -> Any:
-        """Reserve credits; gives what `tollgate.hold` says. Who is granted some gives them back with `release`. Raises
+        """Reserve credits: the answer of `tollgate.hold`. What it grants must be given back with `release`. Raises
         `Unavailable`."""
-        self._refuse_unwritten()
+        self._require_database()
         future = self._add(self._gathered.holds, orjson.dumps(ask), account_id, key_id)
         try:
             return await future
         except asyncio.CancelledError:
-            # granted in the moment in which its request ended
+            # the request ended in the moment in which it was granted
             if not future.cancelled() and future.exception() is None:
                 self.release(account_id, key_id, granted_amount(future.result()))
             raise
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """Give back what a request held; the database is told in the next round."""
+        """Give back what a request held. The next round tells the database."""
         self._held[account_id, key_id] = self._held.get((account_id, key_id), _ZERO) - amount
         self._changed.add((account_id, key_id))
         self._wake.set()
@@ -153,8 +159,8 @@ class Rounds:
         self._wake.set()
         return part.future
 
-    def _refuse_unwritten(self) -> None:
-        """Who can be refused does not wait for the database."""
+    def _require_database(self) -> None:
+        """Raises `Unavailable` at once while the database is away: a request that can be refused need not wait."""
         if self.outage.reason:
             raise Unavailable(self.outage.reason)
 
@@ -168,6 +174,7 @@ class Rounds:
     # ---- the rounds
 
     async def _run(self) -> None:
+        """Round after round until `close`, each of what gathered and of what the last one could not write."""
         taken = Gathered()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -178,7 +185,7 @@ class Rounds:
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
-            # a lost connection, most likely: nobody needs to know if the next one serves
+            # most likely a lost connection: if a new one works, nobody is told
             if problem and not self.outage.reason:
                 self._drop()
                 problem = await self._try(taken)
@@ -198,8 +205,8 @@ class Rounds:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _try(self, taken: Gathered) -> str:
-        """One round; gives why it could not be, empty when it was. A mistake of ours must not end the rounds: rows
-        would wait for ever."""
+        """Run one round; the result says why it failed, empty when it did not. A mistake of ours must not end the
+        rounds, or rows would wait for ever."""
         try:
             if self._connection is None or self._connection.is_closed():
                 await self._connect()
@@ -214,8 +221,8 @@ class Rounds:
         return ""
 
     def _take(self, kept: Gathered) -> Gathered:
-        """What the last round could not do, and what has gathered since; of very many rows some wait for the next
-        round, and with them jobs, whose rows have higher numbers."""
+        """What the next round sends: what the last one could not write, and what has gathered since. Rows beyond
+        `_MOST_ROWS` wait, and so do jobs then, whose rows have higher numbers."""
         new = self._gathered
         rows = [*kept.rows, *new.rows]
         self._gathered = later = Gathered(rows=rows[_MOST_ROWS:])
@@ -233,6 +240,8 @@ class Rounds:
         )
 
     async def _round(self, taken: Gathered) -> None:
+        """Run one round. When the database refuses a value in it, every part is sent alone, and what it refuses again
+        is given up: it goes to the log."""
         try:
             await self._ask(taken)
         except DatabaseRefused as error:
@@ -249,7 +258,7 @@ class Rounds:
                 succeed(mark, None)
 
     async def _ask(self, taken: Gathered) -> None:
-        """One round with the database; raises before anybody was told anything."""
+        """Send one round and answer everybody in it. Raises before anybody was answered."""
         parts = taken.parts()
         held = {pair: self._held[pair] for pair in self._changed}
         if not parts and not held:
@@ -257,29 +266,29 @@ class Rounds:
                 succeed(mark, None)
             return
         holds = taken.holds_by_key()
-        asked = taken.asked(self._instance, held, holds)
+        argument = taken.argument(self._instance, held, holds)
         self._changed.clear()
         try:
             with driver_errors():
                 assert self._connection is not None
-                said = orjson.loads(await self._connection.fetchval("SELECT tollgate.round($1)", asked.decode()))
+                result = orjson.loads(await self._connection.fetchval("SELECT tollgate.round($1)", argument.decode()))
         except TollgateError:
             self._changed |= held.keys()
             raise
         self._on_balances(
-            {account: (Decimal(granted), Decimal(spent)) for account, (granted, spent) in said["balances"].items()}
+            {account: (Decimal(granted), Decimal(spent)) for account, (granted, spent) in result["balances"].items()}
         )
         for pair in held:
             if not self._held[pair] and pair not in self._changed:
                 del self._held[pair]
-        self._answer(taken, holds, said)
+        self._answer(taken, holds, result)
 
     def _answer(self, taken: Gathered, holds: Sequence[Sequence[Part]], result: Mapping[str, Any]) -> None:
-        """Give everybody in a round what the database said."""
+        """Give everybody in a round the database's answer."""
         for part, answer in zip(chain(*holds), chain(*result["held"]), strict=True):
             pair = part.account_id, part.key_id
             self._held[pair] = self._held.get(pair, _ZERO) + granted_amount(answer)
-            if part.future.done():  # whoever asked is gone
+            if part.future.done():  # the request has ended meanwhile
                 self.release(*pair, granted_amount(answer))
             succeed(part.future, answer)
         for part, answer in chain(
@@ -290,14 +299,15 @@ class Rounds:
             succeed(future, None)
 
     def _failed(self, taken: Gathered, problem: str) -> None:
-        """Tell everybody who waits. Rows, jobs and corrections are kept; who asked for a hold is refused."""
+        """Tell everybody who waits that the round failed. Rows, jobs and corrections are kept for the next one; holds
+        and admissions are refused for good."""
         self._drop()
         self.outage.begin(problem, f"{problem}; new work is refused until it can be")
         for part in (*taken.parts(), *self._gathered.parts()):
             fail(part.future, Unavailable(problem))
-        for asked in (taken, self._gathered):
-            asked.holds.clear()
-            asked.admits.clear()
+        for gathered in (taken, self._gathered):
+            gathered.holds.clear()
+            gathered.admits.clear()
 
     # ---- the connection
 
@@ -314,7 +324,7 @@ class Rounds:
         except BaseException:
             connection.terminate()
             raise
-        for row in known:  # held by the last session, and perhaps by no request any more
+        for row in known:  # of an earlier session, perhaps of another process: what we do not hold is sent as zero
             self._held.setdefault((row["account_id"], row["key_id"]), _ZERO)
         self._changed |= self._held.keys()
         self._wake.set()
@@ -322,7 +332,7 @@ class Rounds:
         connection.add_termination_listener(lambda _: self._wake.set())
 
     async def _take_name(self, connection: Connection) -> None:
-        """Lock this gateway's name; a session of our own that the database has not given up yet is ended."""
+        """Lock this gateway's name. A session of our own that the database still believes in is ended first."""
         if self._session:
             await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
@@ -331,7 +341,7 @@ class Rounds:
             )
         for _ in range(10):
             if await connection.fetchval("SELECT pg_try_advisory_lock(tollgate.lock_of($1))", self._instance):
-                # a pooler tells the driver another one
+                # asked of the database: behind a pooler the driver knows another number
                 self._session = await connection.fetchval("SELECT pg_backend_pid()")
                 return
             await asyncio.sleep(0.05)
@@ -340,7 +350,7 @@ class Rounds:
         )
 
     async def _look(self) -> None:
-        """Give back what gateways held that are gone."""
+        """Release what gateways held that are gone."""
         assert self._connection is not None
         self._looks_at = time.monotonic() + _LOOK_SECONDS
         with driver_errors():
@@ -350,6 +360,7 @@ class Rounds:
                 log.warning('gateway "%s" is gone; what its requests held is given back', gone)
 
     def _drop(self) -> None:
+        """End the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()

@@ -1,4 +1,4 @@
-"""One-time sign-in links that any of the gateways honours; see `ledger.sign_in_links`."""
+"""One-time sign-in links that any of the gateways accepts; see `ledger.sign_in_links`."""
 
 from __future__ import annotations
 
