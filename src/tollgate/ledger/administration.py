@@ -1,7 +1,6 @@
 """Administration of the ledger: accounts, keys, grants and sign-in links. Every change is an event, durable on return.
 
-The same methods are offered to other processes by `admin_socket.py`; people's notations are read in
-`tollgate.notations`.
+`admin_socket.py` offers the same methods to other processes. What people type is read by `tollgate.notations`.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from tollgate.ledger.sign_in_links import SignInLinks
 from tollgate.money import decimal_text, round_cost
 
 _MOST_CREDITS = Decimal(10) ** 12
-"""Beyond this an amount is a typing error, and sums could outgrow exact arithmetic."""
+"""A larger amount is a typing error, and sums could exceed exact arithmetic."""
 _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
 
 
 class Administration:
-    """What an operator's tool needs: of a `Ledger` in this process, or of a `RemoteLedger` that asks the running
-    gateway."""
+    """What operators do with a ledger, a `Ledger` in this process or a `RemoteLedger` that asks the running gateway."""
 
     def __init__(self, memory: Memory, backend: Backend) -> None:
         self._memory = memory
@@ -36,7 +34,7 @@ class Administration:
 
     async def create_account(self, id: str, name: str = "", role: str = "user") -> Account:
         """A new account without credits."""
-        self._refuse_unwritten()
+        self._require_writable()
         if id in self._memory.accounts:
             raise account_exists(id)
         account = Account(id=id, name=name or id, role=role)  # type: ignore[arg-type]
@@ -60,7 +58,7 @@ class Administration:
         return account
 
     async def create_link(self, account_id: str) -> str:
-        """An address that signs in to the dashboard of this process as this account, once and within 15 minutes."""
+        """An address that signs in to this process's dashboard as this account, once and within 15 minutes."""
         await self.get_account(account_id)
         if not self.links.address:
             raise BadRequest("this gateway has no dashboard; wanted dashboard: {enabled: true}")
@@ -76,10 +74,10 @@ class Administration:
         return [self._memory.sums(id) for id in self._memory.accounts]
 
     async def create_key(self, account_id: str, name: str = "", **changes: Any) -> tuple[KeyRecord, str]:
-        """A new key and its secret, which nobody can see again. `changes` are those of `update_key`, made to a key
-        without limits."""
+        """A new key and its secret, which cannot be read again. A key has no limits but those in `changes`, named as in
+        `update_key`."""
         changes = _key_changes(changes)
-        self._refuse_unwritten()
+        self._require_writable()
         await self.get_account(account_id)
         secret = keys.mint()
         id, last_four = "key_" + secrets.token_hex(6), keys.last_four(secret)
@@ -109,7 +107,7 @@ class Administration:
         return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys_of(account_id)]
 
     def known_keys(self, ids: Iterable[str]) -> list[KeyRecord]:
-        """Those of these keys that there are, from memory: for pages that name a few of very many."""
+        """Those of these keys that exist, from memory: for pages that show a few of very many."""
         return [key for id in ids if (key := self._memory.keys.get(id)) is not None]
 
     def keys_of(self, account_id: str) -> list[KeyRecord]:
@@ -117,14 +115,14 @@ class Administration:
         return self._memory.keys_of(account_id)
 
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
-        """What each key of one account, or of all, spent in its running window (ever, where it has none), by id."""
+        """What each key of one account, or of all, spent in its current window (in total, where it has none), by id."""
         return {
             key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)
         }
 
     async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:
         """Give credits, or take them back with a negative amount."""
-        self._refuse_unwritten()
+        self._require_writable()
         await self.get_account(account_id)
         amount = round_cost(amount)
         if not amount or abs(amount) > _MOST_CREDITS:
@@ -146,15 +144,15 @@ class Administration:
         """Wait until everything so far is stored and published to the usage files."""
         await self._backend.settle()
 
-    def _refuse_unwritten(self) -> None:
-        """Refuse what would be there twice if it were repeated, while nothing can be written. Changes of what is there
-        are not refused: a key that leaked ends at once, whatever the disk says."""
+    def _require_writable(self) -> None:
+        """Raises `Unavailable` while nothing can be written: for what is created, which a caller who repeats the call
+        would get twice. Changes are not refused: a leaked key must end at once, whatever the disk does."""
         if self._backend.problem:
             raise Unavailable(self._backend.problem)
 
     async def _until_written(self, kind: EventKind, event: bytes) -> None:
-        """Wait until a change, which memory has already, is on disk. One that is refused there is not taken back: it is
-        tried again."""
+        """Wait until a change that memory has already is on disk. If the disk refuses, the change is not undone: the
+        backend tries again."""
         written = self._backend.append(kind, event)
         try:
             await written
@@ -195,12 +193,12 @@ class Administration:
 
 
 def account_exists(id: str) -> BadRequest:
-    """The error that a second account of this name is."""
+    """The error for a second account with this id."""
     return BadRequest(f'account "{id}" exists already', "id")
 
 
 def _key_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be changed of a key, its lists as a key has them."""
+    """These changes of a key, checked, with tuples for lists."""
     _check_names(changes, {each.name for each in fields(KeyRecord)} - _FIXED)
     return {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
 

@@ -1,4 +1,4 @@
-"""Everything that an embedded store holds, page by page, for whoever moves it elsewhere. Times carry UTC."""
+"""Everything in an embedded store, page by page, for moving it into a shared one. Times have their time zone, UTC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Page = list[tuple[Any, ...]]
 
 
 class Contents:
-    """Reads an open store to which nobody writes meanwhile; on a thread."""
+    """Reads an open store, beside the event loop, while nobody writes to it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -27,12 +27,12 @@ class Contents:
 
     @property
     def identity(self) -> str:
-        """What this store is known by, wherever it lies."""
+        """The store's own id, which it keeps when its files are moved."""
         return str(self._store.read("SELECT id FROM identity")[0][0])
 
     @property
     def published(self) -> int:
-        """Up to which `seq` the usage files have its rows."""
+        """The highest `seq` that is in the usage files."""
         return self._store.progress("published")
 
     def snapshot(self) -> Snapshot:
@@ -48,11 +48,11 @@ class Contents:
         return self._pages(f"SELECT {', '.join(each.name for each in COLUMNS)} FROM usage ORDER BY seq")
 
     def removed(self) -> Iterator[Page]:
-        """What rows came to that were removed because of their age: account_id, key_id, day, cost, last_time."""
+        """The sums of rows that were removed because of their age: account_id, key_id, day, cost, last_time."""
         return self._pages("SELECT account_id, key_id, day, cost, last_time FROM removed ORDER BY day")
 
     def whole_from(self) -> datetime | None:
-        """Since when no row was removed; None when none ever was."""
+        """The time from which on no row was removed; None when none ever was."""
         day: date | None = self._store.read("SELECT max(day) FROM removed")[0][0]
         return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
 

@@ -1,7 +1,7 @@
-"""Image jobs too large for a table: one file for each, beside the store.
+"""Image jobs too large for a table: one file each, beside the store.
 
-DuckDB rewrites all neighbours of a changed row at a checkpoint, in memory; fifty jobs with inline pictures of 2 MB were
-more than its limit, and it could not be written any more. What such a job holds is written once, and read by its id.
+At a checkpoint DuckDB rewrites the neighbours of a changed row in memory. Fifty jobs with inline pictures of 2 MB
+exceeded its limit, and the store could no longer be written. So a large job is a file, found by its id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tollgate.ledger.durable_files import write_durably
 
 FOLDER_NAME = "generations"
 LARGE = 64 * 1024
-"""Bytes of a job (its request and pictures, and the provider's answer) that still go into the table."""
+"""The most bytes of a job (request, pictures and the provider's answer) that go into the table."""
 
 
 class Documents:

@@ -1,4 +1,4 @@
-"""Files that are there as a whole after a power loss, or not at all."""
+"""Files that are either complete after a power loss, or not there at all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def keep_aside(path: Path, kept: Path) -> None:
-    """Keep what is in a file under a second name, whatever becomes of the first: a hard link, or a copy where the file
-    system has none (FAT, some network shares and folders of containers). Durable on return; raises `OSError` when the
-    disk refuses."""
+    """Keep a file's content under a second name, whatever happens to the first: by a hard link, or a copy where the
+    file system has no links (FAT, some network shares and container volumes). Durable on return; raises `OSError` when
+    the disk refuses."""
     try:
         os.link(path, kept)
     except OSError:
@@ -23,8 +23,8 @@ def keep_aside(path: Path, kept: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Make or replace a file as a whole; durable on return. What `mode` says of a new one the umask narrows. Raises
-    `OSError` when the disk refuses."""
+    """Create or replace a file as a whole; durable on return. `mode`, reduced by the umask, is that of a new file.
+    Raises `OSError` when the disk refuses."""
     temporary = path.with_name(f"{path.name}.new")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
         file.write(content)
@@ -35,7 +35,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make created and removed names durable."""
+    """Make the creation and removal of files in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A finished job that the store does not have yet: its event's number, and the future that is done when that is
-    durable."""
+    """A finished job that the store does not have yet, with its event's number and the future of that event."""
 
     generation: Generation
     seq: int
@@ -39,8 +38,7 @@ class _Ended:
 
 
 class Generations:
-    """The part of the ledger that knows image jobs; it charges them by the ledger's own two steps around the
-    journal."""
+    """The image jobs of a ledger, which charges them: `accept` before the event is written, `debit` with it."""
 
     def __init__(self, backend: Backend, ledger: Ledger) -> None:
         self._backend = backend
@@ -67,8 +65,8 @@ class Generations:
         await outlived(self._put(generation, None, None))
 
     async def get(self, account_id: str, id: str) -> Generation | None:
-        """One job of this account; None when there is none, or it is somebody else's. An end is told when it is durable
-        (acknowledged means recorded); raises `Unwritten` while it cannot be written."""
+        """One job of this account; None when there is none, or it is another account's. A job that has ended is
+        returned only once its end is durable; raises `Unwritten` while that cannot be written."""
         found = self._pending.get(id)
         if found is None and (ended := self._unstored.get(id)) is not None:
             found = ended.generation
@@ -82,8 +80,8 @@ class Generations:
         return found if found.account_id == account_id else None
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, newest first, without `answer`: so many, or as many as go into one list with
-        their inline pictures; those that are durable and not stored yet included."""
+        """The newest successful jobs, newest first, at most `limit` and as many as fit into one list, without `answer`.
+        Jobs that are durable and not stored yet are included."""
         fresh = {
             id: each.generation
             for id, each in self._unstored.items()
@@ -100,8 +98,8 @@ class Generations:
         row: UsageRow | None = None,
         hold: Hold | None = None,
     ) -> bool:
-        """Compare-and-set: change these fields of a job if it still runs, and with it charge `row` and end `hold`.
-        True, durably, where it did: of any number of callers who end a job that is one."""
+        """Compare-and-set: change these fields of a job if it still runs, and with that charge `row` and end `hold`.
+        The result is whether it did; then the change is durable. Of all callers who end a job, one gets True."""
         found = self._pending.get(id)
         if found is None:
             return False
@@ -109,13 +107,12 @@ class Generations:
         return True
 
     async def gone(self, instances: Collection[str]) -> set[str]:
-        """Which of these other gateways do not run now: all of them, as an embedded store has one process, which
-        asks."""
+        """Which of these other gateways do not run now: all, since an embedded store has one process."""
         return set(instances)
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a running job of a gateway that is gone. The job as it stands now,
-        durably, for one of all gateways that ask; None when it has ended, or another one looks after it."""
+        """Make `heir` the gateway that looks after a running job of a gateway that is gone. Returns the changed job,
+        durably stored, to one of the gateways that try; None when it has ended, or another gateway was first."""
         found = self._pending.get(id)
         if found is None or (found.row or {}).get("instance") != instance:
             return None
@@ -124,7 +121,8 @@ class Generations:
         return adopted
 
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:
-        """Everything up to the returned future happens in one step, so no other caller sees a job half changed."""
+        """Change a job and charge it. All of it happens before this returns the future of the event, so that no other
+        caller sees a job half changed."""
         if row is not None and not self._ledger.accept(row):
             row = None
         usage = b"null" if row is None else encode_row(row)

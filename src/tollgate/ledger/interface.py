@@ -1,8 +1,8 @@
 """The ledger's boundary: where events are kept (`Backend`).
 
-`Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and gives
-everything back at start. The embedded one is `embedded.py`; the one that several gateways share, `shared/backend.py`,
-takes rows as events and decides the rest in its database.
+`Ledger` decides in memory and hands every change to a `Backend` as an event; a backend makes events durable and reads
+everything back at the next start. The embedded one is `embedded.py`. The one that several gateways share,
+`shared/backend.py`, decides in its database instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
 EventKind = str
-"""usage · account · key · grant · generation: each carries the whole new record, so applying one twice changes nothing;
-mark: nothing, to wait for."""
+"""usage · account · key · grant · generation: each has the whole new record, so applying one twice changes nothing.
+mark: an empty event; once it is durable, so is everything before it."""
 
 
 class StoreInUse(TollgateError):
@@ -58,7 +58,8 @@ class Backend(Protocol):
         """Number of the newest event handed in."""
 
     async def open(self, on_applied: Callable[[int], None]) -> Snapshot:
-        """Take possession of the store and read it; `on_applied(seq)` is called on the loop as reads catch up."""
+        """Lock the store and read it. `on_applied(seq)` is called on the loop when events up to `seq` can be read from
+        the store."""
 
     def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
         """Take an event (JSON); the future is done when it is durable."""
@@ -76,4 +77,4 @@ class Backend(Protocol):
         """Wait until everything handed in so far is durable, stored and published."""
 
     async def close(self) -> None:
-        """Make everything durable, stored and published, and let go of the store."""
+        """Make everything durable, stored and published, and unlock the store."""

@@ -20,7 +20,7 @@ _SWEEP_AT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the rate-limit headers say: the limit a minute, what is left of it, seconds until it is whole again."""
+    """What the rate-limit headers report: the limit a minute, what remains, seconds until all of it is back."""
 
     limit: int
     remaining: int
@@ -28,7 +28,7 @@ class Window:
 
     @classmethod
     def at(cls, limit: int, level: float) -> Self:
-        """The window of a bucket that holds so much."""
+        """The window of a bucket with this level."""
         return cls(limit, max(0, int(level)), (limit - level) * MINUTE / limit if limit else MINUTE)
 
 
@@ -52,7 +52,7 @@ class _Bucket:
         self.stamp = now
 
     def refill(self, limit: int, now: float) -> None:
-        """Add what time has brought; a changed limit keeps the share that was left."""
+        """Add what has come back since the last time. When the limit was changed, the remaining share stays."""
         if limit != self.limit:
             self.level = self.level * limit / self.limit if self.limit else float(limit)
             self.limit = limit
@@ -126,11 +126,11 @@ class RateLimits:
 
 _MOST_WAIT = 60.0
 _NEWEST_WEIGHT = 0.2
-"""How much the request that ended last counts in the mean of how long they take."""
+"""The weight of the request that ended last in the average duration."""
 
 
 class Slot:
-    """One of the requests that a key may run at once. Leave it on every way out; leaving it again does nothing."""
+    """One of the requests that a key may run at once. Leave it on every way out; a second time does nothing."""
 
     __slots__ = ("_began", "_concurrency", "_key_id")
 
@@ -140,7 +140,7 @@ class Slot:
         self._began = began
 
     def leave(self) -> None:
-        """Let another request of the key have it."""
+        """Free the slot for another request of the key."""
         concurrency, self._concurrency = self._concurrency, None
         if concurrency is not None:
             concurrency.ended(self._key_id, self._began)
@@ -158,11 +158,11 @@ class Concurrency:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[str, tuple[int, float | None]] = {}
-        """How many run of a key, and how long one takes (seconds; None before the first has ended)."""
+        """By key: how many requests run, and the average seconds one takes (None before the first has ended)."""
 
     def occupy(self, key: KeyRecord) -> Slot | None:
-        """One of the key's slots, None where it has no such limit. Raises `RateLimited` when all are taken: the wait it
-        tells is about when the next of them will be free."""
+        """One of the key's slots; None where the key has no such limit. Raises `RateLimited` when all are taken, with
+        the time until one is likely to be free."""
         most = key.max_concurrent
         if most is None:
             return None
@@ -174,7 +174,7 @@ class Concurrency:
         return Slot(self, key.id, self._clock())
 
     def ended(self, key_id: str, began: float) -> None:
-        """A request that began then has ended. Nothing is kept of a key of which none runs any more."""
+        """A request that began at this time has ended. A key without running requests is forgotten."""
         count, takes = self._running.pop(key_id)
         if count > 1:
             took = self._clock() - began

@@ -1,4 +1,4 @@
-"""Locks on files, by which one process keeps others out of what is its own. The system drops them with the process."""
+"""File locks, by which one process keeps others out. The system releases them when the process ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FileLocks:
         self._files: list[int] = []
 
     def take(self, path: Path) -> str:
-        """Lock a file; gives the process that has it, else an empty text."""
+        """Lock a file. The result is empty, or names the process that has the lock already."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._files.append(descriptor)
         try:
@@ -28,8 +28,8 @@ class FileLocks:
         return ""
 
     def take_usage(self, directory: Path, instance: str) -> None:
-        """Keep other processes from publishing usage under this name: each of two would number its rows by itself, and
-        take the other's rows for its own. Raises `StoreInUse`."""
+        """Keep other processes from publishing usage under this name: two of them would number their rows independently
+        and mistake each other's rows for their own. Raises `StoreInUse`."""
         holder = self.take(directory / f".{instance or 'main'}.lock")
         if holder:
             raise StoreInUse(
@@ -38,6 +38,6 @@ class FileLocks:
             )
 
     def release(self) -> None:
-        """Let go of all."""
+        """Release all locks."""
         while self._files:
             os.close(self._files.pop())

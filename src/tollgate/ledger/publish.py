@@ -1,8 +1,8 @@
 """Usage for analysts: `usage/<date>/<hour>.duckdb`, one file an hour (UTC), replaced as a whole every few seconds.
 
-DuckDB lets nobody read a file that another process has open for writing. So the rows that are new since the last time
-are added to a copy of the hour's file, and the copy takes its name: a reader keeps the file it opened, and never waits
-or makes the gateway wait. Any DuckDB since 1.2 can attach these files; since 1.5 one statement reads them all:
+DuckDB lets nobody read a file that another process has open for writing. So new rows are added to a copy of the hour's
+file, and the copy is renamed over it: a reader keeps the file it opened, and neither it nor the gateway ever waits.
+Any DuckDB since 1.2 can attach these files; since 1.5 one statement reads them all:
 
     FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)
 """
@@ -30,33 +30,34 @@ from tollgate.ledger.usage_source import HOUR, UsageSource
 log = logging.getLogger("tollgate.ledger")
 
 _STORAGE_VERSION = "v1.2.0"
-"""The oldest file format with what we need, so that older readers can attach the files."""
+"""The oldest file format that has what we need, so that old versions of DuckDB can attach the files."""
 _BLOCK_BYTES = 65_536
 """A quarter of DuckDB's own choice: a quiet hour's file is 0.2 MB instead of 0.8, a busy one's a quarter larger."""
 _RECHECK = timedelta(hours=2)
-"""Files this young may not have reached the disk when the machine lost power; they are looked at again at start."""
+"""Files of the last hours may not have reached the disk when the machine lost power; a start checks them again."""
 
 _NEWEST_FILES = 3
 _TURN_SECONDS = 5.0
-"""After a restore or a long outage there may be hundreds of hours to write; storing new rows comes in between."""
+"""The longest turn of publishing. After a restore or a long outage there may be hundreds of hours to write; new rows
+are stored in between."""
 
 _CPU_SHARE = 20
-"""A publication that took a second of CPU is not repeated within 20: at most a twentieth of one core goes into it."""
+"""A publication that took a second of CPU time is not repeated within 20: it takes at most a twentieth of one core."""
 _TIME_SHARE = 4
-"""One that took a second by the clock is not repeated within 4: a slow disk is left time for others, and a machine that
-is busy otherwise does not let the files become minutes old."""
+"""One that took a second by the clock is not repeated within 4: that leaves a slow disk to others for most of the time,
+and yet the files do not become minutes old on a busy machine."""
 
 
 def naive(moment: datetime) -> datetime:
-    """A time as usage files have it: in UTC, without saying so."""
+    """A time as usage files have it: UTC, without a time zone."""
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 class Effort:
-    """What a publication took of the thread it runs on, for the length of a `with`."""
+    """Measures what a publication costs its thread, for the length of a `with`."""
 
     pause = 0.0
-    """Seconds from its begin that the next one is not to begin within."""
+    """Seconds after its start before which the next one must not begin."""
 
     def __enter__(self) -> Self:
         self._began, self._cpu = time.monotonic(), time.thread_time()
@@ -70,17 +71,17 @@ class Publisher:
     """Keeps the published files equal to the rows of a source; used by one thread only."""
 
     def __init__(self, source: UsageSource, directory: Path, instance: str = "main", *, shared: bool = False) -> None:
-        """`shared`: other gateways may publish to the same directory, under names of their own."""
+        """With `shared`, other gateways may publish to the same directory, under names of their own."""
         self._source = source
         self._directory = directory
         self._shared = shared
         self._suffix = _suffix(instance)
         self._lacking: set[datetime] = set()
-        """Hours whose file is still to be looked at or written; found at start."""
+        """Hours whose file is still to be checked or written; found at the start."""
 
     @property
     def behind(self) -> bool:
-        """Whether files that were gone at start are still to be written."""
+        """Whether files that were missing at the start are still to be written."""
         return bool(self._lacking)
 
     def path(self, hour: datetime) -> Path:
@@ -88,10 +89,11 @@ class Publisher:
         return self._directory / f"{hour:%Y-%m-%d}" / f"{hour:%H}{self._suffix}.duckdb"
 
     def publish(self, now: datetime, *, recheck: bool = False) -> int:
-        """Bring every hour with unpublished rows up to date, late rows of past hours too; returns files written.
+        """Bring every hour with unpublished rows up to date, past hours with late rows included; returns how many files
+        were written.
 
-        `recheck` (at start) also opens the newest files and rebuilds those that do not have all rows, and any that is
-        gone.
+        With `recheck`, at the start, the newest files are opened and completed where rows are missing, and every file
+        that is missing is written again.
         """
         source = self._source
         published, applied = source.progress()
@@ -100,12 +102,12 @@ class Publisher:
         hours = set(source.hours(published))
         if recheck:
             known = source.hours()
-            # rows of a clock that was set ahead are no measure
+            # rows from a time when the clock was set ahead must not decide which hours are the newest
             newest = min(known[-1], naive(now)) if known else naive(now)
             young = {hour for hour in known if hour >= newest - _RECHECK}
             hours |= young
-            # Alone, under whatever name: after `instance` was changed, another copy of every hour would count its rows
-            # twice.
+            # A gateway that publishes alone owns files of every name: after a change of `instance`, a second copy of
+            # each hour would count its rows twice.
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
             self._lacking = young | {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
@@ -151,7 +153,7 @@ class Publisher:
                     return True
             except duckdb.Error as error:
                 if too_many_open(error):
-                    raise  # the file is well
+                    raise  # nothing is wrong with the file
                 log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
@@ -163,15 +165,15 @@ class Publisher:
         return True
 
     def _keep_aside(self, path: Path, hour: datetime) -> None:
-        """Keep a damaged file whose rows the store no longer has all."""
+        """Keep a damaged file if it had rows that the store no longer has."""
         kept = path.with_suffix(".damaged")
         if not self._source.is_whole(hour) and not kept.exists():
             keep_aside(path, kept)
             log.error("%s is kept as %s: it had rows that the store no longer has", path, kept.name)
 
     def highest_seq(self) -> int:
-        """The highest `seq` in the newest files: a store that was replaced by an older or empty one numbers on from
-        here, so that its rows still count as new."""
+        """The highest `seq` in the newest files. A store that was replaced by an older or empty one continues with the
+        numbers after it, so that its rows still count as new."""
         newest = sorted(self._directory.glob(f"*/[0-9][0-9]{self._suffix}.duckdb"))[-_NEWEST_FILES:]
         highest = 0
         for path in newest:
@@ -194,16 +196,16 @@ class Publisher:
 
 
 def unpublished(reason: str) -> str:
-    """What the log is told when publishing failed."""
+    """The log message when publishing failed."""
     return f"usage files could not be published, tried again every few seconds: {reason}"
 
 
-def remove_files(directory: Path, instance: str, kept: date) -> int:
-    """Remove this gateway's files of days before `kept`; gives how many. Only where the source has no row of these
-    days: it would be published anew at the next start."""
+def remove_files(directory: Path, instance: str, first: date) -> int:
+    """Remove this gateway's files of the days before `first`; returns how many. The source must have no rows of these
+    days, or the next start would publish them again."""
     removed = 0
     for folder in sorted(directory.glob("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]")):
-        if folder.name < kept.isoformat():
+        if folder.name < first.isoformat():
             for path in folder.glob(f"[0-9][0-9]{_suffix(instance)}.duckdb"):
                 path.unlink(missing_ok=True)
                 removed += 1

@@ -19,7 +19,8 @@ from tollgate.wire import GenerationStatus
 CapWindow = Literal["day", "week", "month", "total"]
 CAP_WINDOWS: tuple[CapWindow, ...] = ("day", "week", "month", "total")
 KEY_ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp")
-"""What a key may be held to, in the words of usage rows; the catalogs need no key, and so are nobody's to forbid."""
+"""The endpoints to which a key can be limited, named as in usage rows. The catalogs are not among them: they need no
+key."""
 
 
 def _now() -> datetime:
@@ -38,12 +39,12 @@ class Account:
 
 
 class _Restrictable:
-    """Holds what a key works out about itself: no field, so it is neither stored nor compared."""
+    """Has the attribute that a key computes from its fields. It is no field itself: neither stored nor compared."""
 
     __slots__ = ("restricted",)
     restricted: bool
-    """The key is held to endpoints, addresses or a number of requests at once: the one thing that a request of any
-    other key asks about these."""
+    """The key is limited to endpoints, addresses or a number of requests at once. One attribute for all three, since
+    every request asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +121,17 @@ class Generation:
 
 
 def columns_of(kind: type[Any]) -> tuple[str, ...]:
-    """The columns in which stores keep records of a kind: all fields but `last_used`, which follows from rows."""
+    """The columns in which stores keep records of a kind: all fields but `last_used`, which is computed from rows."""
     return tuple(each.name for each in fields(kind) if each.name != "last_used")
 
 
 LISTED_BYTES = 32 * 1024 * 1024
-"""Inline pictures in one list of jobs: a hundred jobs of a few megabytes each are more than an answer can be."""
+"""The most bytes of inline pictures in one list of jobs: a hundred jobs of some megabytes each are too much for one
+answer."""
 
 
 def fitting(newest: Iterable[Generation]) -> list[Generation]:
-    """The first of these jobs whose inline pictures go into one list, at least one; no further one is asked for."""
+    """As many of these jobs as fit into one list with their inline pictures, at least one. Reads no further."""
     listed: list[Generation] = []
     size = 0
     for each in newest:
@@ -162,7 +164,7 @@ def _plain(value: object) -> str:
 
 
 def encode(record: object) -> bytes:
-    """JSON bytes of a record, a usage row or a map of them. TypeError for values JSON has no form for."""
+    """JSON bytes of a record, a usage row or a map of them. TypeError for values that JSON cannot express."""
     return orjson.dumps(record, default=_plain)
 
 
@@ -189,7 +191,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("created_at", "updated_at", "expires_at", "last_used", "deadline_at"), datetime.fromisoformat),
     **dict.fromkeys(("allowed_models", "endpoints", "allowed_addresses", "images"), tuple),
 }
-"""How the fields that JSON has no form for are read back."""
+"""How fields are read back that are not plain JSON values."""
 
 
 def read_value(name: str, value: Any) -> Any:

@@ -1,9 +1,9 @@
 """How long rows and image jobs stay in the store and usage files in their folder (`store.keep_rows_days`,
 `store.keep_jobs_days`, `store.keep_files_days`).
 
-Decides from which day on they are kept; the stores remove. Whole UTC days only, so that an hour's rows go together. A
-clock that was set wrong must not cost a year of rows: it counts only when it went as fast as the machine's own since
-the last look.
+Decides which day is the first to keep; the stores remove what is older. Whole UTC days only, so that an hour's rows go
+together. A clock that was set wrong must not delete a year of rows: the time of day is trusted only if it advanced as
+much as the monotonic clock since the last look.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple
 from tollgate.config.model import Store
 
 LOOK_SECONDS = 600.0
-"""How often to look for what is too old. A clock that was set must stay as it is for so long before it is believed."""
+"""How often to look for what is too old, and so how long a changed clock must stay as it is before it is trusted."""
 _DRIFT_SECONDS = 60.0
 
 
 class FirstDays(NamedTuple):
-    """The first days of which rows, files and image jobs are kept; None: all."""
+    """The first days to keep of rows, usage files and image jobs; None keeps all."""
 
     rows: date | None
     files: date | None
@@ -29,8 +29,7 @@ class FirstDays(NamedTuple):
 
 
 class Retention:
-    """When to look, and from which days on things are kept. `wall` is the clock that people set, `clock` the one that
-    nobody does."""
+    """When to look, and which days to keep. `wall` is the time of day, which people change; `clock` is monotonic."""
 
     def __init__(
         self, settings: Store, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -44,8 +43,8 @@ class Retention:
         self._offset = wall() - self._looked_at
 
     def look(self) -> FirstDays | None:
-        """What is to be kept now; None when everything is, when it is not time to look yet, and when the clock was set
-        since the last time."""
+        """The first days to keep. None when everything is kept, when it is not time to look yet, and when the time of
+        day was changed since the last look."""
         now = self._clock()
         if not (self._rows or self._jobs) or now < self._looked_at + LOOK_SECONDS:
             return None

@@ -1,7 +1,6 @@
-"""One-time sign-in links: a random token for an account, good once and for a quarter of an hour, known here by its hash
-only.
+"""One-time sign-in links: a random token for an account, valid once and for a quarter of an hour.
 
-Kept in the memory of the process that will be asked to honour them; a restart forgets them all.
+Only their hashes are kept, in the memory of the process whose dashboard accepts them; a restart forgets them all.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class SignInLinks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.address = ""
-        """What a token is appended to; set by the dashboard that honours them, empty without one."""
+        """The address to which a token is appended; set by the dashboard, empty without one."""
         self._clock = clock
         self._waiting: dict[bytes, tuple[str, float]] = {}
 
@@ -42,7 +41,7 @@ class SignInLinks:
         return found[0] if found is not None else None
 
     async def take(self, token: str) -> str | None:
-        """The same, and the token is used up: of any number of callers one gets the account."""
+        """The same, and the token is used up: of all callers with the same token, one gets the account."""
         self._forget()
         found = self._waiting.pop(digest(token), None)
         return found[0] if found is not None else None

@@ -33,15 +33,15 @@ FILE_NAME = "tollgate.duckdb"
 BATCH = 2000
 RECENT_IDS = 8_192
 _ROWS_CACHED = 4000
-"""After so many stored rows DuckDB gives back what it keeps of them: under a millisecond, beside the 40 that storing
-them takes."""
+"""After so many stored rows DuckDB's cached pages are given back. Storing the rows takes 40 ms, this under one."""
 MEMORY_LIMIT = "96MB"
-"""DuckDB would take most of the machine; ten million rows are summed, and an hour of millions published, in this
-much."""
+"""DuckDB's own choice is most of the machine's memory. This much sums ten million rows, or publishes an hour of
+millions."""
 LOG_LIMIT = "2MB"
-"""What DuckDB's own log may grow to. Rows in it are held in memory unpacked, ten times their size in the file."""
+"""The largest size of DuckDB's write-ahead log. Its rows are also held in memory, at ten times their size in the file.
+"""
 IDLE_MEMORY = "2MB"
-"""What stays in between; measured as fast as with more, since the file's pages are in the system's cache."""
+"""The limit between uses. A higher one was measured no faster: the file's pages are in the system's cache."""
 
 _KEY_COLUMNS = columns_of(KeyRecord)
 _ACCOUNT_COLUMNS = columns_of(Account)
@@ -58,7 +58,7 @@ _SPENT = (
 )
 """What was ever charged: rows, and sums of those that were removed."""
 _JOBS = 500
-"""Image jobs that are removed in one transaction; some hold 64 KB."""
+"""Image jobs removed in one transaction; some of them have 64 KB."""
 
 
 class Store:
@@ -75,8 +75,8 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection; the writer thread's. Raises `Unavailable` between a failure and the next time it can be
-        opened."""
+        """The open connection, for the writer thread. Raises `Unavailable` after a failure, until it is opened
+        again."""
         if self._connection is None:
             raise Unavailable("the store is closed")
         return self._connection
@@ -99,9 +99,9 @@ class Store:
         migrate(self.connection)
 
     def let_go(self) -> None:
-        """Give cached pages back: the limit is for large sums, and between them DuckDB would keep all of it. Where a
-        limit comes down, DuckDB also returns what is free of the C library's heap to the system, at most ten times a
-        second."""
+        """Give cached pages back, by lowering the memory limit for a moment: the limit is meant for large sums, and
+        DuckDB would keep that much between them. When a limit is lowered, DuckDB also returns the free memory of the C
+        library's heap to the system, at most ten times a second."""
         with self._giving_back:
             if self._keeping:
                 return
@@ -113,14 +113,13 @@ class Store:
         self.rows_cached = 0
 
     def keep_pages(self) -> None:
-        """Give no pages back from now on: what is read page by page would fail at the low limit, and cannot be read
-        again."""
+        """Give no pages back from now on: a long read would fail at the low limit, and could not go on."""
         with self._giving_back:
             self._keeping = True
 
     @property
     def is_gone(self) -> bool:
-        """Whether the open file was removed or moved away: what is stored would not be found by the next start."""
+        """Whether the open file was removed or moved away, so that the next start would not find what is stored."""
         try:
             self._path.stat()
         except OSError as error:
@@ -128,7 +127,7 @@ class Store:
         return False
 
     def reopen(self) -> None:
-        """Begin anew after a failure; what was committed is still there."""
+        """Open a new connection after a failure; what was committed is still there."""
         self.close()
         self.open()
 
@@ -137,7 +136,7 @@ class Store:
         return int(self.read("SELECT seq FROM progress WHERE name = ?", [name])[0][0])
 
     def set_progress(self, name: str, seq: int) -> None:
-        """Remember it (inside the running transaction, when there is one)."""
+        """Store it (as part of the running transaction, when there is one)."""
         self.connection.execute("UPDATE progress SET seq = ? WHERE name = ?", [seq, name])
 
     def apply(self, entries: Sequence[Entry]) -> None:
@@ -163,15 +162,15 @@ class Store:
         found: date | None = self.read("SELECT CAST(min(time) AS DATE) FROM usage")[0][0]
         return found
 
-    def remove_day(self, kept: date) -> int:
-        """Remove the published rows of the oldest day before `kept` and keep their sums, in one transaction; gives how
-        many rows, 0 when there are none so old."""
-        old = [datetime.combine(kept, time.min), self.progress("published")]
+    def remove_day(self, first: date) -> int:
+        """Remove the published rows of the oldest day before `first`, the first day to keep, and store their sums, in
+        one transaction. Returns how many rows, 0 when none are so old."""
+        old = [datetime.combine(first, time.min), self.progress("published")]
         [[day]] = self.read("SELECT CAST(min(time) AS DATE) FROM usage WHERE time < ? AND seq <= ?", old)
         if day is None:
             return 0
-        first = datetime.combine(day, time.min)
-        gone = [first, first + timedelta(days=1), old[1]]
+        start = datetime.combine(day, time.min)
+        gone = [start, start + timedelta(days=1), old[1]]
         with transaction(self.connection):
             self.connection.execute(
                 "INSERT INTO removed SELECT account_id, key_id, CAST(time AS DATE), count(*), sum(cost), max(time) "
@@ -182,15 +181,15 @@ class Store:
         self.rows_cached += 1
         return int(count)
 
-    def remove_jobs(self, kept: date) -> int:
-        """Remove some image jobs that were made before `kept` and have ended, with their pictures; gives how many, 0
-        when there are none. What they cost stands in rows of their own.
+    def remove_jobs(self, first: date) -> int:
+        """Remove some image jobs that were made before `first` and have ended, with their pictures. Returns how many, 0
+        when there are none. Their costs stay: those are in usage rows.
 
-        Their files go first: were the process killed in between, the next call would remove what names them.
+        Their files are removed first: if the process is killed in between, the next call finds the jobs again.
         """
         old = self.read(
             f"SELECT id, document = '' FROM generations WHERE created_at < ? AND status NOT IN (?, ?) LIMIT {_JOBS}",
-            [datetime.combine(kept, time.min), *PENDING],
+            [datetime.combine(first, time.min), *PENDING],
         )
         if old:
             for id, is_file in old:
@@ -247,7 +246,7 @@ class Store:
         try:
             return self._read(statement, values)
         except duckdb.OutOfMemoryException:
-            # met the low limit of `let_go` on another thread: read again when that is over
+            # `let_go` lowered the limit on another thread: read again when it is done
             with self._giving_back:
                 return self._read(statement, values)
 
@@ -265,7 +264,8 @@ class Store:
         return [decode(kind, {c: aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
 
     def snapshot(self, now: datetime) -> Snapshot:
-        """Everything memory starts from; sums are exact decimals computed by DuckDB from grants and usage rows."""
+        """Everything that memory starts with. DuckDB computes the sums from grants and usage rows, in exact
+        decimals."""
         snapshot = Snapshot()
         snapshot.accounts = self._records(Account, "accounts", _ACCOUNT_COLUMNS, "ORDER BY created_at, id")
         digests = dict(self.read("SELECT id, digest FROM keys"))
@@ -301,7 +301,7 @@ class Store:
         return self._generation(*rows[0]) if rows else None
 
     def generations(self, ids: Sequence[str]) -> list[Generation]:
-        """These image jobs, whosever they are, with the providers' answers."""
+        """These image jobs of any account, with the providers' answers."""
         return [
             self._generation(*row)
             for row in self.read(
@@ -312,7 +312,8 @@ class Store:
         ]
 
     def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
+        """The newest successful jobs, at most `limit` and as many as fit into one list, without the providers'
+        answers."""
         rows = self.read(
             "SELECT id, document FROM generations WHERE account_id = ? AND status = 'succeeded' "
             "ORDER BY created_at DESC, id DESC LIMIT ?",
@@ -321,8 +322,8 @@ class Store:
         return fitting(replace(self._generation(*row), answer=None) for row in rows)
 
     def _generation(self, id: str, document: str, answer: str = "null") -> Generation:
-        kept, said = (orjson.loads(document), orjson.loads(answer)) if document else self._documents.read(id)
-        return decode(Generation, kept | {"answer": said})
+        job, provider_answer = (orjson.loads(document), orjson.loads(answer)) if document else self._documents.read(id)
+        return decode(Generation, job | {"answer": provider_answer})
 
     def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
@@ -338,5 +339,5 @@ class Store:
 
 
 def aware(value: object) -> object:
-    """A value of the store, whose times are UTC without saying so, with its zone."""
+    """A stored value. Times get their time zone, UTC, which the store leaves out."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
