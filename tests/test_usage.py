@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tollgate.config.pricing import Pricing
 from tollgate.tariff import Tariff, price_usage
-from tollgate.usage import MAX_TOKENS, Usage, beyond_belief, from_hub, with_whole_counts
+from tollgate.usage import MAX_TOKENS, Usage, from_hub, impossible_counts, with_whole_counts
 
 TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
 BUCKETS = (
@@ -283,7 +283,7 @@ def test_passes_of_other_models_are_told_by_name():
     ],
 )
 def test_counts_that_nobody_can_have_are_named(hub, said):
-    assert beyond_belief(hub) == said
+    assert impossible_counts(hub) == said
 
 
 def test_counts_written_as_texts_become_integers():

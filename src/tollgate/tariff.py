@@ -1,17 +1,18 @@
-"""What usage costs: a price block compiled once, then a few integer multiplications a request.
+"""Computes what usage costs: a price block is compiled once, then a request takes a few integer multiplications.
 
-Owns every pricing rule (DESIGN section 5 and the catalogue's notes on tiers): which prices hold for a request, what an
-absent price falls back to, and the single rounding. Nothing here knows a provider.
+All pricing rules are here (DESIGN section 5 and the catalogue's notes on tiers): which prices apply to a request, which
+other price stands in for an absent one, and the single rounding. Nothing here depends on a provider.
 
-Which prices hold, each step replacing only the prices it names:
+The prices of a request are found in these steps. Each step replaces only the prices it sets.
 1. the base prices;
 2. every time window that contains the moment of the request;
-3. every `volumes` row whose bounds match, in order, for the whole request: `min_prompt_tokens` is exclusive ("more
-   than"), the other bounds inclusive, all prompt tokens count (cached ones too), `thinking` asks whether it reasoned,
-   `word` whether the request or its usage says that word;
-4. the service tier: its price, moved in the proportion in which steps 2 and 3 moved the base price, so that "half
-   price" stays half price for a long prompt. A `multipliers` name used as a tier multiplies all token prices;
-5. every other `multipliers` name that the answer's usage tells (a faster mode, a region) multiplies them too.
+3. every `volumes` row whose conditions hold, in order, for the whole request: `min_prompt_tokens` is exclusive ("more
+   than"), the other bounds are inclusive, all prompt tokens count (cached ones too), `thinking` is whether the model
+   reasoned, `word` is a word of the request or of its usage;
+4. the service tier: its price, scaled as steps 2 and 3 scaled the base price, so that "half price" stays half price
+   for a long prompt. A tier that is named in `multipliers` multiplies all token prices;
+5. every other name of `multipliers` that is a word of the request or of its usage (a faster mode, a region): it
+   multiplies all token prices too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from tollgate.config.pricing import FLAT_PRICES, PRICES, TOKEN_PRICES, PriceWindow, Pricing, Volume
+from tollgate.config.pricing import FLAT_PRICES, PRICES, TOKEN_PRICES, Pricing, Volume
 from tollgate.money import CONTEXT, USD, round_cost
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ _FALLBACKS = (
     ("audio_output", "completion"),
     ("image_output_token", "completion"),
 )
-"""An absent or empty price is the other one's; "0" is a price, and free."""
+"""(price, the price used where it is absent or empty). "0" is a price: free."""
 
 
 @dataclass(slots=True)
 class Charge:
-    """What a request costs: `cost` in USD rounded once, `native` in the price's own currency, `rule` the prices used.
-    Treat it as frozen, as `Usage`."""
+    """What a request costs: `cost` in USD, rounded once; `native` in the price's own currency; `rule` names the
+    prices used. Not frozen for speed, but never change it (as `Usage`)."""
 
     cost: Decimal
     native: Decimal
@@ -59,16 +60,14 @@ NO_CHARGE = Charge(round_cost(Decimal(0)), round_cost(Decimal(0)), USD, Decimal(
 
 
 def no_charge(tariff: Tariff | None, rates: Mapping[str, Decimal]) -> Charge:
-    """What a request costs that got no answer: nothing, flat prices included, in the currency of its price list."""
-    return (
-        NO_CHARGE
-        if tariff is None
-        else replace(NO_CHARGE, currency=tariff.currency, rate=_rate(tariff.currency, rates))
-    )
+    """The charge of a request that got no answer: zero, also for flat prices, in the currency of its tariff."""
+    if tariff is None:
+        return NO_CHARGE
+    return replace(NO_CHARGE, currency=tariff.currency, rate=_rate(tariff.currency, rates))
 
 
 class _Prices:
-    """Prices that hold together, as integers over one common divisor."""
+    """The prices of one request, as integers over a common divisor."""
 
     __slots__ = (*PRICES, "dearest_in", "dearest_out", "divisor", "rule")
     prompt: int
@@ -91,10 +90,9 @@ class _Prices:
             if name not in full and other in full:
                 full[name] = full[other]
         places = max((max(0, -int(value.as_tuple().exponent)) for value in full.values()), default=0)
-        for name in TOKEN_PRICES:
-            setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)))
-        for name in FLAT_PRICES:
-            setattr(self, name, int(full.get(name, Decimal(0)).scaleb(places, CONTEXT)) * unit)
+        for name in PRICES:
+            price = int(full.get(name, Decimal(0)).scaleb(places, CONTEXT))
+            setattr(self, name, price * unit if name in FLAT_PRICES else price)
         self.dearest_in = max(
             self.prompt, self.input_cache_read, self.input_cache_write, self.audio, self.input_audio_cache
         )
@@ -104,19 +102,18 @@ class _Prices:
 
 
 class Tariff:
-    """A price block, compiled; immutable but for its memo of price combinations. ValueError for a unit,
-    window or currency that cannot be meant."""
+    """A compiled price block; immutable except for its cache of price combinations. ValueError for an invalid unit
+    or window."""
 
-    __slots__ = ("_memo", "_windows", "base", "currency", "of_pictures", "pricing", "simple", "unit")
+    __slots__ = ("_memo", "_windows", "base", "currency", "of_pictures", "pricing", "simple")
 
     def __init__(self, pricing: Pricing) -> None:
         if pricing.unit < 1:
             raise ValueError(f"unit is {pricing.unit}, wanted a whole number of tokens from 1 on")
         self.pricing = pricing
         self.currency = pricing.currency
-        self.unit = pricing.unit
         self.base = _Prices(pricing.prices, pricing.unit, "base")
-        self._windows = tuple(_minutes(window) for window in pricing.windows)
+        self._windows = tuple((_minute(each.start), _minute(each.end), each.days) for each in pricing.windows)
         self.simple = not pricing.volumes and not pricing.windows
         rows = (
             pricing.prices,
@@ -125,7 +122,7 @@ class Tariff:
             *pricing.service_tiers.values(),
         )
         self.of_pictures = any(prices.get("image") for prices in rows)
-        """Whether each picture of a prompt has a price."""
+        """Whether a picture in the prompt has a price."""
         self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
 
     def prices(
@@ -135,17 +132,18 @@ class Tariff:
         thinking: bool,
         at: datetime,
         service_tier: str | None,
-        named: Collection[str] = (),
+        words: Collection[str] = (),
     ) -> _Prices:
-        """The prices that hold for a request of this size at this moment; `named` may name multipliers and rows."""
+        """The prices of a request of this size at this moment. `words` are those of the request and of its
+        usage, which may name multipliers and `volumes` rows."""
         pricing = self.pricing
         tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
-        factors = tuple(name for name in pricing.multipliers if name in named and name != tier) if named else ()
+        factors = tuple(name for name in pricing.multipliers if name in words and name != tier) if words else ()
         if self.simple and tier is None and not factors:
             return self.base
         rows = 0
         for place, row in enumerate(pricing.volumes):
-            if _matches(row, prompt, completion, thinking, named):
+            if _matches(row, prompt, completion, thinking, words):
                 rows |= 1 << place
         open_windows = 0
         if self._windows:
@@ -174,17 +172,17 @@ class Tariff:
         if tier is not None:
             rule.append(tier)
             if tier in pricing.multipliers:
-                merged |= _times(merged, pricing.multipliers[tier])
+                merged |= _multiplied(merged, pricing.multipliers[tier])
             for name, price in pricing.service_tiers.get(tier, {}).items():
-                merged[name] = _moved(price, base.get(name), merged.get(name))
+                merged[name] = _scaled(price, base.get(name), merged.get(name))
         for each in factors:
             rule.append(each)
-            merged |= _times(merged, pricing.multipliers[each])
+            merged |= _multiplied(merged, pricing.multipliers[each])
         return _Prices(merged, pricing.unit, " ".join(rule) or "base")
 
 
-def _times(prices: Mapping[str, Decimal], factor: Decimal) -> dict[str, Decimal]:
-    """The token prices among these, multiplied."""
+def _multiplied(prices: Mapping[str, Decimal], factor: Decimal) -> dict[str, Decimal]:
+    """These prices with the token prices among them multiplied."""
     return {name: CONTEXT.multiply(prices[name], factor) for name in TOKEN_PRICES if name in prices}
 
 
@@ -197,12 +195,11 @@ def price_usage(
     service_tier: str | None = None,
     multipliers: Collection[str] = (),
 ) -> Charge:
-    """What `usage` costs at `tariff`: sum of bucket x price / unit, plus call, pictures and searches,
-    in USD by `rates`.
+    """What `usage` costs at `tariff`: the sum of bucket x price / unit, and of calls, pictures and searches, in USD by
+    `rates`.
 
-    `at` is the moment of the request (UTC where it names no zone), `multipliers` are words of the request and of the
-    answer's usage that may be those of the price list. No price known costs nothing. ValueError when `rates` lacks the
-    currency.
+    `at` is the moment of the request (in UTC where it has no zone). `multipliers` are words of the request and of its
+    usage. Without a tariff it costs nothing. ValueError when `rates` has no rate for the currency.
     """
     if tariff is None:
         return NO_CHARGE
@@ -253,13 +250,13 @@ def upper_bound(
     searches: int = 0,
     images: int = 0,
 ) -> Decimal:
-    """The most a request can cost in USD, for its hold: every prompt token and every output token at its dearest price,
-    and so many searches and pictures.
+    """The most a request can cost in USD, which its hold reserves: every prompt token and every output token at the
+    highest price that may apply, and so many searches and pictures.
 
-    `hour_cache`: the request asks for hour-long cache entries, which some providers sell at twice the prompt price.
-    `service_tier` is what it asks for: it may get that one or the usual one. `multipliers` are words of the request
-    that may be those of the price list. A row of `volumes` that ends below these sizes counts too, as what is used may
-    be less, and so does each that asks for a word.
+    `hour_cache`: the request asks for cache entries of one hour, which some providers sell at twice the prompt price.
+    `service_tier` is the tier it asks for: it may get that one or the default. `multipliers` are words of the request.
+    A `volumes` row for smaller requests counts too, because the request may use less; so does each row that has a
+    `word`.
     """
     if tariff is None:
         return NO_CHARGE.cost
@@ -273,15 +270,15 @@ def upper_bound(
     for prompt, output, thinking in _sizes(tariff.pricing.volumes, prompt_tokens, max_output):
         for tier, word in product(dict.fromkeys((None, service_tier)), words):
             prices = tariff.prices(prompt, output, thinking, at, tier, [*dearer, word])
-            a_token = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
-            dearest = max(dearest, _bound_at(prices, prompt, a_token, output, searches, images, rate))
+            prompt_price = max(prices.dearest_in, prices.input_cache_write_1h if hour_cache else 0)
+            dearest = max(dearest, _bound_at(prices, prompt, prompt_price, output, searches, images, rate))
     return dearest
 
 
 def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> list[tuple[int, int, bool]]:
-    """The sizes at which a request may cost most: the largest it can have, and the last size of each row that ends
-    below it, because a shorter request may be in a dearer row. Each with and without thinking, where a row asks for
-    that."""
+    """The sizes at which a request may cost most: the largest it can have, and the upper bounds of rows for smaller
+    requests, because these rows may be more expensive. Each without and with thinking, where a row has that
+    condition."""
     prompts, outputs = {prompt_tokens}, {max_output}
     for row in volumes:
         if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens:
@@ -293,10 +290,10 @@ def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> 
 
 
 def _bound_at(
-    prices: _Prices, prompt_tokens: int, a_token: int, max_output: int, searches: int, images: int, rate: Decimal
+    prices: _Prices, prompt_tokens: int, prompt_price: int, max_output: int, searches: int, images: int, rate: Decimal
 ) -> Decimal:
     due = (
-        prompt_tokens * a_token
+        prompt_tokens * prompt_price
         + max_output * prices.dearest_out
         + prices.request
         + searches * prices.web_search
@@ -314,29 +311,24 @@ def _rate(currency: str, rates: Mapping[str, Decimal]) -> Decimal:
     return rate
 
 
-def _matches(row: Volume, prompt: int, completion: int, thinking: bool, named: Collection[str]) -> bool:
+def _matches(row: Volume, prompt: int, completion: int, thinking: bool, words: Collection[str]) -> bool:
     return (
         (row.min_prompt_tokens is None or prompt > row.min_prompt_tokens)
         and (row.max_prompt_tokens is None or prompt <= row.max_prompt_tokens)
         and (row.min_completion_tokens is None or completion >= row.min_completion_tokens)
         and (row.max_completion_tokens is None or completion <= row.max_completion_tokens)
         and (row.thinking is None or row.thinking == thinking)
-        and (row.word is None or row.word in named)
+        and (row.word is None or row.word in words)
     )
 
 
-def _moved(tier_price: Decimal, base: Decimal | None, moved: Decimal | None) -> Decimal:
-    """The tier's price, changed in the proportion in which `base` became `moved`. A proportion without an end is cut
-    after 80 digits (`CONTEXT`)."""
-    if not base or moved is None or moved == base:
+def _scaled(tier_price: Decimal, base: Decimal | None, scaled: Decimal | None) -> Decimal:
+    """The tier's price, scaled as `base` was scaled to `scaled`. An infinite decimal is cut after 80 digits
+    (`CONTEXT`)."""
+    if not base or scaled is None or scaled == base:
         return tier_price
-    exact = Fraction(tier_price) * Fraction(moved) / Fraction(base)
+    exact = Fraction(tier_price) * Fraction(scaled) / Fraction(base)
     return CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
-
-
-def _minutes(window: PriceWindow) -> tuple[int, int, tuple[int, ...]]:
-    start, end = (_minute(text) for text in (window.start, window.end))
-    return start, end, window.days
 
 
 def _minute(text: str) -> int:
@@ -351,7 +343,8 @@ def _minute(text: str) -> int:
 
 
 def _is_open(window: tuple[int, int, tuple[int, ...]], moment: datetime) -> bool:
-    """Inside the window, which may wrap midnight; a wrapped part belongs to the day on which it began."""
+    """Whether the moment is inside the window, which may include midnight; its part after midnight belongs to the
+    day before."""
     start, end, days = window
     minute, day = moment.hour * 60 + moment.minute, moment.isoweekday()
     if start < end:

@@ -1,8 +1,7 @@
 """Token usage as disjoint buckets.
 
-Vendors disagree whether an input count includes cache hits and an output count includes reasoning; a biller that
-trusts one formula is wrong for the others. Here the disagreement ends: a count lands in exactly one bucket, and the
-buckets add up to the totals. What a bucket costs is `tariff.py`.
+Providers disagree whether an input count includes cache hits, and an output count includes reasoning. Here each token
+is put into exactly one bucket, and the buckets add up to the totals. What a bucket costs is `tariff.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from typing import Any
 from tollgate.money import decimal_of
 
 MAX_TOKENS = 20_000_000
-"""Twice the largest context on sale: a larger count is a mistake of the upstream, and the tokens are counted here
-instead (`beyond_belief`)."""
+"""Twice the largest context on sale. A larger count is a mistake of the upstream; then the gateway counts the tokens
+itself (`impossible_counts`)."""
 MAX_PIECES = 10_000
-"""Searches or pictures in one request."""
+"""Most searches or pictures in one request."""
 
-_FLAT = {"searches": MAX_PIECES, "images": MAX_PIECES}
+_PIECES = {"searches": MAX_PIECES, "images": MAX_PIECES}
+"""Counts that are not tokens, with their limits."""
 _COUNTS = frozenset(
     {
         "input",
@@ -39,45 +39,47 @@ _COUNTS = frozenset(
     }
 )
 _USUAL = frozenset({"input", "output", "total"})
-"""Where nothing else was counted, nothing is to be taken apart."""
+"""If no other count is reported, there is nothing to split."""
 _PARTS = {
     "input": ("cache_read", "cache_write", "audio_input"),
     "output": ("reasoning", "audio_output", "image_output"),
 }
-"""What a prompt and an answer hold, where the provider does not say that it counts it beside them."""
+"""The parts of a prompt and of an answer, unless the provider reports them separately (`excludes`)."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one request used; every token is in one bucket only. Treat it as frozen: it is not,
-    because freezing costs 1 µs on the hot path."""
+    """What one request used; every token is in one bucket only. Not frozen, because that costs 1 µs on the hot path,
+    but never change it."""
 
     input: int = 0
-    """Text tokens of the prompt that no cache served or stored."""
+    """Text tokens of the prompt that were neither read from a cache nor written to one."""
     cache_read: int = 0
-    """Served by a cache, audio not included."""
+    """Read from a cache, without audio."""
     cache_write: int = 0
-    """Stored for the usual few minutes."""
+    """Written to a cache for the usual few minutes."""
     cache_write_1h: int = 0
+    """Written to a cache for an hour."""
     output: int = 0
-    """Generated text tokens, reasoning not included."""
+    """Generated text tokens, without reasoning."""
     reasoning: int = 0
     searches: int = 0
     images: int = 0
     """Pictures in the prompt, where a price counts them."""
     audio_input: int = 0
-    """Audio of the prompt that no cache served or stored."""
+    """Audio tokens of the prompt that were neither read from a cache nor written to one."""
     audio_cache_read: int = 0
+    """Audio tokens of the prompt that were read from a cache."""
     audio_output: int = 0
     image_output: int = 0
     """Tokens of generated pictures."""
     flags: tuple[str, ...] = ()
-    """What was wrong with the upstream's numbers and was put right, in words."""
+    """What was wrong with the upstream's numbers and was corrected, in words."""
     reported_cost: Decimal | None = None
-    """The cost the provider itself reported: recorded beside ours, never charged."""
+    """The cost that the provider itself reports: stored beside ours, never charged."""
     others: tuple[tuple[str, Usage], ...] = ()
-    """The part of these counts that other models used than the one asked for, each under the name that the provider has
-    for that model."""
+    """The part of these counts that models other than the requested one used, each under the provider's name for
+    that model."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -97,7 +99,7 @@ class Usage:
         return self.output + self.reasoning + self.audio_output + self.image_output
 
     def without(self, part: Usage) -> Usage:
-        """These counts without those of a part of them."""
+        """These counts minus those of a part of them."""
         return replace(
             self,
             input=max(0, self.input - part.input),
@@ -108,7 +110,7 @@ class Usage:
         )
 
     def in_hub(self, reported: Mapping[str, Any]) -> dict[str, Any]:
-        """These counts as a hub usage has them, with the members of `reported`, from which they were read."""
+        """These counts as a hub usage, with the fields of `reported`, from which they were read."""
         counts = {
             "input": self.prompt_tokens,
             "output": self.completion_tokens,
@@ -124,12 +126,12 @@ class Usage:
 def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = ()) -> Usage:
     """The hub's usage as disjoint buckets.
 
-    In the hub `input` holds everything of the prompt (both cache counts and audio too) and `output` everything
-    generated (reasoning, audio and pictures too); `cache_write` holds `cache_write_1h`, `cache_read` holds
-    `audio_cache_read`. `excludes` names the counts that this provider reports beside their parent instead: cache_read,
-    cache_write, reasoning. Where `total` is told it decides about reasoning, because one provider answers in both ways.
-    A prompt or an answer of which only parts are told is as large as those. Negative, non-numeric and absurd counts are
-    clamped and flagged, so a bad number never becomes a bad bill.
+    In the hub, `input` includes the whole prompt (cache reads, cache writes and audio), and `output` everything
+    generated (reasoning, audio and pictures); `cache_write` includes `cache_write_1h`, and `cache_read` includes
+    `audio_cache_read`. `excludes` names the counts that this provider reports beside the whole and not inside it:
+    cache_read, cache_write, reasoning. If `total` is reported, it decides this for reasoning, because one provider
+    answers in both ways. Where the whole is not reported it is the sum of its parts. Negative, non-numeric and absurd
+    counts are clamped and flagged, so that a bad number never becomes a bad bill.
 
     {"input": 100, "cache_read": 40, "output": 30, "reasoning": 10}
     -> Usage(input=60, cache_read=40, output=20, reasoning=10)
@@ -143,7 +145,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
             if value:
                 counts[each] = value
         elif value is not None and each in _COUNTS:
-            counts[each] = _count(each, value, _FLAT.get(each, MAX_TOKENS), flags)
+            counts[each] = _count(each, value, _PIECES.get(each, MAX_TOKENS), flags)
     count = counts.get
     if (
         counts.keys() <= _USUAL
@@ -174,7 +176,7 @@ def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str
 
 
 def _part_of(name: str, value: int, whole_name: str, whole: int, flags: list[str]) -> int:
-    """A count that is inside another one; flagged and cut where it is said to be larger."""
+    """A count that is part of another one; cut and flagged if it is larger."""
     if value > whole:
         flags.append(f"{name} was {value}, more than the {whole} of {whole_name}")
         return whole
@@ -182,7 +184,7 @@ def _part_of(name: str, value: int, whole_name: str, whole: int, flags: list[str
 
 
 def _prompt_buckets(counts: Mapping[str, int], excludes: Collection[str], flags: list[str]) -> dict[str, int]:
-    """What was sent, as disjoint buckets; their sum is the whole prompt."""
+    """The prompt as disjoint buckets; their sum is the whole prompt."""
     uncached, cache_read = counts.get("input", 0), counts.get("cache_read", 0)
     cache_write, hour = counts.get("cache_write", 0), counts.get("cache_write_1h", 0)
     if hour:
@@ -208,10 +210,10 @@ def _prompt_buckets(counts: Mapping[str, int], excludes: Collection[str], flags:
 
 
 def _output_buckets(counts: Mapping[str, int], spare: int | None, outside: bool, flags: list[str]) -> dict[str, int]:
-    """What was generated, as disjoint buckets.
+    """The generated tokens as disjoint buckets.
 
-    `outside` tells whether this provider declares reasoning to be beside `output` instead of inside it, `spare` what
-    the told total holds beyond prompt and output; None when no total was told.
+    `outside`: this provider declares that reasoning is not included in `output`. `spare` is the reported total minus
+    prompt and output; None if no total was reported.
     """
     text, reasoning = counts.get("output", 0), counts.get("reasoning", 0)
     if spare is not None:
@@ -231,8 +233,9 @@ def _output_buckets(counts: Mapping[str, int], spare: int | None, outside: bool,
 
 
 def _contradicts(spare: int, output: int, reasoning: int, outside: bool) -> bool:
-    """Whether the total clearly counts reasoning the other way than declared: it has room for exactly the reasoning
-    where that is said to be inside, or for nothing where it is said to be outside and could be inside."""
+    """Whether the total shows that reasoning is counted otherwise than declared: declared as included, and the total
+    has room for exactly the reasoning on top; or declared as separate, and the total has no room for it, and
+    `output` has."""
     if outside:
         return spare == 0 and reasoning <= output
     return spare == reasoning
@@ -249,49 +252,49 @@ def _others(reported: object) -> tuple[tuple[str, Usage], ...]:
 
 
 def is_plain(hub_usage: Mapping[str, Any]) -> bool:
-    """Whether a hub usage has nothing in it but counts that can be, as nearly all have: `beyond_belief` finds nothing
-    wrong with it, and `with_whole_counts` nothing to do."""
-    for told in hub_usage.values():
-        if type(told) is not int or not 0 <= told <= MAX_TOKENS:
+    """Whether a hub usage has only valid integer counts, as nearly all have: then `impossible_counts` finds nothing
+    wrong, and `with_whole_counts` changes nothing."""
+    for value in hub_usage.values():
+        if type(value) is not int or not 0 <= value <= MAX_TOKENS:
             return False
     return True
 
 
-def beyond_belief(hub_usage: Mapping[str, Any]) -> list[str]:
-    """Which token counts of a hub usage nobody can have, in words.
+def impossible_counts(hub_usage: Mapping[str, Any]) -> list[str]:
+    """The token counts of a hub usage that are impossible, in words.
 
     {"input": 10, "output": 10**12} -> ["output was 1000000000000"]
 
-    They are above `MAX_TOKENS`, or the prompt or the answer is less than nothing or no whole number:
-    it would be billed as none.
+    These are counts above `MAX_TOKENS`, and a prompt or answer that is negative or not an integer: it would be billed
+    as zero.
     """
     wrong = []
-    for each, told in hub_usage.items():
-        if (type(told) is int and 0 <= told <= MAX_TOKENS) or told is None or each not in _COUNTS or each in _FLAT:
+    for each, value in hub_usage.items():
+        if (type(value) is int and 0 <= value <= MAX_TOKENS) or value is None or each not in _COUNTS or each in _PIECES:
             continue
         flags: list[str] = []
-        number = _whole(each, told, flags)
+        number = _whole(each, value, flags)
         if number > MAX_TOKENS or (each in ("input", "output") and (flags or number < 0)):
-            wrong.append(f"{each} was {str(told)[:40]}")
+            wrong.append(f"{each} was {str(value)[:40]}")
     return wrong
 
 
 def with_whole_counts(hub_usage: dict[str, Any]) -> dict[str, Any]:
-    """A hub usage whose counts are integers, also where the provider wrote them as texts: clients compute with them.
+    """A hub usage with integer counts, also where the provider sent them as text or float: clients calculate with them.
 
-    {"input": "5", "output": 2.0} -> {"input": 5, "output": 2}; what is no whole number stays.
+    {"input": "5", "output": 2.0} -> {"input": 5, "output": 2}; what is not an integer stays.
     """
     whole = dict(hub_usage)
     for name in _COUNTS & hub_usage.keys():
         flags: list[str] = []
-        if type(told := hub_usage[name]) in (str, float):
-            number = _whole(name, told, flags)
-            whole[name] = told if flags or abs(number) > MAX_TOKENS else number
+        if type(value := hub_usage[name]) in (str, float):
+            number = _whole(name, value, flags)
+            whole[name] = value if flags or abs(number) > MAX_TOKENS else number
     return whole
 
 
 def _count(name: str, value: object, most: int, flags: list[str]) -> int:
-    """A count that is not plainly one: brought into range, and flagged."""
+    """A count that is not a small integer, brought into its range and flagged."""
     number = _whole(name, value, flags)
     if number < 0:
         flags.append(f"{name} was {number}")
@@ -303,8 +306,7 @@ def _count(name: str, value: object, most: int, flags: list[str]) -> int:
 
 
 def _whole(name: str, value: object, flags: list[str]) -> int:
-    """A count, also one that did not come as an integer: 5.0 and "5" are five,
-    anything else is nothing and is flagged."""
+    """An integer count, also from another type: 5.0 and "5" are five; anything else is zero and is flagged."""
     if type(value) is int:
         return value
     if isinstance(value, float) and value.is_integer():

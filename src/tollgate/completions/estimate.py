@@ -10,7 +10,7 @@ from typing import Any
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
 from tollgate.mapping import Tap
-from tollgate.usage import beyond_belief, is_plain, with_whole_counts
+from tollgate.usage import impossible_counts, is_plain, with_whole_counts
 from tollgate.wire import index_of
 
 log = logging.getLogger("tollgate.completions")
@@ -51,12 +51,12 @@ def completed(usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]
 
 def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
     """The reported hub usage with its counts as integers. {} (with a warning in the log) for more tokens than any
-    request can have (`usage.beyond_belief`): they are estimated then, and not billed as reported."""
+    request can have (`usage.impossible_counts`): they are estimated then, and not billed as reported."""
     if not usage:
         return {}
     if is_plain(usage):
         return usage
-    if wrong := beyond_belief(usage):
+    if wrong := impossible_counts(usage):
         log.warning(
             "request %s: provider %s reports impossible usage, which is estimated instead: %s",
             exchange.inbound.request_id,
