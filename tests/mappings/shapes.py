@@ -114,6 +114,7 @@ BEDROCK = {
         "thinking": {"type!": {"enabled", "adaptive"}, "budget_tokens": int},
         "tool_choice": {"type!": {"auto", "none"}, "disable_parallel_tool_use": bool},
     },
+    "additionalModelResponseFieldPaths": [str],
     "serviceTier": {"type!": {"priority", "default", "flex", "reserved"}},
 }
 FUNCTION = {"type!": {"function"}, "function!": {"name!": str, "description": str, "parameters!": dict}}
