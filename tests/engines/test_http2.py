@@ -12,7 +12,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset, WindowUpdated
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame, GoAwayFrame, PingFrame, RstStreamFrame
 
@@ -88,6 +88,21 @@ async def patient(scope: Any, receive: Any, send: Any) -> None:
         return
     if scope["path"] == "/slow":
         await slow.wait()
+    await early(scope, receive, send)
+
+
+async def counting(scope: Any, receive: Any, send: Any) -> None:
+    """Reads /slow when `slow` is set, /early never, everything else at once; notes how long a body was."""
+    if scope["path"] == "/slow":
+        await slow.wait()
+    elif scope["path"] == "/early":
+        await asyncio.sleep(60)
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message["body"])
+        more = message["more_body"]
+    told.append(f"{size} bytes")
     await early(scope, receive, send)
 
 
@@ -211,6 +226,44 @@ async def test_a_fault_of_the_gateway_ends_a_connection_and_not_the_gateway(clie
 async def test_priorities_that_clients_name_are_not_kept(client, caplog):
     client.send(b"".join(b"\0\0\5\2\0" + (2 * each + 1).to_bytes(4, "big") + b"\0\0\0\0\x10" for each in range(2000)))
     assert await client.answered() and caplog.text == ""
+
+
+@pytest.mark.parametrize("client", [counting], indirect=True)
+async def test_a_body_that_waits_to_be_read_holds_up_nobody_else(client, monkeypatch):
+    """As one does that waits for room: all clients of a proxy stood still with it."""
+    number = client.begin(*SLOW)
+    for _ in range(65):
+        client.http2.send_data(number, b"x" * 1000)
+    client.send()
+    assert await client.answered()
+    other = client.begin((":method", "POST"), (":path", "/long"), *ASK[2:])
+    for _ in range(4):
+        client.http2.send_data(other, b"x" * 16_000)
+    client.http2.end_stream(other)
+    await client.hear(StreamEnded, other)
+    assert told == ["0 bytes", "64000 bytes"], "what waits leaves room for the bodies of others"
+    assert client.http2.local_flow_control_window(number) == 535, "nothing more of it may come"
+    await asyncio.sleep(1)
+    assert not any(type(event) is StreamReset for event in client.told), "it is not the client that is slow"
+    slow.set()
+    await client.hear(WindowUpdated, number)
+    client.http2.send_data(number, b"x" * 16_000, end_stream=True)
+    await client.hear(StreamEnded, number)
+    assert told[-1] == "81000 bytes"
+
+
+@pytest.mark.parametrize("client", [counting], indirect=True)
+async def test_bodies_that_nobody_reads_use_up_no_window(client):
+    for _ in range(120):
+        assert await client.answered()  # hears what may be sent
+        number = client.begin((":method", "POST"), (":path", "/early"), *ASK[2:])
+        for _ in range(4):
+            client.http2.send_data(number, b"x" * 16_000)
+        client.http2.reset_stream(number)
+    number = client.begin()
+    client.http2.send_data(number, b"x" * 10_000, end_stream=True)
+    await client.hear(StreamEnded, number)
+    assert told[-1] == "10000 bytes"
 
 
 @pytest.mark.parametrize("client", [reading], indirect=True)

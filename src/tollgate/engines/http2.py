@@ -18,12 +18,13 @@ from h2.events import DataReceived, Event, PingReceived, PriorityUpdated, Reques
 from h2.exceptions import ProtocolError
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Body, StreamClosed
 from hypercorn.protocol.events import Event as RequestEvent
-from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 from hyperframe.frame import GoAwayFrame
 
 from tollgate.engines import LAST_CALL_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
+from tollgate.engines.http2_body import Applications, UnreadBody
 from tollgate.engines.request_head import IN_HOSTS
 
 log = logging.getLogger("tollgate.engines")
@@ -39,6 +40,8 @@ _LEAVING = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
 which a connection ends with this frame."""
 _IN_METHODS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 """The characters of a token (RFC 9110, 5.6.2)."""
+_WINDOW = 65_535
+"""Bytes of a body that a client may send before any of it is taken (RFC 9113, 6.9.2)."""
 _PIECE = 8 * 1024
 """What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
 
@@ -84,6 +87,14 @@ class Http2(H2Protocol):
         self._last_check: dict[int, int] = {}
         """The same when `end_stuck` was called last."""
         _answer_who_leaves(self.connection)
+        self.task_group = Applications(self.task_group, self._taken)  # type: ignore[assignment]
+
+    async def initiate(self, *args: Any, **options: Any) -> None:
+        """See hypercorn's."""
+        await super().initiate(*args, **options)
+        # bodies that wait to be read leave room for those of others: each stream has a window of its own
+        self.connection.increment_flow_control_window(self.config.h2_max_concurrent_streams * _WINDOW)
+        await self._flush()
 
     async def leave(self) -> None:
         """Tell the client that the server ends."""
@@ -113,7 +124,7 @@ class Http2(H2Protocol):
         stuck = {
             number
             for number, came in self._body_bytes.items()
-            if came - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES
+            if came - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES and self._has_read(number)
         }
         stuck.update(
             number
@@ -167,8 +178,8 @@ class Http2(H2Protocol):
                 continue  # h2 has the answer ready
             if type(event) is PriorityUpdated:
                 continue  # deprecated (RFC 9113, 5.3.2), and hypercorn keeps what it names without end
-            if type(event) is DataReceived and event.stream_id not in self.streams:
-                self._decline(event)
+            if type(event) is DataReceived:
+                await self._take_piece(event)
             elif type(event) is RequestReceived and not _is_readable(event):
                 self._refuse(event)
             elif type(event) is RequestReceived and self.context.terminated.is_set():
@@ -179,6 +190,28 @@ class Http2(H2Protocol):
                 if type(event) is StreamReset:
                     await self.send(Updated(idle=self.idle))  # hypercorn says so of answered ones only
         await self._flush()
+
+    async def _take_piece(self, event: DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            self._decline(event)
+            return
+        self._note(event)
+        _unread(stream).unacknowledged += event.flow_controlled_length
+        await stream.handle(Body(stream_id=event.stream_id, data=event.data))
+
+    async def _taken(self, number: int, size: int) -> None:
+        """The application of a stream has taken so much of its window."""
+        if self.closed:
+            return
+        with contextlib.suppress(ProtocolError):  # it is closed by now
+            self.connection.acknowledge_received_data(size, number)
+        await self._flush()
+
+    def _has_read(self, number: int) -> bool:
+        """Whether nothing of a request's body waits for its application."""
+        stream = self.streams.get(number)
+        return stream is None or _unread(stream).empty
 
     async def _take_late(self, event: RequestReceived) -> None:
         """A request that came when the server was to end: one sent before its client knew is answered, any other may
@@ -232,17 +265,14 @@ class Http2(H2Protocol):
         if unsent is not None:
             await unsent.close()  # who waits for room in it would do so for ever
         if stream is not None:
-            _forget_unread(stream)
             await stream.handle(StreamClosed(stream_id=stream_id))
+            await _unread(stream).acknowledge()  # the window is that of the others, too
             await self.has_data.set()
 
 
-def _forget_unread(stream: Any) -> None:
-    """Empty the queue of a stream that ends. Nobody reads it any more, and if it is full, putting the end into it would
-    wait for ever."""
-    unread = stream.app_put.__self__
-    while not unread.empty():
-        unread.get_nowait()
+def _unread(stream: Any) -> UnreadBody:
+    unread: UnreadBody = stream.app_put.__self__
+    return unread
 
 
 def _answer_who_leaves(connection: H2Connection) -> None:
