@@ -1,8 +1,8 @@
-"""Lowering an expression to Python: jinja2's syntax tree in, one Python expression out.
+"""Lowers an expression to Python: takes jinja2's syntax tree, gives one Python expression.
 
-Nothing is called but filters, declared functions and the functions of `values.py`; an attribute is a dict read. There
-is nothing to sandbox. Truth: absent, false, "", [], {} are false, 0 is true. `==` with absent is false, `!=` its
-opposite; the word `none` asks whether a value is absent.
+The Python calls only filters, declared functions and the functions of `values.py`, and an attribute is a dict read, so
+no sandbox is needed. Truth: absent, false, "", [], {} are false, 0 is true. `==` with an absent value is false, and
+`!=` is its opposite; the word `none` tests whether a value is absent.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import ParseError, parse_path
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
 
-_TOO_LONG = "the expression is too long to compile"
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
-"""What a number comes to that is larger than any: JSON has no word for it, nor has Python's code."""
+"""What Python makes of a number that is too large for a float. Neither JSON nor Python code can write it."""
 TOO_LARGE = "this number is larger than numbers can be (1.8e308)"
 
 
 def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
-    """Expression text -> Python. Mistakes are noted in the unit and give an absent value. A value that is `named` by
-    `$let` counts what it is computed from as read only where the name is carried anywhere."""
+    """Lower an expression to Python that computes its value. Mistakes are noted in the unit and give an absent value.
+
+    `named`: `$let` gives the value a name. What the value is computed from then counts as read only if the name is
+    used as a whole somewhere.
+    """
     parsed = parse(text, spot)
     if not parsed:
         return NOTHING
@@ -38,12 +40,13 @@ def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
         value = lowering.value(parsed.tree)
         return replace(value, places=value.places + lowering.counting.of_name()) if named else value
     except RecursionError:
-        spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
+        _note_too_long(spot)
         return NOTHING
 
 
 def lower_test(site: Site, text: str, spot: Spot) -> Tested:
-    """Expression text -> a Python condition, and what it tells when it holds."""
+    """Lower an expression to a Python condition, with what is known of the data where it holds. Mistakes are noted in
+    the unit and give a condition that never holds."""
     parsed = parse(text, spot)
     if not parsed:
         return Tested("False")
@@ -52,12 +55,16 @@ def lower_test(site: Site, text: str, spot: Spot) -> Tested:
         condition = lowering.test(parsed.tree)
         return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.counting.looked)
     except RecursionError:
-        spot.mistake(_TOO_LONG, 0, "name parts of it with $let")
+        _note_too_long(spot)
         return Tested("False")
 
 
+def _note_too_long(spot: Spot) -> None:
+    spot.mistake("the expression is too long to compile", 0, "name parts of it with $let")
+
+
 def parse(text: str, spot: Spot) -> Expression | None:
-    """Parse, noting what is wrong."""
+    """Parse an expression; None, with the mistake noted, if it cannot be parsed."""
     try:
         return parse_expression(text)
     except ParseError as error:
@@ -66,6 +73,10 @@ def parse(text: str, spot: Spot) -> Expression | None:
 
 
 class _Lowering:
+    """Lowers one expression. `value`, `taken` and `looked_at` give the same Python; they differ in what counts as
+    read, for the loss list: `value` leaves that to its caller, `taken` counts all that is in the value, `looked_at`
+    nothing in it."""
+
     def __init__(self, site: Site, parsed: Expression, spot: Spot, *, named: bool = False) -> None:
         self.site = site
         self.paths = parsed.paths
@@ -75,7 +86,7 @@ class _Lowering:
     # -- entry points
 
     def value(self, node: nodes.Node) -> Lowered:
-        """The value of a node."""
+        """A node's value."""
         handler = _VALUES.get(type(node))
         if handler is None:
             self._wrong(node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
@@ -83,38 +94,40 @@ class _Lowering:
         return handler(self, node)
 
     def taken(self, node: nodes.Node) -> Lowered:
-        """The value of a node that is used as it is, so that everything in it counts as read (`Lowered.take`)."""
+        """A node's value that becomes part of the result as it is, so that everything in it counts as read."""
         return self.used(self.value(node))
 
     def used(self, value: Lowered) -> Lowered:
-        """The same value, used as it is."""
+        """The same value, with everything in it counted as read."""
         self.counting.take(value.places)
         return value
 
     def test(self, node: nodes.Node) -> str:
-        """Whether a node is true, as a Python condition."""
+        """A Python condition: whether a node's value counts as true."""
         if isinstance(node, nodes.Not):
             return f"(not {self.test(node.node)})"
         if isinstance(node, nodes.Or):
             return f"({self.test(node.left)} or {self.test(node.right)})"
         if isinstance(node, nodes.And):
             left, looked = self.test(node.left), self.counting.looked
-            with self.where(node.left):
+            with self.assuming(node.left):
                 right = self.test(node.right)
-            self.counting.looked = looked or self.counting.looked  # what follows only says when
+            # a `$lost` under this test is about the left side; the right one only restricts it
+            self.counting.looked = looked or self.counting.looked
             return f"({left} and {right})"
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Lowered:
-        """The value of a node that is only tested."""
+        """A node's value that is only tested or compared."""
         with self.counting.looking():
             value = self.value(node)
         self.counting.looked += value.places
         return value
 
     @contextmanager
-    def where(self, test: nodes.Node, *, holds: bool = True) -> Iterator[None]:
-        """Inside, it is known that a test holds, or that it does not: what it tells of a field counts."""
+    def assuming(self, test: nodes.Node, *, holds: bool = True) -> Iterator[None]:
+        """Inside this block the test is known to hold (or not to hold). Reads of the field it tests count only for
+        such data."""
         before = self.site
         if narrowing := narrowing_of(test, self.paths, before.scope):
             self.site = before.inside((narrowing.inside if holds else narrowing.outside)(before.scope))
@@ -136,19 +149,7 @@ class _Lowering:
     def _name(self, node: nodes.Name) -> Lowered:
         text = self.paths.get(node.name)
         if text is None:
-            word = node.name
-            if word == "null":
-                hint = "write `none`, or test with `is absent`"
-            elif word in self.site.scope.names:
-                hint = f"data names start with $: did you mean `${word}`?"
-            elif word in self.site.unit.functions:
-                hint = f"a function is called: `{word}(...)`"
-            else:
-                hint = (
-                    suggest(word, (name for name in self.site.scope.names if name), "${}")
-                    or "data names start with $; text stands in quotes"
-                )
-            self._wrong(node, f"unknown word `{word}`", hint)
+            self._wrong(node, f"unknown word `{node.name}`", _unknown_word_hint(self.site, node.name))
             return NOTHING
         try:
             path = parse_path(text)
@@ -191,7 +192,7 @@ class _Lowering:
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             return self._member(base, node.arg.value)
         key = self.taken(node.arg)
-        if key.kind == "number":  # of a list; any other key may be that of any field
+        if key.kind == "number":  # an item of a list; any other key may name any field
             return Lowered(f"at({base.py}, {key.py})", places=tuple(place.each(one=True) for place in base.places))
         return Lowered(f"at({self.used(base).py}, {key.py})")
 
@@ -224,7 +225,7 @@ class _Lowering:
         entry = filter_called(self.site.unit, node, self._wrong)
         if entry is None:
             return NOTHING
-        assert node.node is not None  # only the block of a template has none
+        assert node.node is not None  # None only in jinja2's filter blocks, which are not expressions
         value = self.value(node.node)
         places = read_by_filter(entry, value, node.args, self.counting.take)
         arguments = [self.taken(argument).py for argument in node.args]
@@ -263,7 +264,7 @@ class _Lowering:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
         left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
-        if node.ops[0].op in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # every item is compared
+        if node.ops[0].op in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # compares every item
             for place in right.places:
                 place.each()
         for word in words_in(node.ops[0].expr) if is_field(node.expr, self.paths) else ():
@@ -273,13 +274,13 @@ class _Lowering:
 
     def _choice(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
-        with self.where(node.test):
+        with self.assuming(node.test):
             one = self.value(node.expr1)
         if chooses_plain(node.test, node.expr1, self.paths) and not any(place.computed for place in one.places):
             one = replace(one, places=())
         two = NOTHING
         if node.expr2 is not None:
-            with self.where(node.test, holds=False):
+            with self.assuming(node.test, holds=False):
                 two = self.value(node.expr2)
         kind = one.kind if one.kind == two.kind or two is NOTHING else "any"
         return Lowered(
@@ -292,7 +293,7 @@ class _Lowering:
             return Lowered(f"({' or '.join(map(_certain, values))})", True, "bool")
         *before, last = values
         text = last.py
-        for value in reversed(before):  # what holds ends it: it is not tested again for the next `or`
+        for value in reversed(before):  # nested, so that no value is tested twice
             condition, name = true_of(self.site, value)
             text = f"({name} if {condition} else {text})"
         kind = last.kind if all(value.kind == last.kind for value in before) else "any"
@@ -300,7 +301,7 @@ class _Lowering:
 
     def _and(self, node: nodes.And) -> Lowered:
         left = self.value(node.left)
-        with self.where(node.left):
+        with self.assuming(node.left):
             right = self.value(node.right)
         if left.kind == right.kind == "bool":
             return Lowered(f"({_certain(left)} and {_certain(right)})", True, "bool")
@@ -332,18 +333,29 @@ class _Lowering:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
 
 
+def _unknown_word_hint(site: Site, word: str) -> str:
+    names = site.scope.names
+    if word == "null":
+        return "write `none`, or test with `is absent`"
+    if word in names:
+        return f"data names start with $: did you mean `${word}`?"
+    if word in site.unit.functions:
+        return f"a function is called: `{word}(...)`"
+    return suggest(word, filter(None, names), "${}") or "data names start with $; text stands in quotes"
+
+
 def _are_texts(node: nodes.Node) -> bool:
-    """Whether it is a written list of written texts."""
+    """Whether a node is a literal list of text literals."""
     return isinstance(node, nodes.List) and all(isinstance(i, nodes.Const) and type(i.value) is str for i in node.items)
 
 
 def _operands(node: nodes.Node) -> list[nodes.Node]:
-    """What stands between the `or`s: a or b or c -> [a, b, c]"""
+    """The operands of a chain of `or`: a or b or c -> [a, b, c]"""
     return [*_operands(node.left), node.right] if isinstance(node, nodes.Or) else [node]
 
 
 def _certain(value: Lowered) -> str:
-    """A boolean that is false where it is absent."""
+    """A boolean as a Python expression that is never None: absent is false."""
     return value.py if value.present else f"({value.py} is True)"
 
 
@@ -372,3 +384,4 @@ _VALUES: dict[type, Callable[..., Lowered]] = {
     nodes.Mod: _Lowering._arithmetic,
     nodes.Neg: _Lowering._negative,
 }
+"""How each type of node is lowered; other types are not part of the language."""

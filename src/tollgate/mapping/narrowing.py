@@ -1,4 +1,5 @@
-"""What a condition tells about one field, so that what is read under it counts only there (for the loss list)."""
+"""What a condition says about one field, so that reads under the condition count only for data where it holds (for
+the loss list)."""
 
 from __future__ import annotations
 
@@ -15,20 +16,21 @@ from tollgate.mapping.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A condition as Python, with what it tells of a field and the places it looks at."""
+    """A condition as Python, what it says about a field, and the places it looks at."""
 
     py: str
     narrowing: Narrowing | Plain | None = None
     looked: Places = ()
 
     def inside(self, scope: Scope) -> Scope:
-        """The scope where it holds: it speaks of the field's object, or of what was looked at."""
+        """The scope where it holds. A `$lost` there is about the object that has the field, or else about what was
+        looked at."""
         if self.narrowing:
             return self.narrowing.inside(scope)
         return scope.speaking_of(self.looked) if self.looked else scope
 
     def outside(self, scope: Scope) -> Scope:
-        """The scope where it does not hold, which says nothing of what was looked at."""
+        """The scope where it does not hold. A `$lost` there is not about what was looked at."""
         if self.narrowing:
             return self.narrowing.outside(scope)
         return scope.speaking_of(()) if self.looked else scope
@@ -36,7 +38,7 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What an expression says: it is true only where the field at `path` below `$name` has one of these labels."""
+    """A condition that is true only where the field at `path` below `$name` has one of these labels."""
 
     name: str
     path: tuple[str, ...]
@@ -48,7 +50,7 @@ class Narrowing:
         return chosen(scope, self.name, self.path, tuple(place.case(self.path, self.labels) for place in places))
 
     def outside(self, scope: Scope) -> Scope:
-        """The scope where it does not (any other label, or none)."""
+        """The scope where it does not hold (any other label, or none)."""
         places = scope.names[self.name].places
         return chosen(
             scope,
@@ -60,29 +62,28 @@ class Narrowing:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """What an expression says: it is true only where `$name` is a text, a number or a boolean, which has nothing below
-    it to read."""
+    """A condition that is true only where `$name` is a text, number or boolean, which has no content to read."""
 
     name: str
 
     def inside(self, scope: Scope) -> Scope:
-        """The scope where it holds: using the value takes nothing with it."""
+        """The scope where it holds: using the value reads nothing else."""
         return scope.narrowed(self.name, ())
 
     def outside(self, scope: Scope) -> Scope:
-        """The scope where it does not: nothing more is known."""
+        """The scope where it does not hold: nothing is known."""
         return scope
 
 
 def chosen(scope: Scope, name: str, path: tuple[str, ...], places: Places) -> Scope:
-    """The scope inside a choice by the field at `path` below `$name`: it speaks of the object that has the field,
-    unless that is the document."""
+    """The scope inside a choice by the field at `path` below `$name`. A `$lost` there is about the object that has
+    the field, unless that is the whole document."""
     about = reads_of(places, path[:-1]) if name or path[1:] else ()
     return scope.narrowed(name, places).speaking_of(about)
 
 
 def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
-    """(name, fields) when a path is plain fields below a name whose reads are tracked."""
+    """(name, fields) for a path of plain fields below a name whose reads are tracked; else None."""
     var = scope.names.get(path.base)
     if var is None or not var.places or not path.steps or not all(isinstance(step, str) for step in path.steps):
         return None
@@ -90,10 +91,10 @@ def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:
 
 
 def narrowing_of(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Narrowing | Plain | None:
-    """What a condition says about one field, when it says `$x.a == 'b'`, `$x.a in ['b', 'c']` or `$x is string`,
-    alone or before `and`.
+    """What a condition says about one field: it is, or begins with (before `and`), `$x.a == 'b'`, `$x.a in ['b', 'c']`
+    or `$x is string`.
 
-    `paths` are the paths of the expression by the names that stand for them in its tree.
+    `paths` has the paths of the expression by the names that stand for them in its tree.
     """
     if isinstance(node, nodes.And):
         return narrowing_of(node.left, paths, scope) or narrowing_of(node.right, paths, scope)
@@ -121,7 +122,7 @@ def narrowing_of(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Na
 
 
 def chooses_plain(test: nodes.Node, chosen: nodes.Node, paths: Mapping[str, str]) -> bool:
-    """Whether it is the very path that was tested: `$x.a if $x.a is string`."""
+    """Whether the chosen value is the path that was tested: `$x.a if $x.a is string`."""
     if (
         not isinstance(test, nodes.Test)
         or test.name not in PLAIN
@@ -138,5 +139,5 @@ def _plain(node: nodes.Test, paths: Mapping[str, str], scope: Scope) -> Plain | 
     name = paths[node.node.name][1:]
     var = scope.names.get(name)
     if var is None or not var.places or any(place.computed for place in var.places):
-        return None  # a text that was made of an object carries the object
+        return None  # a text computed from an object carries the object
     return Plain(name)

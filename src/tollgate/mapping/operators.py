@@ -1,5 +1,5 @@
-"""Comparisons, truth and the joining of text, lowered to Python: operands that are Python already in, Python out. Which
-function of `values.py` an arithmetic sign calls."""
+"""Lowers comparisons, truth tests and the joining of text: operands that are lowered already in, Python out. Also
+which function of `values.py` each arithmetic operator calls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ARITHMETIC = {
     nodes.Mod: "remainder",
 }
 NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}
-"""What jinja2's grammar has and this language has not, in words."""
+"""Parts of jinja2's grammar that this language does not have, for messages."""
 _AS_IN_PYTHON = ("bool", "text", "list", "object")
-"""Kinds of values that count as true here where they do in Python."""
+"""Kinds of values that are true exactly where Python says so."""
 
 
 def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, texts: bool) -> str:
-    """The Python condition of `left operator right`, in the fewest steps that what is known of the two allows; `texts`:
-    the right one is a list of written texts."""
+    """The Python condition for `left operator right`, as short as the known kinds of the two allow. `texts`: the
+    right side is a literal list of texts."""
     if operator in ("eq", "ne"):
         word, no = ("==", "") if operator == "eq" else ("!=", "not ")
         if left.py in ("None", "True", "False"):
@@ -36,7 +36,7 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, text
     if operator in ("in", "notin"):
         no = "" if operator == "in" else "not "
         if texts or left.present and left.kind == "text" and right.present and right.kind == "list":
-            return f"{left.py} {no}in {right.py}"  # texts only compare equal to texts
+            return f"{left.py} {no}in {right.py}"  # a text equals nothing but a text
         return f"{no}within({left.py}, {right.py})"
     word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
     if right.kind == "number" and right.atom:
@@ -48,7 +48,7 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, text
 
 
 def one_text(site: Site, pieces: list[Lowered]) -> Lowered:
-    """Pieces put together as text; one that is absent makes the whole absent."""
+    """Pieces joined to one text; absent if a piece is absent."""
     guards: list[str] = []
     parts: list[str] = []
     for piece in pieces:
@@ -70,9 +70,9 @@ def truth(site: Site, value: Lowered) -> str:
 
 
 def true_of(site: Site, value: Lowered) -> tuple[str, str]:
-    """(condition, name of the value inside it), for a value that is used again when it is true.
+    """(condition, name): the condition for "this value counts as true", after which the local `name` holds the value.
 
-    Most values are absent, so that is asked first.
+    Most values are absent, so that is tested first.
     """
     first, name = site.bound(value)
     if value.kind in _AS_IN_PYTHON:

@@ -1,8 +1,7 @@
-"""Names and where they lead: variables, functions, and the file being compiled.
+"""Names and what they stand for: variables, functions, and the file that is being compiled.
 
-`Unit` is one file (or one template of a provider file) in the making: its generated module, its functions, what is
-wrong with it so far. `Site` is the place code is generated for: the function body being written and the names visible
-there.
+`Unit` is one file (or one template of a provider file) while it is compiled: its generated module, its functions, the
+mistakes found so far. `Site` is the place that code is generated for: the function body, and the names visible there.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ from tollgate.wording import nearest_word
 
 @dataclass(slots=True)
 class Lowered:
-    """One expression lowered to Python. `present`: it is never None; `atom`: it is a name or a constant, cheap to
+    """One expression lowered to Python. `present`: it is never None. `atom`: it is a name or a constant, cheap to
     repeat."""
 
     py: str
     present: bool = False
     kind: str = "any"
-    """What it is when present: text, number, bool, list, object or any."""
+    """Its type if present: text, number, bool, list, object or any."""
     atom: bool = False
     places: Places = ()
-    """Where the value comes from in the document, for the loss list; empty for computed values."""
+    """Where in the document the value comes from, for the loss list; empty for computed values."""
 
     def take(self) -> Lowered:
-        """Count everything in the value as read, because it is used as it is; the loss list then says nothing of it."""
+        """Count everything in the value as read, because it becomes part of the result; so nothing of it is in the
+        loss list."""
         take(self.places)
         return self
 
@@ -42,7 +42,8 @@ NOTHING = Lowered("None", atom=True)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an engine record: how generated code reads it, what the reference says of it, its own known fields."""
+    """A field of an engine record: how generated code reads it, its description in the reference, its own known
+    fields."""
 
     py: str
     present: bool = False
@@ -53,7 +54,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """What `$name` is: a Python name (or attribute), and what is known of it."""
+    """What `$name` stands for: a Python name (or attribute), and what is known about it."""
 
     name: str
     py: str
@@ -61,20 +62,20 @@ class Var:
     present: bool = False
     is_dict: bool = False
     known: frozenset[str] | None = None
-    """The only fields it can have, when that is certain."""
+    """All fields it can have, if these are known."""
     fields: Mapping[str, Field] | None = None
-    """An engine record: its fields are read as attributes."""
+    """For an engine record: its fields, which are read as attributes."""
     kind: str = "any"
-    """What it is when present, as in `Lowered`."""
+    """Its type if present, as in `Lowered`."""
     whole: str | None = ""
-    """How the record reads when it is used whole; empty = as `py`; None = it cannot be."""
+    """The Python for the whole record; empty: `py`; None: it cannot be used as a whole."""
     own: bool = False
-    """The file's author named it, by `$each`, `$let` or a function."""
+    """Defined by the file itself, with `$each`, `$let` or as a parameter."""
 
 
 @dataclass(slots=True)
 class Function:
-    """A function of `define:` (or one the engine offers): its generated name, parameters and what it reads of them."""
+    """A function of `define:` (or of the engine): its Python name, its parameters, and what it reads of each."""
 
     name: str
     py: str
@@ -84,15 +85,15 @@ class Function:
     node: Node | None = None
     calls: set[str] = field(default_factory=set)
     made: list[tuple[str, Mark]] = field(default_factory=list)
-    """Calls whose argument is computed (not a part of the data):
-    not allowed where functions call each other in a circle."""
+    """Calls with a computed argument (one that is not part of the data): not allowed between functions that call
+    each other."""
     used: bool = False
     asked: Reads = field(default_factory=Reads)
     """What it reads of `$request`."""
 
 
 class Unit:
-    """One file in the making."""
+    """One file while it is compiled."""
 
     def __init__(
         self,
@@ -109,20 +110,21 @@ class Unit:
         self.trace = trace
         self.problems: list[Problem] = []
         self.helpers: dict[object, str] = {}
-        """Generated helper functions by what they do (paths that give lists)."""
+        """Generated helper functions by their purpose (paths that give lists)."""
         self.escape_holes = False
-        """True while a URL is compiled: what stands in braces is path-escaped."""
+        """True while a URL is compiled: values in braces are path-escaped."""
         self.reads_answer = False
-        """True while what a provider said is read: a constant there is a word, not a name in dotted notation."""
+        """True while a template over a provider's answer is compiled: there a name in dotted notation is probably a
+        path without its `$`."""
         self.compared: list[tuple[Places, str, Mark]] = []
-        """Words that values are compared with: where the values come from, the word, and where it is written."""
+        """Words that values are compared with: the places of the value, the word, and its position."""
 
     def mistake(self, at: Node | Mark, message: str, hint: str = "") -> None:
-        """Note something wrong; compiling goes on, so that all of it is found at once."""
+        """Note a mistake and go on, so that all mistakes of a file are found at once."""
         self._note(self.document.problem(at, message, hint=hint))
 
     def warn(self, at: Node | Mark, message: str, hint: str = "") -> None:
-        """Note what compiles and is probably not meant."""
+        """Note something that compiles and was probably not meant."""
         self._note(self.document.warning(at, message, hint=hint))
 
     def _note(self, problem: Problem) -> None:
@@ -130,13 +132,13 @@ class Unit:
             self.problems.append(problem)
 
     def check_keys(self, node: Map, known: Collection[str]) -> None:
-        """Note the keys of a map that are none of those known."""
+        """Note the unknown keys of a map."""
         for key, mark in node.keys.items():
             if key not in known:
                 self.mistake(mark, f"unknown key `{key}`", known_words(key, known))
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
-        """Compile what was generated; raises `ConfigErrors` with everything that is wrong."""
+        """Compile the generated code; raises `ConfigErrors` with all mistakes."""
         self.raise_mistakes()
         try:
             return self.module.build(runtime)
@@ -150,7 +152,7 @@ class Unit:
         raise AssertionError
 
     def raise_mistakes(self) -> None:
-        """Raise what is wrong so far, if anything is."""
+        """Raise the mistakes found so far, if there are any."""
         wrong = [problem for problem in self.problems if problem.level == "error"]
         if wrong:
             raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
@@ -165,28 +167,30 @@ class Scope:
         self.names = dict(names)
         self.function = function
         self.about = about
-        """What the nearest `$when`, `$match` or `$each` is about: the value a `$lost` without a hole speaks for."""
+        """What the nearest `$when`, `$match` or `$each` is about: a `$lost` without a hole reports this value as
+        lost."""
 
     def speaking_of(self, places: Places) -> Scope:
-        """This scope where a `$lost` speaks for the value at these places."""
+        """This scope, where a `$lost` is about the value at these places."""
         return Scope(self.names, self.function, places)
 
     def with_names(self, *added: Var) -> Scope:
-        """This scope and more names."""
+        """This scope with additional names."""
         inner = Scope(self.names, self.function, self.about)
         for var in added:
             inner.names[var.name] = var
         return inner
 
     def narrowed(self, name: str, places: Places) -> Scope:
-        """This scope where what is read of `$name` counts only for `places` (inside a case)."""
+        """This scope, where reads of `$name` count only for `places` (inside a case)."""
         var = self.names[name]
         return self.with_names(replace(var, places=places))
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where code is generated: the file, the function body, the names, and the output path (for explain)."""
+    """Where code is generated: the file, the function body, the visible names, and the path in the output (for
+    explain)."""
 
     unit: Unit
     code: Code
@@ -194,37 +198,36 @@ class Site:
     out: str = ""
 
     def inside(self, scope: Scope) -> Site:
-        """The same place with other names."""
+        """The same site with another scope."""
         return Site(self.unit, self.code, scope, self.out)
 
     def under(self, key: str) -> Site:
-        """One step further down the output."""
+        """The site one step deeper in the output."""
         return Site(self.unit, self.code, self.scope, f"{self.out}.{key}" if self.out else key)
 
     def temp(self, prefix: str = "t") -> str:
-        """A fresh local name."""
+        """A new local name."""
         return self.code.temp(prefix)
 
     def traced(self, value: Lowered, line: int) -> Lowered:
-        """The same value; where steps are to be explained it is told as what this line makes here."""
+        """The same value. When the mapping is explained, it is also recorded as what this line makes here."""
         if not self.unit.trace:
             return value
         return replace(value, py=f"traced(C, {line}, {self.out!r}, {value.py})", atom=False)
 
     def hold(self, value: Lowered, name: str) -> None:
-        """Local `name` has the value from here to the end of the block:
-        who reads the same field again finds it there."""
+        """From here to the end of the block local `name` holds the value, so that the field is not read again."""
         self.code.remember(("value", value.py), name)
 
     def bound(self, value: Lowered) -> tuple[str, str]:
-        """(expression, name): the expression gives the value, and after it `name` has it too."""
+        """(expression, name): the expression gives the value, and assigns it to `name`."""
         if value.atom:
             return value.py, value.py
         name = self.temp()
         return f"({name} := {value.py})", name
 
     def local(self, value: Lowered, prefix: str, line: int) -> str:
-        """A local that has the value: its own where it is one, else a new one, set by this line."""
+        """A local that holds the value: its own if it is one, else a new one that is assigned on this line."""
         if value.atom:
             return value.py
         name = self.temp(prefix)
@@ -235,23 +238,23 @@ class Site:
 
 @dataclass(slots=True, eq=False)
 class Spot:
-    """A text inside a scalar, able to say where in the file a character of it stands."""
+    """A text inside a scalar; knows where in the file each of its characters is."""
 
     unit: Unit
     node: Scalar
     shift: int = 0
 
     def moved(self, by: int) -> Spot:
-        """The spot of a text that begins `by` characters further on."""
+        """The spot of a text that begins `by` characters later."""
         return Spot(self.unit, self.node, self.shift + by)
 
     @property
     def line(self) -> int:
-        """The line generated code carries."""
+        """The line that generated code is attributed to."""
         return self.node.mark.line
 
     def mark(self, offset: int = 0) -> Mark:
-        """The place in the file of character `offset`; the scalar's own place when that cannot be told."""
+        """The position of character `offset` in the file; if it cannot be found, that of the scalar."""
         node = self.node
         if not isinstance(node.value, str):
             return node.mark
@@ -271,12 +274,12 @@ class Spot:
         return node.mark
 
     def mistake(self, message: str, offset: int = 0, hint: str = "") -> None:
-        """Note something wrong at character `offset`."""
+        """Note a mistake at character `offset`."""
         self.unit.mistake(self.mark(offset), message, hint)
 
 
 def known_words(word: str, known: Collection[str]) -> str:
-    """A hint for a word that is none of those known: the nearest of them, else all."""
+    """A hint for an unknown word: the nearest known word, else all of them."""
     return suggest(word, known) or f"one of {', '.join(known)}"
 
 
@@ -284,6 +287,6 @@ def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
     """`did you mean ...` for the nearest known word, written as `shape`."""
     names = list(known)
     name = nearest_word(word, names)
-    if not name:  # short names are far from everything: $msg for $m
+    if not name:  # short names have no near ones: $msg for $m
         name = next((name for name in names if name and word and (word.startswith(name) or name.startswith(word))), "")
     return f"did you mean `{shape.format(name)}`?" if name else ""
