@@ -31,7 +31,7 @@ from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.streams import from_hub
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import Said
+from tollgate.mapping.streams.part import Details
 from tollgate.mapping.streams.to_hub import STREAM_IN, compile_stream_in
 from tollgate.mapping.tracing import tracing
 from tollgate.mapping.values import RUNTIME
@@ -183,7 +183,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
 def _runtime(built: _Built) -> dict[str, object]:
     """What generated code may call."""
     event = built.stream_out.event if built.stream_out else None
-    return {**RUNTIME, "Said": Said, "named": lambda said: (said.get(event), said)}
+    return {**RUNTIME, "Details": Details, "named": lambda said: (said.get(event), said)}
 
 
 def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -> _Built:

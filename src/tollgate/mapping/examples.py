@@ -20,7 +20,7 @@ from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.streams.converter import StreamConverter
-from tollgate.mapping.streams.part import part_told
+from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.streams.to_hub import OPERATIONS
 from tollgate.mapping.streams.whole import event_and_name, hub_of_stream
@@ -139,15 +139,15 @@ def _operations(mapping: Mapping, example: Example) -> Any:
     run = Run(mapping.speaker, example.context, closes=True)
 
     def opened(given: dict[str, Any]) -> None:
-        kind, key, _, said = part_told(given)
+        kind, key, _, said = part_arguments(given)
         run.open(kind, key, said)
 
     methods: dict[str, Callable[..., None]] = {
         "start": lambda given: run.start(given.get("id"), given.get("model"), given.get("created")),
         "open": opened,
-        "delta": lambda given: run.delta(*part_told(given)),
+        "delta": lambda given: run.delta(*part_arguments(given)),
         "close": lambda given: run.close(given.get("key")),
-        "part": lambda given: run.part(*part_told(given)),
+        "part": lambda given: run.part(*part_arguments(given)),
         "stop": lambda given: run.finished(given.get("reason"), given.get("text")),
         "usage": run.count_usage,
         "error": run.fail,

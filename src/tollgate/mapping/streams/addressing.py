@@ -1,15 +1,12 @@
-"""Which part of an answer an upstream means, by the place (`key`) and the id that it names."""
+"""Finds the part that an upstream's event is about, by the key and the id in it."""
 
 from __future__ import annotations
 
-from tollgate.mapping.streams.part import Part, Said, hashable
+from tollgate.mapping.streams.part import Details, Part, hashable
 
 
 class Addressing:
-    """The parts of one answer by what the upstream calls them.
-
-    Tool calls go by place *and* id, because upstreams use both loosely.
-    """
+    """The parts of one answer by key and id. Tool calls are found by both, because upstreams use both loosely."""
 
     __slots__ = ("_by_id", "_by_key", "_closes", "last_call")
 
@@ -18,7 +15,7 @@ class Addressing:
         """The upstream says where its parts end."""
         self._by_key: dict[object, Part] = {}
         self._by_id: dict[str, Part] = {}
-        """Calls alone."""
+        """Tool calls only."""
         self.last_call: Part | None = None
 
     def add(self, part: Part) -> None:
@@ -31,38 +28,38 @@ class Addressing:
                 self._by_id[part.id] = part
 
     def add_id(self, call: Part) -> None:
-        """The id of a call may have come later than the call; who had it first keeps it."""
+        """Note the id of a call, which may come later than the call. The first call with an id keeps it."""
         if call.id:
             self._by_id.setdefault(call.id, call)
 
     def at(self, key: object) -> Part | None:
-        """The part at a place."""
+        """The part with this key."""
         return self._by_key.get(hashable(key))
 
-    def call(self, key: object, said: Said) -> Part | None:
-        """The call that a delta goes on with; None for a new one."""
+    def call(self, key: object, details: Details) -> Part | None:
+        """The call that a delta continues; None when it begins a new one."""
         last = self.last_call
         if key is None:
-            if said.id:
-                return self._by_id.get(said.id)
+            if details.id:
+                return self._by_id.get(details.id)
             # a name begins a new call once the arguments of the last are whole
-            return None if said.name and last is not None and last.name is not None and last.complete() else last
+            return None if details.name and last is not None and last.name is not None and last.complete() else last
         call = self.at(key)
         if call is None:
-            if said.id or said.name or self._closes or last is None or not last.name:
+            if details.id or details.name or self._closes or last is None or not last.name:
                 return None
-            # arguments alone under a place that nothing began: nobody else's but the last call's, while it takes more
+            # only arguments, and a key that no part has: they belong to the last call, unless it is complete
             return None if last.ended or last.complete() else last
         if call.kind != "tool_call":
             return None
-        if said.name and said.id and call.id and said.id != call.id:
-            return None  # another id with a name; one without is that of a fragment, which some servers draw anew
+        if details.name and details.id and call.id and details.id != call.id:
+            return None  # a new id and a name; without a name the id is a fragment's, which some servers make up anew
         self.last_call = call
         return call
 
-    def begun(self, key: object, said: Said) -> bool:
-        """Whether a call with this place and id has begun; what comes next is more of it."""
-        call = self._by_id.get(said.id) if said.id else None
+    def begun(self, key: object, details: Details) -> bool:
+        """Whether a call with this key and id has begun; it is the current call again then."""
+        call = self._by_id.get(details.id) if details.id else None
         if call is None or call.key != hashable(key):
             return False
         self._by_key[call.key] = self.last_call = call

@@ -1,9 +1,8 @@
-"""Upstream events that differ from the one before in nothing but a text: the bytes around the text are compared, and
-only the text is parsed.
+"""Upstream events that differ from the one before only in a text: the bytes around the text are compared, and only the
+text is parsed.
 
-A mapping's rule promises with `steady: true` that nothing but the delta itself depends on its text. Everything else is
-seen on the event that is the pattern: that the text stands in it once, and that the rules say this one delta of it and
-no more.
+A mapping's rule promises with `steady: true` that nothing but the delta depends on its text. The rest is checked on the
+event that becomes the pattern: the text is in it once, and the rules make exactly this one delta of it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import orjson
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.streams.part import Part, Said
+from tollgate.mapping.streams.part import Details, Part
 
 if TYPE_CHECKING:
     from tollgate.mapping.streams.run import Run
@@ -32,12 +31,12 @@ Rules = Callable[..., Any]
 Sent = tuple[bytes, int]
 """The client's events as they are sent, and how many there are."""
 Lead = Callable[[str | None], bytes]
-"""What an event with this SSE name is sent with before its JSON."""
+"""The bytes before the JSON of an event with this SSE name."""
 
 
 @dataclass(slots=True, eq=False)
 class Alike:
-    """One pattern: the events that say more of one part, by their SSE name and by their JSON before and after the
+    """One pattern: events with more text of one part. They have this SSE name, and this JSON before and after the
     text."""
 
     _part: Part
@@ -45,11 +44,11 @@ class Alike:
     before: bytes
     after: bytes
     used: bool = False
-    """An event did fit this pattern."""
+    """An event fitted this pattern."""
 
     def take(self, run: Run, written: list[bytes], lead: Lead) -> Sent:
-        """What is said of events that are alike, given the texts in them as they are written in JSON: all, or those up
-        to the first that cannot be told this way."""
+        """Send the client the texts of events that fit, given as the events write them in JSON: all, or those before
+        the first that cannot be handled this way."""
         part = self._part
         frame = part.frame
         if part is not run.open_part or not frame or part.fresh or not part.told:
@@ -76,8 +75,8 @@ class Alike:
 
 
 def _texts(written: list[bytes]) -> list[str]:
-    """The texts that are written so, up to the first that is none, or empty. All at once where they are all good: no
-    text goes on over a line break, so none can be a piece of another."""
+    """These JSON texts, parsed, up to the first that is no text or is empty. Where all are good they are parsed at
+    once: JSON texts have no line breaks, so one cannot be mistaken for a piece of another."""
     with contextlib.suppress(orjson.JSONDecodeError):
         texts = orjson.loads(b"[%b]" % b",\n".join(written))
         if len(texts) == len(written) and {*map(type, texts)} == _TEXT and "" not in texts:
@@ -95,7 +94,7 @@ def _texts(written: list[bytes]) -> list[str]:
 
 
 def alike(rules: Rules, run: Run, context: Context, name: str | None, data: bytes) -> Alike | None:
-    """The pattern of an event that the run has just taken; None where it is none."""
+    """The pattern for events like the one that the run has just handled; None where it cannot be one."""
     part = run.open_part
     if part is None or not part.pieces or not part.frame:
         return None
@@ -111,25 +110,26 @@ def alike(rules: Rules, run: Run, context: Context, name: str | None, data: byte
 
 
 class _NotSteady(Exception):
-    """The rules do more with an event than to say a steady delta."""
+    """The rules do more with an event than make a steady delta."""
 
 
 class _Listener:
-    """Stands in for a run, to hear what the rules say of an event. Whatever is no steady delta is `_NotSteady`."""
+    """Takes the place of a run to record what the rules do with an event. Raises `_NotSteady` for all but a steady
+    delta."""
 
     known = True
 
     def __init__(self) -> None:
         self._deltas: list[tuple[str, object, object]] = []
 
-    def steady(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
+    def steady(self, kind: str, key: object = None, text: object = None, details: Details | None = None) -> None:
         """As `Run.steady`."""
-        if said or kind == "tool_call" and key is None:
+        if details or kind == "tool_call" and key is None:
             raise _NotSteady
         self._deltas.append((kind, key, text))
 
     def only(self, part: Part) -> bool:
-        """Whether one delta was all, the mark was its text, and the part is the one it speaks of."""
+        """Whether there was one delta, with the mark as its text, for this part."""
         if len(self._deltas) != 1:
             return False
         kind, key, text = self._deltas[0]

@@ -13,18 +13,18 @@ from tollgate.mapping.streams.marked import MarkedRun, run_of
 from tollgate.mapping.streams.run import Run
 
 Out = tuple[str | None, Any]
-"""One event for the client: its SSE name (or None), and its data: an object, text such as [DONE], or (only where frames
-are asked for) the bytes of an object's JSON."""
+"""One event for the client: its SSE name (or None) and its data: an object, a text such as [DONE], or (only with
+`frames`) the bytes of an object's JSON."""
 
 DONE = "[DONE]"
 _MOST_VAIN = 8
-"""Events in a row that were no pattern for another, after which no more are tried. A part that begins has three or four
-of them."""
+"""After so many patterns in a row that no event fitted, no more are tried. The beginning of a part has three or four of
+them."""
 
 
 class StreamConverter:
-    """One answer: upstream events in, the client's events out. With `frames`, deltas of text alone come as JSON bytes.
-    With `hushed`, what the upstream says of a failure is in `error` alone, and `fail` tells the client of it."""
+    """One answer: upstream events in, the client's events out. With `frames`, deltas of only text come as JSON bytes.
+    With `hushed`, an error of the upstream is only kept in `error`, and `fail` tells the client."""
 
     __slots__ = ("_context", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
@@ -52,9 +52,9 @@ class StreamConverter:
         self._run.hushed = hushed
         self._vain = _MOST_VAIN if type(self._run) is MarkedRun else 0  # text that is searched cannot pass unread
         self.pattern: Alike | None = None
-        """What the next events may be like, see `follow`."""
+        """The pattern that the next events may fit, see `follow`."""
         self.failure: MappingFailure | None = None
-        """What went wrong in the mapping itself, for the log; the client was told an error."""
+        """A failure of the mapping itself, for the log; the client was told an error."""
 
     def feed(self, event: object, name: str | None = None) -> list[Out]:
         """One upstream event -> the events it makes.
@@ -66,12 +66,12 @@ class StreamConverter:
         return out
 
     def feed_into(self, out: list[Out], event: object, name: str | None = None) -> bool:
-        """`feed` for many events, whose results go to the end of one list. False once the answer has failed."""
+        """`feed`, with the results appended to `out`. False once the answer has failed."""
         run = self._run
         run.out = out
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
-                # the end mark: what is said for it waits for `finish`, because usage may still come
+                # the end mark: the client is told by `finish`, because usage may still come
                 run.marked = True
                 return run.error is None
             if event is None:
@@ -88,24 +88,23 @@ class StreamConverter:
 
     @property
     def follows(self) -> bool:
-        """Whether it is worth while to call `follow`: not where the events of an upstream differ in more than their
-        text."""
+        """Whether to call `follow`. Not worth it where the events of an upstream differ in more than their text."""
         return self._vain < _MOST_VAIN
 
     def follow(self, name: str | None, data: bytes) -> None:
-        """The event just fed becomes the pattern for those to come, by its name and its JSON as it was written."""
+        """Make the event just fed the pattern for the next ones, if it can be one; `data` is its JSON as written."""
         if type(self._run) is MarkedRun:
             return
         self._vain = 0 if self.pattern is not None and self.pattern.used else self._vain + 1
         self.pattern = alike(self._rules, self._run, self._context, name, data) if self._run.error is None else None
 
     def feed_alike(self, written: list[bytes], lead: Lead) -> Sent:
-        """`feed` for events that are the pattern but for their texts, given as they are written in JSON;
-        it may take only the first of them. What is said of them is SSE, `lead` before the JSON of each."""
+        """`feed` for events that fit the pattern, given their texts as the events write them in JSON. Returns the SSE
+        bytes for the client, with `lead` before each JSON, and for how many events, since it may stop early."""
         return self.pattern.take(self._run, written, lead) if self.pattern is not None else (b"", 0)
 
     def finish(self) -> list[Out]:
-        """The upstream ended: what is open is closed, then the finish (or an error, when it never stopped) is told."""
+        """The upstream ended: close what is open, then tell the client the finish, or an error if it never stopped."""
         run = self._run
         out = run.out = []
         try:
@@ -133,15 +132,15 @@ class StreamConverter:
         if run.state == "open":
             run.state = "error"
             run.error = {"message": "this answer cannot be converted", "type": "api_error"}
-            said = len(run.out)
+            before = len(run.out)
             try:
                 run.tell_error()
             except Fault:
-                del run.out[said:]  # the error event itself cannot be made: the stream just ends
+                del run.out[before:]  # the error event itself cannot be made: the stream just ends
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Token counts so far, as a hub usage. Settable: an estimate may take the place of counts that never came."""
+        """Token counts so far, as a hub usage. An estimate may be set where counts never came."""
         return self._run.usage
 
     @usage.setter
@@ -150,22 +149,22 @@ class StreamConverter:
 
     @property
     def stop(self) -> str | None:
-        """Why the upstream stopped, once it did; `end` when it only marked the end of what it had said."""
+        """Why the upstream stopped, once it did; `end` when it only marked the end of the stream."""
         run = self._run
         return run.stop or ("end" if run.marked and run.received() else None)
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """What the upstream (or the gateway) said went wrong."""
+        """The error that the upstream (or the gateway) reported."""
         return self._run.error
 
     @property
     def started(self) -> bool:
-        """Something was said to the client."""
+        """Whether the client was told anything."""
         return self._run.begun
 
     def response_field(self, field: str) -> object:
-        """A further field of the hub response that the upstream told with its start."""
+        """A further field of the hub response, from the start of the stream."""
         return self._run.more.get(field)
 
     @property
@@ -175,7 +174,7 @@ class StreamConverter:
 
     @property
     def unmatched(self) -> dict[str, int]:
-        """Events no rule is for, by type."""
+        """How many events had no rule, by type."""
         return self._run.unmatched
 
     @property
@@ -184,15 +183,15 @@ class StreamConverter:
         return self._run.whole()
 
     def parts(self) -> list[dict[str, Any]]:
-        """Everything received so far, as hub parts; also what is held back, and kinds the client has no words for."""
+        """Everything received so far, as hub parts, also parts held back and kinds without events for the client."""
         return self._run.received()
 
 
 def lose_unread(target: Mapping, run: Run, context: Context) -> None:
-    """At the end, what the answer held and the client's format has no place for is lost: in the words in which a whole
-    answer names it."""
+    """At the end, note as lost what the answer had and the client's format has no field for, in the same words as for a
+    whole answer."""
     walker = target.walkers.get("response.from_hub")
     if walker is not None:
-        # what else there is tells of the answer itself
+        # the other fields describe the answer itself
         for words in walker.lost({"parts": run.received(), "stop_text": run.stop_text}):
             context.lose(words)

@@ -1,8 +1,8 @@
-"""Text deltas of one part, whose events differ in nothing but the text: the event of the first one is made in full, and
-the JSON around its text is used again for all that follow.
+"""Text deltas of one part whose events differ only in the text: the first event is made in full, and the JSON around
+its text (the frame) is used again for all that follow.
 
-A handler can be used so when its generated code reads nothing, beside the text, that changes while a part is open
-(`is_steady`). A delta that comes with more than text is always made in full.
+That works for a handler whose generated code reads nothing but the text that changes while a part is open
+(`is_steady`). The event of a delta with more than text is always made in full.
 """
 
 from __future__ import annotations
@@ -39,36 +39,37 @@ _STEADY = frozenset(
         "P.more",
     }
 )
-"""What a handler may read: settled once a part is open, or (the last five) set by `describe`, which takes the frame
-away."""
+"""What a steady handler may read: what is fixed once a part is open, and (the last five) what `describe` sets, which
+drops the frame."""
 _NAME = re.compile(r"\b\w+\b")
 _MARK = "\ue000text\ue000"
 _MARKED = orjson.dumps(_MARK)
 _PLACE = 7_000_000_000_000_007
-"""Stands for the number of an event where a frame is made."""
+"""Stands for the event's number while a frame is made."""
 
 Frame = tuple[()] | tuple[str | None, bytes, bytes | None, bytes, bytes | None]
-"""An event's name and its JSON: before the text (or its number), between number and text where it has one, after the
-text, and behind the second one where the text stands there twice. Empty: the handler must be asked every time."""
+"""An event's SSE name and the pieces of its JSON: before the text (or before its number, where it has one), between
+number and text, after the text, and after the second text where it is there twice. Empty when there is no frame: the
+handler must make every event."""
 
 
 def is_steady(lines: Iterable[str]) -> bool:
-    """Whether a delta handler's code makes events whose fields do not change, but for the text and the event's number,
-    which stand in them whole."""
+    """Whether the events of a delta handler differ only in the text and the event's number, and both are whole values
+    of fields."""
     code = "\n".join(lines).replace("R.seq += 1", "")
     read = {f"{owner}.{name}" for owner, name in _STATE.findall(code)}
     return read <= _STEADY and "V" in _NAME.findall(code) and _stands_whole("V", code) and _stands_whole("R.seq", code)
 
 
 def _stands_whole(name: str, code: str) -> bool:
-    """Whether a value is a field wherever it stands, so that nothing is made of it."""
+    """Whether a variable is used only as the whole value of a field, so that nothing is computed from it."""
     name = re.escape(name)
     fields = re.findall(rf"(?:: |\] = ){name}(?=[,}}]|$)", code, re.MULTILINE)
     return len(re.findall(rf"\b{name}\b", code)) == len(fields)
 
 
 def framed(handler: Callable[..., None]) -> Callable[..., None]:
-    """The handler again, for a steady one: what it says of a text alone goes out as JSON bytes instead of an object."""
+    """The same handler, if steady, with JSON bytes instead of an object as the event of a text."""
 
     def say(run: Any, part: Any, text: str, context: Any) -> None:
         if part.fresh or not part.told:
@@ -94,16 +95,16 @@ def framed(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 def _frame(handler: Callable[..., None], run: Any, part: Any, context: Any) -> Frame:
-    """What the handler says of any text; empty where that is not one event with the text in one place, or in two and
-    without a number."""
-    said, number = run.out, run.seq
+    """The frame of the handler's events for text. Empty unless it makes one event, with the text in one place, or in
+    two and without a number."""
+    out, number = run.out, run.seq
     made: list[tuple[str | None, Any]] = []
     run.out, run.seq = made, _PLACE
     try:
         handler(run, part, _MARK, context)
         counted = run.seq != _PLACE
     finally:
-        run.out, run.seq = said, number
+        run.out, run.seq = out, number
     if len(made) != 1:
         return ()
     name, event = made[0]

@@ -1,4 +1,4 @@
-"""`stream.from_hub`: what a client of this protocol is told in the life of a stream, compiled to small functions."""
+"""`stream.from_hub`: the events that a client of this protocol gets in a stream, compiled to small functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tollgate.mapping.streams.handlers import Handlers, Speaker
 MOMENTS = ("start", "finish", "error")
 STEPS = ("lost", "name", "open", "delta", "close")
 _MADE = ("lost", "name")
-"""Steps that make one value, before the part has its place; the others are lists of events."""
+"""Steps that make one value, before the part has its number; the others are lists of events."""
 _KEYS = ("event", "stamp", *MOMENTS, "end")
 _STOP = re.compile(r"\bR\.stop\b")
 
@@ -35,14 +35,14 @@ class StreamOut:
     moments: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
     steady: set[str] = field(default_factory=set)
-    """Kinds whose deltas differ in their text alone."""
+    """Kinds whose delta events differ only in their text."""
     tells_stop: set[str] = field(default_factory=set)
-    """Kinds whose end depends on why the answer stopped."""
+    """Kinds whose closing events depend on why the answer stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ToEvent(Destination):
-    """One event more. `name` is the Python for its SSE name, `stamp` that for the fields that go onto every event."""
+    """Appends one event. `name` is the Python for its SSE name, `stamp` that for the fields that every event gets."""
 
     name: str
     stamp: str
@@ -69,7 +69,7 @@ class _Builder:
         self.out = StreamOut()
         self.stamp = ""
         self.stamp_code: list[str] = []
-        """What makes the stamp, where that takes a function."""
+        """The code of the function that makes the stamp, where it needs one."""
         self.counted = mentions(node, "seq")
         self.base = {**ENGINE, "run": RUN, "seq": SEQ, "whole": WHOLE, "seen": SEEN}
 
@@ -186,7 +186,7 @@ def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
 
 
 def linked(out: StreamOut, namespace: Mapping[str, Any]) -> Speaker:
-    """What was compiled with its functions."""
+    """The compiled functions by their names, ready for use."""
     kinds = {
         kind: Handlers(
             **{step: namespace[py] for step, py in steps.items()},

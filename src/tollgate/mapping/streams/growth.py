@@ -1,4 +1,4 @@
-"""Texts that a provider does not tell piece by piece: all of it so far each time, or JSON leaf by leaf."""
+"""Texts that a provider does not send piece by piece: it repeats all of the text so far, or sends JSON leaf by leaf."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from tollgate.wording import clipped
 
 
 class Growth:
-    """What such texts of one stream have grown to, by the kind and the key of their part. What cannot be told is a loss
-    of the context."""
+    """The state of such texts in one stream, by kind and key of their part. What cannot be told is noted as a loss."""
 
     __slots__ = ("_context", "_leafwise", "_so_far")
 
@@ -20,7 +19,7 @@ class Growth:
         self._leafwise: dict[tuple[str, object], LeafwiseJson] = {}
 
     def grown(self, kind: str, key: object, so_far: object) -> str | None:
-        """What a text told from its beginning every time has grown by: 'Hel', then 'Hello' -> 'lo'."""
+        """The new end of a text that is sent from its beginning every time: 'Hel', then 'Hello' -> 'lo'."""
         if so_far is None:
             return None
         text = so_far if type(so_far) is str else text_of(so_far)
@@ -32,8 +31,8 @@ class Growth:
         return text[len(before) :]
 
     def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
-        """What a part's JSON grows by, where it is told leaf by leaf: [{path: $.a, value: 1}, {last: true}] gives
-        '{"a":1}'. One that cannot stand where it says is a loss."""
+        """The new text of JSON that is sent leaf by leaf: [{path: $.a, value: 1}, {last: true}] -> '{"a":1}'. A leaf
+        that cannot be added at its path is a loss."""
         if type(leaves) is not list:
             return None
         json = self._leafwise.setdefault((kind, key), LeafwiseJson())

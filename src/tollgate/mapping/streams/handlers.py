@@ -1,4 +1,4 @@
-"""What a client's protocol says in a stream: the generated functions, by moment and by kind of part."""
+"""The generated functions that make a client's events in a stream, by moment and by kind of part."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What a client's protocol says in the life of a part of one kind. All are generated functions, or None."""
+    """What makes the client's events for parts of one kind. All are generated functions, or None."""
 
     lost: Callable[..., Any] | None = None
-    """What is lost of a part that is not told, or nothing where it is."""
+    """What a part that cannot be told is called in the loss report; nothing where it can be told."""
     name: Callable[..., Any] | None = None
     open: Callable[..., Any] | None = None
     delta: Callable[..., Any] | None = None
     framed: Callable[..., Any] | None = None
-    """`delta` as JSON bytes, where its events differ in their text alone (`frames.py`)."""
+    """`delta` as JSON bytes, where its events differ only in their text (`frames.py`)."""
     close: Callable[..., Any] | None = None
     tells_stop: bool = False
-    """What is said at its end depends on why the answer stopped."""
+    """The closing events depend on why the answer stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """What a client's protocol says at all: the compiled `from_hub` of a stream."""
+    """What makes all events of a client's protocol: the compiled `stream.from_hub`."""
 
     start: Callable[..., Any] | None
     finish: Callable[..., Any] | None
@@ -33,20 +33,20 @@ class Speaker:
     end: object
     kinds: Mapping[str, Handlers]
     event: str | None
-    """The field that is also the SSE event name."""
+    """The field of an event that is also its SSE name."""
 
 
 class _AnyKind(dict[str, Handlers]):
-    """Handlers of a listener that has no words but takes every kind."""
+    """Handlers that accept every kind of part and make no events."""
 
     def get(self, kind: object, default: Any = None) -> Handlers:
-        """No words, whatever the kind."""
-        return _NO_WORDS
+        """The handlers without events, whatever the kind."""
+        return _NO_EVENTS
 
     def __getitem__(self, kind: object) -> Handlers:
-        return _NO_WORDS
+        return _NO_EVENTS
 
 
-_NO_WORDS = Handlers()
+_NO_EVENTS = Handlers()
 SILENT = Speaker(None, None, None, None, _AnyKind(), None)
-"""A client that is told nothing: what is left is the answer itself."""
+"""For reading a stream without a client: only the answer is put together."""

@@ -1,7 +1,7 @@
 """Whether the arguments of a call, which come in pieces, are a whole JSON value by now: then nothing can follow.
 
-To read all of them again behind every piece is quickest while there are few pieces. An upstream that tells several
-calls in turns makes that quadratic, so after some reads in vain only the brackets of what is new are followed.
+While there are few pieces, it is fastest to parse all of them again after each one. That becomes quadratic where an
+upstream sends several calls in turns, so after some failed attempts only the brackets in new pieces are followed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _IN_TEXT = re.compile(r'["\\]')
 
 
 class JsonEnd:
-    """Of one text, by its pieces. Who puts pieces together says so with `joined` before."""
+    """The state for one text in pieces. Call `joined` before the pieces are put together."""
 
     __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_quoted", "_read", "_sure", "_vain")
 
     def __init__(self) -> None:
         self._vain = 0
         self._read = 0
-        """How many pieces were followed."""
+        """How many pieces have been followed."""
         self._depth = 0
         self._begun = self._quoted = self._escaped = False
         self._sure = False
-        """What stands in the brackets was read, and is JSON."""
+        """The text between the brackets was parsed, and is JSON."""
         self._broken = False
-        """It is no JSON, and cannot become any."""
+        """The text is not JSON and cannot become JSON."""
 
     def whole(self, pieces: list[str]) -> bool:
         """Whether the pieces together are an object or a list: ['{"a":', '1}'] -> True"""

@@ -1,7 +1,7 @@
-"""JSON that a provider tells leaf by leaf, each with its path, as the text it grows to.
+"""JSON that a provider sends leaf by leaf, each with its path, as one growing text.
 
-Clients want the arguments of a call as pieces of one JSON text. What was told is never taken back, so leaves must come
-in the order in which they stand; one that comes late is refused by `add`.
+Clients want the arguments of a call as pieces of one JSON text. Text that was sent cannot be changed, so leaves must
+come in the order of the text; `add` refuses one that comes too late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Step = str | int
 
 
 def steps_of(path: str) -> list[Step] | None:
-    """A path to one leaf (RFC 9535, names and places alone) as its steps; None where it is none.
+    """A path to one leaf (RFC 9535, only names and indexes) as its steps; None where it is not such a path.
 
     "$.a[0]['b c']" -> ["a", 0, "b c"]
     """
@@ -41,20 +41,20 @@ def steps_of(path: str) -> list[Step] | None:
 
 
 class LeafwiseJson:
-    """One JSON object or list while its leaves come in. `add` and `end` give what its text grows by."""
+    """One JSON object or list while its leaves come in. `add` and `end` return the text to append."""
 
     __slots__ = ("_at", "_left", "_open_text")
 
     def __init__(self) -> None:
         self._at: list[Step] = []
-        """Where the last leaf stands; everything above it is open."""
+        """The path of the last leaf; every object and list on it is open."""
         self._left: set[tuple[Step, ...]] = set()
-        """What stands before it and is over, by path: no leaf can come there any more."""
+        """The paths of what is closed before it: no leaf can be added there any more."""
         self._open_text = False
-        """The last leaf is a text that goes on."""
+        """The last leaf is a text that is not complete yet."""
 
     def add(self, path: str, value: object, *, more: bool = False) -> str | None:
-        """The text for one leaf, or for more of the last one; None where it cannot stand there.
+        """The text for one leaf, or for more of the last one; None where it cannot be added.
 
         '$.a', "x", more -> '{"a":"x'; then '$.a', "y" -> 'y"'; then '$.b[0]', 1 -> ',"b":[1'
         """
@@ -80,7 +80,7 @@ class LeafwiseJson:
         return out + (f'"{_inside(value)}' if goes_on and isinstance(value, str) else orjson.dumps(value).decode())
 
     def end(self) -> str:
-        """The text that makes it whole."""
+        """The text that completes it."""
         out = '"' if self._open_text else ""
         self._open_text = False
         for step in reversed(self._at):
@@ -88,9 +88,9 @@ class LeafwiseJson:
         return out if self._at else "{}"
 
     def _fits(self, steps: list[Step], shared: int) -> bool:
-        """Whether a leaf can stand there: behind the last one, under nothing that is over, lists without gaps."""
+        """Whether a leaf can be added: after the last one, inside nothing that is closed, leaving no gap in a list."""
         if self._at and (shared == len(self._at) or shared == len(steps)):
-            return False  # the last leaf again, or what stands above it
+            return False  # the last leaf again, or what contains it
         if self._at and type(steps[shared]) is not type(self._at[shared]):
             return False
         if tuple(steps[: shared + 1]) in self._left:
@@ -103,7 +103,7 @@ class LeafwiseJson:
         return True
 
     def _leave(self, shared: int) -> str:
-        """Close what the next leaf does not stand in."""
+        """Close what does not contain the next leaf."""
         if not self._at:
             return ""
         out = '"' if self._open_text else ""
@@ -124,5 +124,5 @@ def _shared(one: list[Step], other: list[Step]) -> int:
 
 
 def _inside(text: str) -> str:
-    """A text as it stands between the quotes."""
+    """A text as JSON writes it between the quotes."""
     return orjson.dumps(text).decode()[1:-1]

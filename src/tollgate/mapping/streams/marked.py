@@ -1,6 +1,6 @@
-"""A streamed answer whose text holds marks (`in_text:`): a `Run` that takes its text apart before it tells it.
+"""A streamed answer with marks in its text (`in_text:`): a `Run` that takes the text apart before the client gets it.
 
-A run of its own, so that answers without marks pay nothing for it.
+It is a class of its own, so that answers without marks cost nothing more.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NOTHING_SAID, Said, part_told
+from tollgate.mapping.streams.part import NO_DETAILS, Details, part_arguments
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.values import text_of
 
 
 class MarkedRun(Run):
-    """A `Run`; its texts are one text until something else comes, or another place of the upstream's begins."""
+    """A `Run` whose text deltas are one text until another kind of part comes, or a text with another key."""
 
     __slots__ = ("_heard", "_place", "_scanner")
 
@@ -28,66 +28,66 @@ class MarkedRun(Run):
         super().__init__(speaker, context, closes=closes, frames=frames)
         self._scanner = marks.scanner(context)
         self._place: object = None
-        """The upstream's own key of the text that is being told."""
+        """The upstream's key of the current text."""
         self._heard = False
-        """There is text since the last one was over."""
+        """There was text since the last one ended."""
 
-    def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
-        """As `Run.open`; a text opens when there is some."""
-        self._text_over()
+    def open(self, kind: str, key: object = None, details: Details = NO_DETAILS) -> None:
+        """As `Run.open`, but a text is opened when its first words come."""
+        self._end_text()
         if kind == "text":
             self._place = key
-            super().delta("text", None, None, said.unnamed())
+            super().delta("text", None, None, details.unnamed())
         else:
-            super().open(kind, key, said)
+            super().open(kind, key, details)
 
-    def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
+    def delta(self, kind: str, key: object = None, text: object = None, details: Details | None = None) -> None:
         """As `Run.delta`."""
         if kind != "text":
-            if text or said:
-                self._text_over()
-            super().delta(kind, key, text, said)
+            if text or details:
+                self._end_text()
+            super().delta(kind, key, text, details)
             return
         if key != self._place:
-            self._text_over()
+            self._end_text()
             self._place = key
-        if said is not None:
-            super().delta("text", None, None, said.unnamed())
+        if details is not None:
+            super().delta("text", None, None, details.unnamed())
         if text and self.state == "open":
             self._heard = True
-            self._told(self._scanner.feed(text if type(text) is str else text_of(text)))
+            self._tell(self._scanner.feed(text if type(text) is str else text_of(text)))
 
     steady = delta
 
     def close(
-        self, key: object = None, kind: str | None = None, text: object = None, said: Said = NOTHING_SAID
+        self, key: object = None, kind: str | None = None, text: object = None, details: Details = NO_DETAILS
     ) -> None:
         """As `Run.close`."""
         of_text = kind == "text" or kind is None and self._heard and key == self._place
         if not of_text:
-            super().close(key, kind, text, said)
+            super().close(key, kind, text, details)
             return
         if text and not self._heard:
-            self.delta("text", key, text, said)
-        self._text_over()
+            self.delta("text", key, text, details)
+        self._end_text()
 
-    def part(self, kind: str, key: object = None, text: object = None, said: Said = NOTHING_SAID) -> None:
+    def part(self, kind: str, key: object = None, text: object = None, details: Details = NO_DETAILS) -> None:
         """As `Run.part`."""
-        self._text_over()
+        self._end_text()
         if kind == "text":
-            self.delta("text", None, text, said)
-            self._text_over()
+            self.delta("text", None, text, details)
+            self._end_text()
         else:
-            super().part(kind, key, text, said)
+            super().part(kind, key, text, details)
 
     def finish(self) -> None:
         """As `Run.finish`."""
-        self._text_over()
+        self._end_text()
         super().finish()
 
     def fail(self, error: object) -> None:
-        """As `Run.fail`; what was held back is told, as it was received."""
-        self._text_over()
+        """As `Run.fail`; the client first gets the text that was held back, as it was received."""
+        self._end_text()
         super().fail(error)
 
     def received(self) -> list[dict[str, Any]]:
@@ -95,20 +95,20 @@ class MarkedRun(Run):
         held = self._scanner.held
         return [*super().received(), {"kind": "text", "text": held}] if held else super().received()
 
-    def _text_over(self) -> None:
-        """The text is over: what was held back of it is told."""
+    def _end_text(self) -> None:
+        """End the current text: tell the client what was held back of it."""
         self._place = None
         if not self._heard or self.state != "open":
             return
         self._heard = False
-        self._told(self._scanner.finish())
+        self._tell(self._scanner.finish())
         super().close(None, "text")
 
-    def _told(self, found: list[Found]) -> None:
+    def _tell(self, found: list[Found]) -> None:
         for kind, text, parts in found:
             if parts is not None:
                 for part in parts:
-                    super().part(*part_told(part))
+                    super().part(*part_arguments(part))
             elif text is None:
                 super().close(None, kind)
             else:
@@ -118,7 +118,7 @@ class MarkedRun(Run):
 def run_of(
     source: Mapping, speaker: Speaker, context: Context, *, frames: bool = False, in_text: InText | None = None
 ) -> Run:
-    """The state of one answer of a format; `in_text` are the marks of its provider, instead of the format's own."""
+    """The run of one answer in this format; `in_text`: the provider's marks, instead of the format's own."""
     marks = in_text or source.in_text
     closes = source.stream_closes
     run = (

@@ -1,4 +1,4 @@
-"""One part of a streamed answer while it grows, and what an upstream's words about it mean."""
+"""One part of a streamed answer while it grows, and what an upstream's events say about it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tollgate.mapping.values import text_of
 NO_MORE: dict[str, Any] = {}
 """No further fields. Never written to."""
 GROWING = frozenset({"text", "reasoning", "refusal"})
-"""Kinds that are nothing without text (or a token)."""
+"""Kinds of part that do not exist without text (or a token)."""
 
 
-class Said:
-    """What an upstream says of a part beside its text. Empty values say nothing; all of them empty make it false, and
-    so does an origin alone."""
+class Details:
+    """The fields that an upstream's event gives a part beside its text. An empty value is no value. False when there is
+    no value, or only an origin."""
 
     __slots__ = ("id", "more", "name", "origin", "token")
 
@@ -42,30 +42,30 @@ class Said:
     def __bool__(self) -> bool:
         return bool(self.id or self.name or self.token or self.more)
 
-    def beside(self, more: dict[str, Any]) -> Said:
-        """The same without those further fields that are known already."""
+    def beside(self, more: dict[str, Any]) -> Details:
+        """The same without those further fields that `more` has already."""
         if not (self.more and more):
             return self
         new = {key: value for key, value in self.more.items() if key not in more}
-        return Said(self.id, self.name, self.origin, self.token, **new)
+        return Details(self.id, self.name, self.origin, self.token, **new)
 
-    def unnamed(self) -> Said:
-        """The same of no part in particular."""
-        return Said(None, None, self.origin, self.token, **self.more)
+    def unnamed(self) -> Details:
+        """The same without id and name, so that it belongs to no particular part."""
+        return Details(None, None, self.origin, self.token, **self.more)
 
     def repeats(self, part: Part) -> bool:
-        """Whether it says no more than which part it is of, by its id."""
+        """Whether it has nothing but the id of this part, or nothing at all."""
         return not (self.name or self.token or self.more) and self.id in ("", part.id)
 
 
-NOTHING_SAID = Said()
+NO_DETAILS = Details()
 
 
-def part_told(part: dict[str, Any]) -> tuple[str, object, object, Said]:
-    """A part as hub responses and examples write it, as `Run.part` and `Run.delta` are told it: kind, key, text and the
-    rest."""
+def part_arguments(part: dict[str, Any]) -> tuple[str, object, object, Details]:
+    """The arguments of `Run.part` and `Run.delta` for a part as hub responses and examples write it: kind, key, text,
+    details."""
     text = part.get("text")
-    rest = Said(**{name: value for name, value in part.items() if name not in _APART})
+    rest = Details(**{name: value for name, value in part.items() if name not in _APART})
     return part["kind"], part.get("key"), part.get("args") if text is None else text, rest
 
 
@@ -109,14 +109,14 @@ class Part:
         self.token: str | None = None
         self._more: dict[str, Any] = NO_MORE
         self._later: list[dict[str, Any]] = []
-        """What came for `more` since that was last asked: many citations come one by one."""
+        """What came for `more` and is not merged into it yet: many citations come one by one."""
         self._end: JsonEnd | None = None
         self.fresh: dict[str, Any] = NO_MORE
-        """What came beside its text and was not said yet. Its lists are its own until it is said."""
+        """Further fields that the client was not told yet. Its lists are used nowhere else until then."""
         self.pieces: list[str] = []
         """Its text so far."""
         self.waiting: list[str] = []
-        """Text that arrived and was not said yet."""
+        """Text that arrived and that the client was not told yet."""
         self.index = 0
         self.nth = 0
         self.item: str | None = None
@@ -125,33 +125,33 @@ class Part:
         self.told = False
         """The client was told some of its text."""
         self.say_text: Callable[..., None] | None = None
-        """Tells the client more of its text, in the client's protocol; set once it is opened. None where the protocol
-        has no words for that."""
+        """Makes the client's event for more text; set when the part is opened. None where the client's protocol has no
+        such event."""
         self.frame: Frame | None = None
-        """What stands around its text in the events of its deltas, once that was asked."""
+        """The JSON around the text in its delta events, once it was worked out."""
         self.mute = False
-        """The client's protocol has no words for this kind."""
+        """The client's protocol has no events for this kind."""
         self.ended = False
-        """The upstream is done with it."""
+        """The upstream has ended it."""
         self.closed = False
 
     def grow(self, text: str) -> None:
-        """More text, that is to be said."""
+        """Add text that the client is to be told."""
         self.pieces.append(text)
         self.waiting.append(text)
 
-    def describe(self, said: Said) -> None:
-        """Set what is said of it."""
+    def describe(self, details: Details) -> None:
+        """Take over what an event says about it."""
         self.frame = None
-        self.id = self.id or said.id or None
-        self.name = self.name or said.name or None
-        self.origin = said.origin or self.origin
-        self.token = said.token or self.token  # of several only the last is valid for replay
-        if said.more:
-            self._later.append(said.more)
+        self.id = self.id or details.id or None
+        self.name = self.name or details.name or None
+        self.origin = details.origin or self.origin
+        self.token = details.token or self.token  # of several only the last is valid for replay
+        if details.more:
+            self._later.append(details.more)
 
     def is_bare(self) -> bool:
-        """Whether it is nothing yet: it has no text, nor a field that would be something without one."""
+        """Whether there is nothing to tell yet: no text, and no field that counts without text."""
         return not self.pieces and (self.kind in GROWING or not self.more)
 
     def complete(self) -> bool:
@@ -162,7 +162,7 @@ class Part:
 
     @property
     def more(self) -> dict[str, Any]:
-        """Further fields: lists grow, of everything else the last word counts."""
+        """Further fields: lists grow, of everything else the last value counts."""
         if self._later:
             self._more = merged(self._more, self._later)
             self._later = []
@@ -204,7 +204,7 @@ class Part:
 
 
 def merged(before: dict[str, Any], later: list[dict[str, Any]]) -> dict[str, Any]:
-    """Further fields of a part and what came of them later: lists grow, everything else is what was said last."""
+    """Further fields of a part together with later ones: lists grow, of everything else the last value counts."""
     made = {key: [*value] if type(value) is list else value for key, value in before.items()}
     for more in later:
         grow(made, more)
@@ -212,7 +212,7 @@ def merged(before: dict[str, Any], later: list[dict[str, Any]]) -> dict[str, Any
 
 
 def grow(fields: dict[str, Any], more: dict[str, Any]) -> None:
-    """The same in place, for fields whose lists are nobody else's."""
+    """The same in place, for fields whose lists are used nowhere else."""
     for key, value in more.items():
         if type(value) is not list:
             if value is not None:
@@ -224,13 +224,13 @@ def grow(fields: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def hashable(key: object) -> object:
-    """A key as something a dict takes."""
+    """A key in a form that a dict accepts."""
     return text_of(key) if type(key) in (list, dict) else key
 
 
 def unfit(arguments: str) -> str | None:
-    """What is wrong with the arguments of a call, in the words of the loss list; None for a JSON object, or for nothing
-    at all."""
+    """What is wrong with the arguments of a call, in the words of the loss report; None for a JSON object and for an
+    empty text."""
     if not arguments or arguments.isspace():
         return None
     try:

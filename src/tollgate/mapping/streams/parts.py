@@ -1,7 +1,7 @@
-"""The parts of one streamed answer: which is open, which wait, in which order they are told.
+"""The parts of one streamed answer: which is open, which wait, and the order in which the client is told of them.
 
-One part is open at a time. Another one closes it when it is certainly over: its upstream said so, or it has no more to
-come by its kind, or its arguments are whole JSON. Otherwise the other one is held back, with all its text, until then.
+One part is open at a time. A new part closes it if it is certainly complete: the upstream said so, or nothing more of
+its kind can come, or its arguments are whole JSON. Otherwise the new part is held back, with all its text, until then.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.streams.addressing import Addressing
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NO_MORE, Part, Said, hashable, merged, unfit
+from tollgate.mapping.streams.part import NO_MORE, Details, Part, hashable, merged, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
 
 MOST_PARTS = 2_000
-"""Of one answer. What is said of a part may look at all before it: many more would keep everybody waiting for
+"""In one answer. An event of a mapping may read all parts before it, so many more would block the event loop for
 minutes."""
 
 
 class Parts:
-    """What `Run` knows of parts. It says openings, pieces and closings through the client's handlers."""
+    """The part of `Run` that is about parts: opens, grows and closes them, each with the events of the client's
+    protocol."""
 
     __slots__ = (
         "_addressing",
@@ -51,7 +52,7 @@ class Parts:
     def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
         self._speaker = speaker
         self.frames = frames
-        """Deltas may be said as JSON bytes."""
+        """Delta events may be JSON bytes instead of objects."""
         self._closes = closes
         """The upstream says where its parts end."""
         self.context = context
@@ -67,11 +68,11 @@ class Parts:
         self._current: Part | None = None
         self._held: list[Part] = []
         self._ahead: dict[str, dict[str, Any]] = {}
-        """Further fields of a kind of part that came before one began."""
+        """Further fields that came before their part began, by its kind."""
         self._done: list[dict[str, Any]] = []
         self._names: list[str | None] = []
         self._cut_off = 0
-        """How many of the last ones an error broke off."""
+        """How many of the last parts in `_done` were cut off by an error."""
         self._addressing = Addressing(closes=closes)
         self.sent_name: Callable[..., Any] | None = None
         """The name under which a tool was sent, where that may be another than its own (`request.tool_name`)."""
@@ -79,25 +80,25 @@ class Parts:
 
     @property
     def open_part(self) -> Part | None:
-        """The part that is open and the only one that is not over."""
+        """The open part, if no other is held back and the upstream has not ended it."""
         current = self._current
         return None if current is None or self._held or current.ended else current
 
-    def _new(self, kind: str, key: object, said: Said) -> Part:
-        """A part that begins, described by what is said of it."""
+    def _new(self, kind: str, key: object, details: Details) -> Part:
+        """A part that begins, with what its first event says about it."""
         part = Part(kind, hashable(key))
         if kind in self._ahead:
             part.more = self._ahead.pop(kind)
             part.fresh = merged(part.more, [])
         self.seen[kind] = self.seen.get(kind, 0) + 1
-        part.describe(said)
+        part.describe(details)
         self._addressing.add(part)
         return part
 
-    def _find(self, kind: str, key: object, said: Said) -> Part | None:
-        """The part a delta goes on with; None for a new one."""
+    def _find(self, kind: str, key: object, details: Details) -> Part | None:
+        """The part that a delta continues; None when it begins a new one."""
         if kind == "tool_call":
-            return self._addressing.call(key, said)
+            return self._addressing.call(key, details)
         if key is not None:
             part = self._addressing.at(key)
         else:
@@ -133,8 +134,8 @@ class Parts:
         return part.kind != "tool_call" or part.complete()
 
     def _lasts(self, part: Part) -> bool:
-        """Whether a part that is over stays open until something follows: it may be the last, and its end depends on
-        why the answer stopped."""
+        """Whether an ended part stays open until something follows: it may be the last one, and then its closing events
+        depend on why the answer stopped."""
         handlers = self._speaker.kinds.get(part.kind)
         return handlers is not None and handlers.tells_stop and self.stop is None and not self._held
 
@@ -149,7 +150,7 @@ class Parts:
             self._take_up(self._held.pop(0))
 
     def _speak(self, part: Part) -> None:
-        """Say what can be said: the opening once there is something to open, then the text that waits."""
+        """Tell the client what can be told: the opening, once there is something to tell, then the waiting text."""
         if not part.opened:
             if part.kind == "tool_call":
                 if not part.name or not (part.waiting or part.ended) and self._tool_names.begins(part.name):
@@ -187,7 +188,7 @@ class Parts:
             handlers.open(self, part, self.context)
 
     def _grow(self, part: Part) -> None:
-        """Say the text that waits."""
+        """Tell the client the text that waits."""
         text = "".join(part.waiting)
         part.waiting.clear()
         if part.say_text is not None:
@@ -221,7 +222,7 @@ class Parts:
             self._cut_off += 1
 
     def _check_arguments(self, call: Part) -> None:
-        """A call without arguments still has an empty object; others that are none are named."""
+        """Give a call without arguments an empty object, and report arguments that are no JSON object as a loss."""
         text = call.text
         if not text or text.isspace():
             call.grow("{}")
@@ -229,7 +230,7 @@ class Parts:
             self.context.lose(words)
 
     def _close_ended(self) -> None:
-        """Close what is over, before an error is: it came whole."""
+        """Before an error is told: close the current part if the upstream had ended it, since it is complete."""
         if self._current is not None and self._current.ended:
             self._close(self._current)
 

@@ -1,8 +1,8 @@
-"""The life of a stream: what upstream events mean becomes what the client is told, part by part.
+"""The state of a stream: upstream events become calls of its methods, and these make the client's events, part by part.
 
 The state machine is fixed: new -> started -> (a part open <-> none open)* -> finished | error. Here are its operations
-and its ends, `parts.py` keeps the parts. No mapping can say a delta outside a part, forget a closing event or
-misnumber one. Rules and handlers are generated code (`to_hub.py`, `from_hub.py`); they call the methods of `Run`.
+and its ends; `parts.py` has the parts. So no mapping can send a delta outside a part, forget a closing event or number
+one wrongly. Rules and handlers are generated code (`to_hub.py`, `from_hub.py`); rules call the methods of `Run`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tollgate.mapping import hub
 from tollgate.mapping.context import Context
 from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import Speaker
-from tollgate.mapping.streams.part import NO_MORE, NOTHING_SAID, Part, Said, grow, hashable
+from tollgate.mapping.streams.part import NO_DETAILS, NO_MORE, Details, Part, grow, hashable
 from tollgate.mapping.streams.parts import Parts
 from tollgate.mapping.values import text_of
 from tollgate.wording import clipped
@@ -50,7 +50,7 @@ class Run(Parts):
         self.created = context.now
         self.more: dict[str, Any] = {}
         self.known = False
-        """id and model are settled; `start` has nothing to add."""
+        """The client was told id and model, so `start` cannot change them."""
         self._started_by_upstream = False
         self.stop_text: str | None = None
         self.usage: dict[str, Any] = {}
@@ -60,11 +60,10 @@ class Run(Parts):
         self.unmatched: dict[str, int] = {}
         self.state = "open"
         self.marked = False
-        """The upstream said at its end that the answer is whole ([DONE])."""
+        """The upstream marked the end of a complete answer ([DONE])."""
         self._said_error = False
         self.hushed = False
-        """What the upstream says of its failure is for `error` alone: the client is told in other words, by a later
-        `fail`."""
+        """An error of the upstream is only kept in `error`; the client is told in other words, by a later `fail`."""
         self._growth = Growth(context)
 
     # -- what rules call
@@ -72,7 +71,7 @@ class Run(Parts):
     def start(
         self, id: object = None, model: object = None, created: object = None, more: dict[str, Any] | None = None
     ) -> None:
-        """The upstream names its answer. Empty values name nothing: a first event may be hollow."""
+        """The upstream names its answer. Empty values are ignored: a first event may have nothing in it."""
         if more:
             self.more.update({key: value for key, value in more.items() if value is not None})
         if self.begun:
@@ -86,16 +85,16 @@ class Run(Parts):
         if type(created) is int and created > 0:
             self.created = created
 
-    def open(self, kind: str, key: object = None, said: Said = NOTHING_SAID) -> None:
-        """The upstream begins a part. A call that has begun under this place and id is that call: some tell both with
-        every piece."""
-        if self.state == "open" and not (kind == "tool_call" and self._addressing.begun(key, said)):
-            self._admit(self._new(kind, key, said))
+    def open(self, kind: str, key: object = None, details: Details = NO_DETAILS) -> None:
+        """The upstream begins a part. A tool call that has begun with this key and id is not begun again: some
+        upstreams repeat both with every piece."""
+        if self.state == "open" and not (kind == "tool_call" and self._addressing.begun(key, details)):
+            self._admit(self._new(kind, key, details))
 
-    def delta(self, kind: str, key: object = None, text: object = None, said: Said | None = None) -> None:
-        """More of a part; one that is not open is opened. A delta with nothing in it does nothing.
+    def delta(self, kind: str, key: object = None, text: object = None, details: Details | None = None) -> None:
+        """More of a part, which is opened if it is not open. A delta with nothing in it does nothing.
 
-        Nearly all are text of the part being told, which is why that is looked at first, and here.
+        Nearly all deltas are text for the current part, so that case is tested first, and without another call.
         """
         if text is not None and type(text) is not str:
             text = text_of(text)
@@ -107,7 +106,7 @@ class Run(Parts):
             and not self._held
             and (key is None or key == current.key)
             and not current.ended
-            and (said is None or said.repeats(current))
+            and (details is None or details.repeats(current))
             and (kind != "tool_call" or key is not None or current is self._addressing.last_call)
         ):
             if text:
@@ -116,56 +115,56 @@ class Run(Parts):
                     current.say_text(self, current, text, self.context)
                 current.told = True
                 current.fresh = NO_MORE
-        elif (text or said) and self.state == "open":
-            self._take_delta(kind, key, text, NOTHING_SAID if said is None else said)
+        elif (text or details) and self.state == "open":
+            self._take_delta(kind, key, text, NO_DETAILS if details is None else details)
 
     steady = delta
-    """A delta of which nothing else depends on the text: events like it may be taken by `alike.py`."""
+    """A delta where nothing else depends on the text: `alike.py` may handle the events like it."""
 
-    def _take_delta(self, kind: str, key: object, text: str | None, said: Said) -> None:
-        """A delta that is more than text of the part being told: it may begin a part, or belong to one that waits."""
+    def _take_delta(self, kind: str, key: object, text: str | None, details: Details) -> None:
+        """A delta that is more than text for the current part: it may begin a part, or belong to one that waits."""
         owner = self._addressing.at(key) if key is not None else None
         if owner is not None and owner.kind != kind and not owner.closed:
-            return  # the part at this place is another thing: so grow the calls of tools that the provider runs itself
-        part = self._find(kind, key, said)
+            return  # this key is a part of another kind, such as the call of a tool that the provider runs itself
+        part = self._find(kind, key, details)
         if part is None:
-            self._begin_with(kind, key, text, said)
+            self._begin_with(kind, key, text, details)
         elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
         else:
-            self._go_on(part, text, said)
+            self._go_on(part, text, details)
 
-    def _begin_with(self, kind: str, key: object, text: str | None, said: Said) -> None:
-        """A delta of a part that has not begun: it begins one, unless there is too little in it."""
-        named = said.id or said.name
-        if said.more and not (text or named or said.token):
-            grow(self._ahead.setdefault(kind, {}), said.more)  # told before its part begins
+    def _begin_with(self, kind: str, key: object, text: str | None, details: Details) -> None:
+        """A delta that begins a part, if there is enough in it."""
+        named = details.id or details.name
+        if details.more and not (text or named or details.token):
+            grow(self._ahead.setdefault(kind, {}), details.more)  # it came before its part
         elif kind != "tool_call" or named or text and not text.isspace():
-            part = self._new(kind, key, said)
-            self._add(part, text, said)
+            part = self._new(kind, key, details)
+            self._add(part, text, details)
             self._admit(part)
 
-    def _go_on(self, part: Part, text: str | None, said: Said) -> None:
+    def _go_on(self, part: Part, text: str | None, details: Details) -> None:
         """A delta of a part that has begun."""
-        if part.name and not part.opened and said.name:  # a name may come in pieces
-            longer = part.name + said.name
+        if part.name and not part.opened and details.name:  # a name may come in pieces
+            longer = part.name + details.name
             part.name = longer if self._tool_names.begins(longer, whole=True) else part.name
-        part.describe(said)
+        part.describe(details)
         if part.kind == "tool_call":
             self._addressing.add_id(part)
-        self._add(part, text, said)
+        self._add(part, text, details)
         if part is self._current:
             self._speak(part)
             if self._held and not self._closes and part.complete():
                 self._close(part)
                 self._advance()
 
-    def _add(self, part: Part, text: str | None, said: Said) -> None:
-        if said.more:
+    def _add(self, part: Part, text: str | None, details: Details) -> None:
+        if details.more:
             if part.fresh is NO_MORE:
                 part.fresh = {}
-            grow(part.fresh, said.more)
+            grow(part.fresh, details.more)
         if text:
             part.grow(text)
 
@@ -174,24 +173,24 @@ class Run(Parts):
         return self._growth.grown(kind, hashable(key), so_far)
 
     def leafwise(self, kind: str, key: object, leaves: object) -> str | None:
-        """See `Growth.leafwise`; without a key the leaves are the last call's."""
+        """See `Growth.leafwise`; without a key the leaves belong to the last tool call."""
         return self._growth.leafwise(kind, hashable(key) if key is not None else self._addressing.last_call, leaves)
 
     def close(
-        self, key: object = None, kind: str | None = None, text: object = None, said: Said = NOTHING_SAID
+        self, key: object = None, kind: str | None = None, text: object = None, details: Details = NO_DETAILS
     ) -> None:
-        """The upstream is done with a part. What it says of it again counts only where nothing was said before."""
+        """The upstream ends a part. Fields that it repeats count only where they had no value before."""
         if self.state != "open":
             return
         part = self._current if key is None else self._addressing.at(key)
         if part is None or kind is not None and part.kind != kind:
-            if kind is not None and (text or said.token or said.name):
-                self._take_whole(kind, key, text, said)
+            if kind is not None and (text or details.token or details.name):
+                self._take_whole(kind, key, text, details)
             return
         if part.closed:
             return
         if kind is not None:
-            part.describe(said.beside(part.more))
+            part.describe(details.beside(part.more))
             if part.text is None:
                 self._hear(part, text)
         part.ended = True
@@ -209,13 +208,13 @@ class Run(Parts):
         if text:
             part.grow(text)
 
-    def part(self, kind: str, key: object = None, text: object = None, said: Said = NOTHING_SAID) -> None:
+    def part(self, kind: str, key: object = None, text: object = None, details: Details = NO_DETAILS) -> None:
         """A part that arrives whole."""
         if self.state == "open":
-            self._take_whole(kind, key, text, said)
+            self._take_whole(kind, key, text, details)
 
-    def _take_whole(self, kind: str, key: object, text: object, said: Said) -> None:
-        part = self._new(kind, key, said)
+    def _take_whole(self, kind: str, key: object, text: object, details: Details) -> None:
+        part = self._new(kind, key, details)
         self._hear(part, text)
         part.ended = True
         self._admit(part)
@@ -228,14 +227,14 @@ class Run(Parts):
             self.stop_text = text
 
     def count_usage(self, usage: object) -> None:
-        """Counts: per member the last value seen wins, never a sum."""
+        """Token counts: of each the last value counts, never a sum."""
         if type(usage) is dict:
             for name, value in usage.items():
                 if value is not None:
                     self.usage[name] = value
 
     def fail(self, error: object) -> None:
-        """The upstream says it failed. What follows is not told any more; usage still counts."""
+        """The upstream reports an error. The client is told nothing that follows; usage still counts."""
         if self.state != "open":
             return
         given = error if type(error) is dict else {"message": text_of(error)} if error is not None else {}
@@ -247,7 +246,7 @@ class Run(Parts):
             self.tell_error()
 
     def ignored(self, label: object) -> None:
-        """An event no rule is for: counted, and named in the loss report."""
+        """An event for which there is no rule: counted, and named in the loss report."""
         if label is None or isinstance(label, (list, dict)):
             return
         name = clipped(text_of(label), 80)
@@ -257,8 +256,8 @@ class Run(Parts):
             self.unmatched[name] = self.unmatched.get(name, 0) + 1
 
     def whole(self) -> dict[str, Any]:
-        """The answer so far, as a hub response, its parts with the names they were told by (`item`), and those that an
-        error broke off as `cut`; its stop is `open` until the upstream stopped."""
+        """The answer so far, as a hub response. Parts have the names that the client was told (`item`), and `cut` where
+        an error cut them off. `stop` is `open` until the upstream stopped."""
         parts = [
             part if name is None else {**part, "item": name} for part, name in zip(self._done, self._names, strict=True)
         ]
@@ -283,19 +282,19 @@ class Run(Parts):
         return {key: value for key, value in made.items() if value is not None}
 
     def received(self) -> list[dict[str, Any]]:
-        """All parts so far, whether they were said or not."""
+        """All parts so far, whether or not the client was told of them."""
         waiting = [part for part in (self._current, *self._held) if part is not None]
         return [*self._done, *(part.hub() for part in waiting)]
 
     # -- the ends
 
     def settle(self) -> None:
-        """After every event: the start is told as soon as the upstream named its answer."""
+        """After every event: tell the client the start as soon as the upstream has named its answer."""
         if not self.begun and self._started_by_upstream and self.state == "open":
             self._begin()
 
     def finish(self) -> None:
-        """The upstream ended. Everything open is closed, then finish or error is told."""
+        """The upstream ended. Close everything, then tell the client the finish or an error."""
         if self.state != "open":
             return
         broke = self.stop is None and not (self.marked and self.received())
@@ -315,7 +314,7 @@ class Run(Parts):
             self.out.append((None, self._speaker.end))
 
     def tell_error(self) -> None:
-        """Say `self.error` and nothing after it; what is held back is not told any more."""
+        """Tell the client `self.error`, and nothing after it; parts that are held back are dropped."""
         if self.begun and self._current is not None:
             self._held.clear()
             self._close(self._current)

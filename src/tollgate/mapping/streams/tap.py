@@ -1,4 +1,4 @@
-"""The accounting side of answers that pass through untouched: what they tell of usage, stop and parts. Never raises."""
+"""Reads usage, stop and parts of answers that pass through untouched, for accounting. Never raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tollgate.mapping.streams.run import Run
 
 
 class Tap:
-    """The accounting side of a stream that passes through untouched. Never raises."""
+    """Watches a stream that passes through untouched. Never raises."""
 
     __slots__ = ("_context", "_rules", "_run")
 
@@ -36,7 +36,7 @@ class Tap:
         try:
             self._rules(event, run, self._context)
         except (Fault, RecursionError):
-            return  # what it told so far still counts
+            return  # what was read before still counts
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -45,14 +45,14 @@ class Tap:
 
     @property
     def stop(self) -> str | None:
-        """Why the upstream stopped, once it did; `end` (or `tool`) when it only said that the stream is over."""
+        """Why the upstream stopped, once it did; `end` (or `tool`) when it only marked the end of the stream."""
         run = self._run
         reason = run.stop or ("end" if run.marked and run.error is None else None)
         return settled_stop(reason, calls=bool(run.seen.get("tool_call"))) if reason else None
 
     @property
     def error(self) -> dict[str, Any] | None:
-        """What the upstream said went wrong."""
+        """The error that the upstream reported."""
         return self._run.error
 
     def parts(self) -> list[dict[str, Any]]:
@@ -71,8 +71,8 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
 
 
 def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
-    """The usage of a whole answer that passes through, without looking at the rest of it where the mapping's usage can
-    be asked alone."""
+    """The usage of a whole answer that passes through. The rest is not converted where the mapping's usage can be read
+    alone."""
     if source.usage_in is None or type(body) is not dict:
         return tap_response(source, body).get("usage") or {}
     context = Context()

@@ -16,7 +16,7 @@ from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a stream rule. `fields` of a part may be joined by any other: they travel with the part."""
+    """One operation of a stream rule: the fields it takes, those it needs, and what it is for."""
 
     name: str
     fields: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ OPERATIONS: dict[str, Operation] = {
     )
 }
 _NAMED = frozenset({"id", "model", "created"})
-"""What an upstream names its answer by: settled once the answer has begun."""
+"""Fields that name an answer: they cannot change once the client was told that it starts."""
 
 
 STREAM_IN = "stream_to_hub"
@@ -82,7 +82,7 @@ STREAM_IN = "stream_to_hub"
 
 
 def compile_stream_in(unit: Unit, node: Node) -> bool:
-    """Compile; mistakes are noted in the unit. Gives whether the upstream says where parts end."""
+    """Compile; mistakes are noted in the unit. Returns whether the rules say where parts end."""
     code = unit.module.function(f"{STREAM_IN}(D, R, C)", node.mark.line)
     scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
     unit.reads_answer = True
@@ -128,7 +128,7 @@ def _rules(site: Site, node: Node, *, top: bool = False) -> None:
 
 
 def _choice(site: Site, node: Map) -> None:
-    """The rules of the case that an event is; one without a case is counted."""
+    """Run the rules of the case that fits an event; an event without a case is counted."""
     for key in ("$each", "$when"):
         if key in node.entries:
             site.unit.mistake(
@@ -175,7 +175,7 @@ def _operation(site: Site, node: Node) -> None:
         if loop is None:
             return
         with each.guarded(site, loop), each.walking(site, loop) as inner:
-            site.code.forget("R")  # what the last round did has changed it
+            site.code.forget("R")  # the last iteration has changed it
             _conditioned(inner, node, names[0])
     else:
         _conditioned(site, node, names[0])
@@ -212,7 +212,7 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
 
 
 def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
-    """An operation that is given fields."""
+    """An operation that takes fields."""
     if not isinstance(node, Map):
         site.unit.mistake(node, f"`{name}` takes fields", f"{{{', '.join(OPERATIONS[name].fields[:3])}, ...}}")
         return
@@ -227,7 +227,7 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         given.setdefault("text", given.pop("args"))
     if name == "start":
         named = _NAMED & given.keys()
-        # what an end alone tells is news however late
+        # without a name the fields are new information, however late
         with site.code.block("if not R.known", line) if named else nullcontext():
             _call(site, "start", _ORDER["start"], given, line)
     elif name == "stop":
@@ -245,11 +245,11 @@ _ORDER = {
     "close": ("key", "kind", "text"),
     "part": ("kind", "key", "text"),
 }
-"""What each operation is given by its place. All other fields go together, behind them."""
+"""The positional arguments of each operation. All other fields go into one argument after them."""
 
 
 def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
-    """A delta is called only when there is something in it."""
+    """Call a delta only when there is something in it."""
     for field, grow in (("so_far", "grown"), ("leaves", "leafwise")):
         if field in given:
             held = site.temp()
@@ -273,7 +273,7 @@ def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str]
         made = (
             "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
             if method == "start"
-            else f"Said({', '.join(f'{key}={value}' for key, value in more.items())})"
+            else f"Details({', '.join(f'{key}={value}' for key, value in more.items())})"
         )
         if all(value.isidentifier() for value in more.values()):
             made += f" if {' or '.join(f'{value} is not None' for value in more.values())} else None"
@@ -284,7 +284,7 @@ def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str]
 
 
 def _do(site: Site, call: str, line: int) -> None:
-    """An operation: what was read of the stream before it must be read anew."""
+    """Add a call of the run. What was read from the run before must be read again after it."""
     site.code.add(call, line)
     site.code.forget("R")
 

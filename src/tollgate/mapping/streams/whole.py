@@ -1,4 +1,4 @@
-"""A stream that is not on its way: a list of events at once, as the hub response it comes to, or made of one."""
+"""A stream as a list of its events: turned into one hub response, or made from one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.streams.converter import Out, lose_unread
 from tollgate.mapping.streams.handlers import SILENT
 from tollgate.mapping.streams.marked import run_of
-from tollgate.mapping.streams.part import part_told
+from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
 
 _NAMED = {"$event", "data"}
@@ -26,14 +26,14 @@ def event_and_name(written: object) -> tuple[object, str | None]:
 
 
 def as_written(event: object, name: str | None) -> object:
-    """An event as examples and files write it: the other way round."""
+    """The reverse: an event and its SSE name as examples and files write them."""
     return event if name is None else {"$event": name, "data": event}
 
 
 def hub_of_stream(
     source: Mapping, written: list[object], context: Context, in_text: InText | None = None
 ) -> dict[str, Any]:
-    """What events (as examples write them) come to, as a hub response; `{error: ...}` alone where they tell one."""
+    """The hub response that these events (as examples write them) make; only `{error: ...}` where they report one."""
     if source.stream_in is None:
         raise MappingFailure(f"mapping {source.name} has no stream.to_hub", source.file)
     context.lenient = True
@@ -47,7 +47,7 @@ def hub_of_stream(
 
 
 def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
-    """A whole answer, told as a stream: a hub response -> the client's events, each part in one piece."""
+    """A whole answer as a stream: a hub response -> the client's events, each part in one piece."""
     if target.speaker is None:
         raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
     context.lenient = True
@@ -61,7 +61,7 @@ def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> l
         )
         run.count_usage(hub.get("usage"))
         for part in hub.get("parts", []):
-            run.part(*part_told(part))
+            run.part(*part_arguments(part))
         run.finished(hub.get("stop"), hub.get("stop_text"))
         run.marked = True
         run.finish()
