@@ -71,8 +71,11 @@ def check_gemini(body: dict[str, Any]) -> None:
         if content["role"] not in ("user", "model") or not content.get("parts"):
             raise ValueError(f"a content of role {content['role']} with parts {content.get('parts')}")
         google.Content.model_validate(content)
+    for content in body["contents"]:
+        if len({"functionResponse" in part for part in content["parts"]}) > 1:
+            raise ValueError("a result of a tool beside something else")
     for before, after in zip(body["contents"], body["contents"][1:], strict=False):
-        if before["role"] == after["role"]:
+        if before["role"] == after["role"] and "functionResponse" not in before["parts"][0]:
             raise ValueError("two contents of one role in a row")
     if "systemInstruction" in body:
         google.Content.model_validate(body["systemInstruction"])
