@@ -132,3 +132,27 @@ def test_text_beside_a_picture_counts_whole_and_the_picture_as_much_as_one_may_c
     assert needs_of(dialect, small, raw.decode(), len(raw)).prompt_tokens == -(-len(raw) // 4), (
         "what is small counts as it stands"
     )
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param(lambda data: {"type": "image_generation_call", "id": "ig_1", "result": data}, id="drawn"),
+        pytest.param(
+            lambda data: {
+                "type": "computer_call_output",
+                "call_id": "c1",
+                "output": {"type": "computer_screenshot", "image_url": data},
+            },
+            id="seen on a screen",
+        ),
+    ],
+)
+def test_a_picture_of_an_earlier_turn_is_no_text_and_asks_for_no_eyes(item):
+    body = {
+        "input": [{"role": "user", "content": "Draw"}, item("A" * 2_000_000), {"role": "user", "content": "in red"}]
+    }
+    raw = orjson.dumps(body)
+    needs = needs_of("responses", body, raw.decode(), len(raw))
+    assert 100_000 <= needs.prompt_tokens < 100_100
+    assert not needs.images

@@ -16,6 +16,8 @@ _MEDIA: dict[str, tuple[str, str, str | None]] = {
     "messages": ('"image"', '"document"', None),
 }
 """Substrings of bodies with pictures, files and sound, by format."""
+_EARLIER_PICTURES = {"responses": ('"image_generation_call"', '"computer_screenshot"')}
+"""Substrings of bodies with pictures of earlier turns. They are not text either, and the model need not read images."""
 MEDIA_BYTES = 400_000
 """At most so many bytes of inline media count as prompt text, which keeps the estimate near what vendors charge. The
 text of the request counts in full."""
@@ -45,7 +47,9 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for mark in _ONLY_NATIVE[dialect]:
         prefer_native = prefer_native or mark in outline
-    if (images or files or audio) and size > MEDIA_BYTES:
+    if size > MEDIA_BYTES and (
+        images or files or audio or any(mark in outline for mark in _EARLIER_PICTURES.get(dialect, ()))
+    ):
         text = _text_bytes(dialect, body)
         size = text + min(max(0, size - text), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)
