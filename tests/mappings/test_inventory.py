@@ -107,6 +107,7 @@ CARRIED = {
     "local_shell_call",
     "local_shell_call_output",
     "reasoning",
+    "image_generation_call",
     "additional_tools",
     "tool_search_output",
     "configuration_update",

@@ -51,6 +51,7 @@ WHOLE = {
         "input[].content[] None",
         "input[].content[] hologram",
         "input[] web_search_call",
+        "input[] image_generation_call",  # beside its picture: how that was made
         "tools[].tools[] mcp",
         "tools[].tools[].format text",
         "input[].tools[] mcp",

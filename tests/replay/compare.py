@@ -121,8 +121,11 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
         differ("result ids", sorted(known), [i for i, _ in got.results])
     if len({i for i, _ in wanted.results}) != len({i for i, _ in got.results}):
         differ("result ids", wanted.results, got.results)
-    if sorted(wanted.media) != sorted(got.media):
-        differ("media", wanted.media, got.media)
+    arrived = sorted(got.media + got.shown)
+    if arrived != sorted(wanted.media + wanted.shown) and (
+        arrived != sorted(wanted.media) or "image of an earlier answer" not in named
+    ):
+        differ("media", wanted.media + wanted.shown, arrived)
     if wanted.failed and not got.failed and "error" not in named:
         differ("error flag", wanted.failed, got.failed)
     if wanted.reasoning and not got.reasoning and "reasoning" not in named:

@@ -56,6 +56,8 @@ class Asked:
     results: list[tuple[str, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     media: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    """Pictures of earlier answers, where a format has a place of its own for them."""
     names: list[str] = field(default_factory=list)
     """File names and titles; a format may keep them beside the content or say them in it."""
     opaque: list[str] = field(default_factory=list)

@@ -182,6 +182,7 @@ def asked(body: dict[str, Any]) -> Asked:
         elif role == "assistant":
             a.turns.append("assistant")
             a.said += texts(a, m.get("content"))
+            a.shown += [fingerprint(i["image_url"]["url"]) for i in m.get("images") or []]
             if m.get("refusal"):
                 a.said.append(m["refusal"])
             if not m.get("content") and (m.get("audio") or {}).get("transcript"):

@@ -118,6 +118,9 @@ def asked(body: dict[str, Any]) -> Asked:
             thought = "".join(s["text"] for s in (i.get("summary") or i.get("content") or []))
             if thought:
                 a.reasoning.append(thought)
+        elif kind == "image_generation_call" and i.get("result"):
+            a.turns.append("assistant")
+            a.shown.append(fingerprint(i["result"]))
         elif kind in ("additional_tools", "tool_search_output"):
             for t in i["tools"]:
                 if t.get("name") not in known:
