@@ -181,6 +181,15 @@ def test_the_endpoints_word_on_usage_wins():
     assert rich().usage.excludes == {"reasoning"}
 
 
+def test_what_the_endpoint_does_not_say_of_usage_the_provider_does():
+    text = SMALL.replace("/chat/completions", "{path: /c, usage: {words: $.w, excludes: []}}") + (
+        "usage: {excludes: [reasoning], read: {input: $.in}}\n"
+    )
+    usage = compiled(text).offers["acme/large"][0].usage
+    assert (usage.excludes, usage.words_of({"w": "deep"})) == (frozenset(), ("deep",))
+    assert usage.read({"in": 3}) == {"input": 3}
+
+
 def test_a_model_is_served_through_the_protocols_of_its_type():
     made = compiled(RICH, secrets=SECRETS).offers
     assert {name: [offer.endpoint for offer in offers] for name, offers in made.items()} == {

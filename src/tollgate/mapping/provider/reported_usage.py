@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tollgate.config.fields import Fields
-from tollgate.config.load import Map, Node
+from tollgate.config.load import Node
 from tollgate.mapping.mentions import mentions, texts_in
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces, total
@@ -50,16 +50,20 @@ class ReportedUsage:
         return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
 
 
-def compile_reported_usage(pieces: Pieces, node: Node | None) -> ReportedUsage:
-    """Compile; mistakes are noted in `pieces`."""
-    if not isinstance(node, Map):
-        return ReportedUsage()
-    read, words = node.get("read"), node.get("words")
+def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsage:
+    """Compile the blocks of an endpoint and its provider, of which the first that says a key decides on it, as with
+    headers; mistakes are noted in `pieces`."""
+    blocks = [Fields(node) for node in written]
+
+    def said(key: str) -> Node | None:
+        return next((node for block in blocks if (node := block.get(key)) is not None), None)
+
+    excludes, read, words = (said(key) for key in ("excludes", "read", "words"))
     template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
     hears = read is not None and mentions(read, "answer_headers")
     asked = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
-        excludes=frozenset(Fields(node).texts("excludes")),
+        excludes=frozenset(texts_in(excludes)) if excludes is not None else frozenset(),
         template=template,
         read=total(template) if template is not None else None,
         hears=hears,

@@ -60,7 +60,7 @@ def compile_endpoint(
         count_url=pieces.url(endpoint.count_tokens_url),
         headers={**headers, **compile_headers(pieces, endpoint.headers)},
         query={**query, **compile_query(pieces, endpoint.query)},
-        usage=compile_reported_usage(pieces, endpoint.usage if endpoint.usage is not None else provider.usage),
+        usage=compile_reported_usage(pieces, endpoint.usage, provider.usage),
         unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
         polling=polling,
     )
