@@ -253,6 +253,13 @@ def test_a_refusal_is_a_400_that_names_the_field():
         pytest.param(
             "- drop: [stream_options, model]", {"stream_options": {}, "model": "m"}, [], id="the gateway's own"
         ),
+        pytest.param("- default: {t: 1}\n- keep: [a]", {"a": 1, "c": 1}, ["c"], id="but not what an edit put in"),
+        pytest.param("- default: {t: 1}\n- keep: [a]", {"t": 2}, ["t"], id="unless the caller had said it"),
+        pytest.param("- default: {t: 1}\n- rename: {b: t}\n- drop: [t]", {"b": 2}, ["t"], id="or came there by a name"),
+        pytest.param("- set: {t: $.b}\n- drop: [t]", {"b": 2}, ["t"], id="or by a value"),
+        pytest.param("- set: {$: {t: 1, u: $.b}}\n- drop: [t, u]", {"b": 1}, ["t", "u"], id="or in another document"),
+        pytest.param('- set: {"$.o.p": 1, "$.o.q": 2}\n- drop: [o, n]', {"n": 1}, ["n"], id="nor below"),
+        pytest.param("- keep: [a]", dict.fromkeys("zyxwvu", 1), list("zyxwvu"), id="in the caller's order"),
         pytest.param(
             "- rename: {a: b}\n- clamp: {n: [0, 1]}", {"a": 1, "n": 5}, [], id="nothing is lost by a new name"
         ),
@@ -271,6 +278,10 @@ def test_strict_mode_refuses_what_would_be_lost():
     with pytest.raises(BadRequest, match="a, b"):
         run("- drop: [a, b]", {"a": 1, "b": 2}, strict=True)
     assert run("- drop: [a]", {"c": 1}, strict=True)[0] == {"c": 1}
+    both = chain([edits("- default: {t: 1}"), edits("- keep: [a]")])  # of a provider, and of its model
+    assert both({"a": 1}, Context(strict=True)) == {"a": 1}
+    with pytest.raises(BadRequest, match="t"):
+        both({"a": 1, "t": 2}, Context(strict=True))
 
 
 def test_refuse_has_no_place_in_an_answer():

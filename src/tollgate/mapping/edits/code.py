@@ -13,7 +13,7 @@ from dataclasses import replace
 from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
 from tollgate.mapping.edits.entry import EntryWriter
-from tollgate.mapping.edits.losses import Losses
+from tollgate.mapping.edits.losses import Losses, OwnFields
 from tollgate.mapping.edits.place import Place
 from tollgate.mapping.edits.reading import Edit, Entry
 from tollgate.mapping.emit import Code
@@ -31,8 +31,8 @@ class EditWriter:
         self._scope = scope
         self._losses = Losses(of_request=of_request)
 
-    def write(self, name: str, edits: Iterable[Edit], line: int) -> None:
-        """`name(D, C)`: the document after the edits."""
+    def write(self, name: str, edits: Iterable[Edit], line: int) -> OwnFields:
+        """`name(D, C)`: the document after the edits. Gives the fields that are not the caller's."""
         code = self._unit.module.function(f"{name}(D, C)", line)
         code.add("d, own = D, False", line)
         for edit in edits:
@@ -43,9 +43,9 @@ class EditWriter:
                 place = self._place(code, edit.when.mark.line, reads)
                 with place.block(f"if {when.test(place.site, edit.when).py}"):
                     self._apply(code, edit, reads)
-            if edit.verb in ("set", "default"):
-                self._losses.moved(reads)
+            self._losses.made(edit, reads)
         code.add("return d", line)
+        return self._losses.own
 
     def _place(self, code: Code, line: int, reads: Reads) -> Place:
         """A fresh name for the document as it is now, so that nothing read before an edit is taken for current."""

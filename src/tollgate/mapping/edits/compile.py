@@ -15,6 +15,7 @@ from tollgate.config.load import Document, Node
 from tollgate.config.model import Edits
 from tollgate.mapping.context import Context
 from tollgate.mapping.edits.code import EditWriter
+from tollgate.mapping.edits.losses import OwnFields
 from tollgate.mapping.edits.place import RUNTIME
 from tollgate.mapping.edits.reading import read_edits
 from tollgate.mapping.failures import Fault, failure
@@ -32,28 +33,37 @@ class EditList:
     take out of a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
     """
 
-    __slots__ = ("_files", "_request", "_steps", "reads_headers")
+    __slots__ = ("_files", "_own", "_request", "_steps", "reads_headers")
 
     def __init__(
-        self, steps: Sequence[Any], files: Sequence[str], *, request: bool, reads_headers: bool = False
+        self,
+        steps: Sequence[Any],
+        files: Sequence[str],
+        *,
+        request: bool,
+        reads_headers: bool = False,
+        own: OwnFields = OwnFields(),  # noqa: B008 (it is immutable)
     ) -> None:
         self._steps = tuple(steps)
         self._files = tuple(files)
         self._request = request
+        self._own = own
         self.reads_headers = reads_headers
         """Whether `context.headers` is asked for what the client's say."""
 
     def __call__(self, document: Any, context: Context) -> Any:
         if type(document) is not dict:
             return document
-        before = len(context.lost)
+        asked, before = document, len(context.lost)
         try:
             for step in self._steps:
                 document = step(document, context)
         except (Fault, RecursionError) as error:
             raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
-        if self._request and context.strict and len(context.lost) > before:
-            context.refuse_loss(context.lost[before:])
+        if self._request and len(context.lost) > before:
+            context.lost[before:] = self._own.callers(context.lost[before:], asked)
+            if context.strict and len(context.lost) > before:
+                context.refuse_loss(context.lost[before:])
         return document
 
     def identity(self) -> tuple[int, ...]:
@@ -67,6 +77,7 @@ class EditList:
             tuple(dict.fromkeys(self._files + other._files)),
             request=self._request,
             reads_headers=self.reads_headers or other.reads_headers,
+            own=self._own | other._own,
         )
 
 
@@ -89,13 +100,14 @@ def compile_edits(
     names = {**ENGINE, "vars": Var("vars", vars_name, present=True, is_dict=True, known=frozenset(known))}
     if of == "request":
         names["headers"] = HEADERS
-    EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)
+    own = EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)
     namespace = built_with(unit, defines, VALUES | RUNTIME)
     return EditList(
         (namespace["edit"],),
         (document.file,),
         request=of == "request",
         reads_headers=of == "request" and mentions(nodes, "headers"),
+        own=own,
     )
 
 
