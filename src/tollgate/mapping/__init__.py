@@ -1,8 +1,8 @@
 """The mapping engine: operators describe a wire format in YAML, and it runs as compiled Python.
 
-`__all__` is what requests need of it. A file is compiled by `compiler.py`; whole documents run through `convert.py`,
-streams through `streams/`. Provider files are compiled by `provider/` and `images/`, over `edits/` and `plugins.py`;
-the commands use `explain.py` and `examples.py`.
+`__all__` is what requests need of it. A file is compiled by `compiler.py`; whole documents are converted by
+`convert.py`, streams by `streams/`. Provider files are compiled by `provider/` and `images/`, which use `edits/` and
+`plugins.py`; the commands use `explain.py` and `examples.py`.
 """
 
 from tollgate.mapping.compiler import Mapping, compile_mapping

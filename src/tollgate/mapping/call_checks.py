@@ -9,13 +9,13 @@ from tollgate.mapping.grammar import nodes
 from tollgate.mapping.scope import Function, Unit, suggest
 
 Wrong = Callable[..., None]
-"""Notes a mistake: the node, what is wrong with it, and a hint."""
+"""A function that notes a mistake: the node, what is wrong with it, and a hint."""
 
 _RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
 def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wrong: Wrong) -> Function | None:
-    """The function that a node calls; None, with the mistake noted, where the call is wrong. `paths` are the names in
+    """The function that a node calls; None, with the mistake noted, if the call is wrong. `paths` has the names in
     the expression that stand for data."""
     if not isinstance(node.node, nodes.Name) or node.node.name in paths:
         wrong(node, "only functions are called, by their name")
@@ -42,7 +42,7 @@ def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wron
 
 
 def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None:
-    """The filter that a node calls; None, with the mistake noted, where the call is wrong."""
+    """The filter that a node calls; None, with the mistake noted, if the call is wrong."""
     if node.name == "raw" and unit.escape_holes:
         wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
     entry = unit.filters.get(node.name)

@@ -1,7 +1,6 @@
-"""What the client calls a value of the hub: losses are told in its own words.
+"""Finds the client's name for a value of the hub, so that losses are reported by the names of the client's format.
 
-Values travel through a mapping as they are, so that the very object a hub field holds can be looked for in the request
-it came from.
+Mappings pass values on without copying, so the same object that a hub field holds can be found in the client's request.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from itertools import islice
 from typing import Any
 
 _MOST_LOOKED_FOR = 10
-"""Values at a place, and parts of a made value."""
+"""Most values that are searched for at one place, and most parts of a value that the mapping built."""
 _DEPTH = 150
 _NUMBER = re.compile(r"\[\d+\]")
 _STEP = re.compile(r"\[\]|\.?[^.\[]+")
 _MOST_SHARED = 256
-"""Python keeps one object for each number up to this."""
+"""Python has one shared object for each integer up to this."""
 
 
 def places_of(wanted: Collection[object], document: object) -> list[str]:
-    """The paths of these very objects (not of equal ones) inside `document`, of each the first, found in one walk;
-    those that are not in it have none."""
+    """The paths inside `document` of these objects (the same objects, not equal ones), in one walk; of each the
+    first path. Objects that are not in it are left out."""
     missing = {id(each) for each in wanted}
     found: list[str] = []
     waiting: list[tuple[str, object]] = [("", document)]
@@ -43,12 +42,12 @@ def places_of(wanted: Collection[object], document: object) -> list[str]:
 
 
 def in_client_words(path: str, hub: object, asked: object) -> str:
-    """A lost hub field by the client's own name for it: `turns[].parts[].cache` -> `messages[].content[].cache_control`
+    """A lost hub field by the client's name for it: `turns[].parts[].cache` -> `messages[].content[].cache_control`
 
-    Where the mapping made a new value, what it was made of tells the place (`turns[].parts[].annotations` ->
-    `messages[].content[].citations`). The first value there that is the client's tells: one may come from elsewhere (a
-    thought that was remembered). The hub's name stays where there is none: short texts and small numbers are shared
-    objects, constants come from nowhere.
+    If the mapping built a new value, the place of what it was built from is used (`turns[].parts[].annotations` ->
+    `messages[].content[].citations`), of the first part that is in the client's request: others may come from elsewhere
+    (a remembered thought). The hub's name is kept if there is no such place: short texts and small numbers are shared
+    objects, and constants come from the mapping.
     """
     for value in islice(_at(hub, path.replace("[]", ".[]").split(".")), _MOST_LOOKED_FOR):
         places = places_of([value], asked) if _is_own(value) else []
@@ -62,7 +61,7 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
 
 
 def _is_own(value: object) -> bool:
-    """Whether a value is an object of its own, and no text or number that many share."""
+    """Whether a value is an object of its own, and not a text or number that Python shares."""
     if type(value) is int:
         return abs(value) > _MOST_SHARED
     if type(value) is str:
@@ -71,7 +70,7 @@ def _is_own(value: object) -> bool:
 
 
 def _inner(value: object, depth: int) -> Iterator[object]:
-    """What a made value holds, the outermost first; of a list its first item stands for all."""
+    """The parts of a value that the mapping built, the outermost first; a list is represented by its first item."""
     inside = value.values() if type(value) is dict else value[:1] if type(value) is list else ()
     for each in inside:
         yield each
@@ -80,7 +79,7 @@ def _inner(value: object, depth: int) -> Iterator[object]:
 
 
 def _common(places: list[str]) -> str | None:
-    """What holds all these places, without their numbers: `a[0].b[1].c`, `a[0].b[1].d` -> `a[].b`."""
+    """The path that all these places have in common, without indexes: `a[0].b[1].c`, `a[0].b[1].d` -> `a[].b`."""
     same: list[str] = []
     for steps in zip(*(_STEP.findall(_NUMBER.sub("[]", place))[:-1] for place in places), strict=False):
         if len(set(steps)) > 1:
@@ -90,7 +89,7 @@ def _common(places: list[str]) -> str | None:
 
 
 def _at(value: Any, steps: list[str]) -> Iterator[Any]:
-    """The values at a place, in their order."""
+    """The values at a place, in order."""
     for number, step in enumerate(steps):
         if step == "[]":
             for item in value if type(value) is list else ():

@@ -1,10 +1,10 @@
-"""Compiled code kept from one start to the next: a table from generated Python to its code object, and one from mapping
-files to what they came to.
+"""Compiled code that is kept for the next start: a table from generated Python to its code object, and one from mapping
+files to their results.
 
-A key is everything an entry is made from (the generated text, the YAML line of each of its lines, the file's name; or a
-file's text and name), so an entry found is the one compiling would give again; what else decides, Python's version and
-this package's way of compiling, is in `stamp()`, which whoever stores the tables must compare. Reading and writing
-files is `start_cache.py`.
+A key covers everything that an entry is made from (the generated text, the YAML line of each of its lines, the file's
+name; or a file's text and name), so a cached entry is what compiling would give again. What else it depends on,
+Python's version and the code of this package, is in `stamp()`, which the owner of the tables must compare. Reading and
+writing the cache file is `start_cache.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
 
 
 class CodeCache:
-    """Compiled code of an earlier start, and what this start took of it or had to make."""
+    """The compiled code of an earlier start, and what this start has used of it or added."""
 
     def __init__(self, known: dict[bytes, CodeType | bytes] | None = None) -> None:
         self._known = known or {}
@@ -47,18 +47,18 @@ class CodeCache:
         return found.digest()
 
     def get(self, key: bytes) -> CodeType | None:
-        """The code of a piece, when it is known."""
+        """The code of a module, if it is cached."""
         code = self._found(key)
         return code if isinstance(code, CodeType) else None
 
     def put(self, key: bytes, code: CodeType) -> None:
-        """Keep what was compiled."""
+        """Keep compiled code."""
         self._used[key] = code
         self._added = True
         self.made += 1
 
     def get_file(self, document: Document) -> Any:
-        """What `put_file` was given for a file of this text and name; None when it was nothing, or cannot be read."""
+        """What `put_file` stored for a file of this text and name; None if there is none, or it cannot be read."""
         packed = self._found(_file_key(document))
         if not isinstance(packed, bytes):
             return None
@@ -68,7 +68,7 @@ class CodeCache:
             return None
 
     def put_file(self, document: Document, came_to: object) -> None:
-        """Keep what a file came to."""
+        """Keep the result of a file."""
         self._files[_file_key(document)] = came_to
         self._added = True
 
@@ -80,18 +80,19 @@ class CodeCache:
 
     @property
     def changed(self) -> bool:
-        """Whether the next start would gain from what this one has."""
+        """Whether the cache should be written for the next start."""
         return self._added or len(self._used) < len(self._known)
 
     def dump(self) -> bytes:
-        """What this start used, as bytes; without what files came to where that
-        holds more than this package's own kinds and filters."""
+        """The entries that this start used, as bytes; without results of files that hold something other than this
+        package's own classes and filters."""
         packed = {key: entry for key, came_to in self._files.items() if (entry := _packed(came_to)) is not None}
         return marshal.dumps(self._used | packed)
 
     @classmethod
     def load(cls, raw: bytes) -> CodeCache:
-        """From bytes that `dump` made: never from any others, as marshal trusts them. ValueError when they are none."""
+        """The cache from bytes that `dump` made; never from other bytes, because marshal trusts them. ValueError for
+        invalid bytes."""
         try:
             known = marshal.loads(raw)
         except (EOFError, TypeError, ValueError) as error:
@@ -104,8 +105,8 @@ class CodeCache:
 
 
 def stamp() -> bytes:
-    """What all entries depend on beside their keys: Python's version and optimisation, the parser of expressions, and
-    how this package reads and compiles."""
+    """What all entries depend on besides their keys: Python's version and optimisation, the expression parser, and
+    the code of this package."""
     here = Path(__file__).parent
     found = hashlib.blake2b(digest_size=20)
     for part in (
@@ -143,7 +144,7 @@ def _packed(came_to: object) -> bytes | None:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes filters by their names: most are functions without one of their own."""
+    """Writes filters by their names, because most are functions without a module name of their own."""
 
     def persistent_id(self, obj: Any) -> str | None:
         return (

@@ -1,7 +1,7 @@
-"""One protocol file -> a `Mapping`: its sections as functions, its stream rules, what it reads.
+"""Compiles one mapping file to a `Mapping`: its sections as functions, its stream rules, and what it reads.
 
-Owns which sections a file has and how they are wired together. Everything wrong in a file is found in one go and raised
-as `ConfigErrors`; warnings stay on the mapping.
+Owns which sections a file has and how they are connected. All mistakes of a file are found in one run and raised as
+`ConfigErrors`; warnings are kept on the mapping.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ SECTIONS = ("request", "response", "error")
 DIRECTIONS = harmless.DIRECTIONS
 _USAGE_IN = "response.to_hub.usage"
 SENT_TIER = "service_tier"
-"""Key of `request:`: where a request of this format says its service tier; left out by formats that have none."""
+"""Key of `request:`: where a request of this format has its service tier; absent for formats that have none."""
 TOOL_NAME = "tool_name"
-"""Key of `request:`: under which name a tool (`$`, its own name) is sent; left out where names pass as they are."""
+"""Key of `request:`: the name under which a tool (`$`, its own name) is sent; absent where names are never changed."""
 BASE64_VECTORS = "base64_vectors"
-"""Key of `request:` in a client's embeddings format: the condition under which its answer's vectors are base64."""
+"""Key of `request:` in a client's embeddings format: the condition under which its answer has vectors in base64."""
 ASKED_MODEL = "asked_model"
-"""Key of `request:` in a client's format: the condition under which answers name the model as it was asked for."""
+"""Key of `request:` in a client's format: the condition under which answers give the model's name as requested."""
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
-"""Key of `stream:`: the condition over an event under which it comes before anything of the answer."""
+"""Key of `stream:`: a condition over an event, true for events that come before anything of the answer."""
 _CONDITIONS: tuple[tuple[str, str, dict[str, Var]], ...] = (
     *(("request", key, {"headers": HEADERS}) for key in CONDITIONS),
     ("stream", OPENING, {}),
 )
-"""Section, key, and what the condition reads beside `$`."""
+"""Section, key, and the names that the condition reads besides `$`."""
 _MORE_KEYS = {
     "request": (harmless.KEY, SENT_TIER, TOOL_NAME, *CONDITIONS),
     "error": tuple(ERROR_WORDS),
     "stream": (OPENING,),
 }
-"""Keys of a section beside its directions."""
+"""Keys of a section besides `to_hub` and `from_hub`."""
 _DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
-"""Directives by which the whole map may come to something else than its keys."""
+"""Directives by which a map may give something else than its fields."""
 HUBS = ("embeddings",)
-"""Hubs beside the one of conversations; they have requests and answers only."""
+"""Hubs besides the one for conversations; they have requests and answers only."""
 KEYS = ("mapping", "about", "hub", "define", *SECTIONS, "stream", "in_text", "reply_headers", "examples")
 
 Section = Callable[..., Any]
 
 
 class Mapping:
-    """A compiled protocol. Immutable; shared by all requests and threads."""
+    """A compiled wire format. Immutable; shared by all requests and threads."""
 
     def __init__(self, document: Document, namespace: dict[str, object], built: _Built) -> None:
         self.document = document
@@ -80,16 +80,16 @@ class Mapping:
         self.name = built.name
         self.clean_request = clean((document.file,), request=True)
         self.clean_answer = clean((document.file,), request=False)
-        """`with` one of these two, a fault in the generated code is told with its line in the file."""
+        """Used as `with` blocks, these turn a fault in generated code into an error that names its line in the file."""
         self.hub = built.hub
-        """Which hub documents it makes: empty for conversations, or `embeddings`."""
+        """The kind of hub documents it makes: empty for conversations, or `embeddings`."""
         self.warnings: tuple[Problem, ...] = built.warnings
         self.sections: dict[str, Section] = {
             name: namespace[py]  # type: ignore[misc]
             for name, py in built.sections.items()
         }
-        """`request.to_hub` and the like, as functions of (document, context); those that a file leaves out are not
-        there."""
+        """`request.to_hub` and so on, as functions of (document, context); without the sections that a file does not
+        have."""
         self.walkers: dict[str, Walker] = {
             name: Walker(
                 reads, harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED, built.idle.get(name)
@@ -97,26 +97,26 @@ class Mapping:
             for name, reads in built.reads.items()
         }
         self.usage_in = self.sections.get(_USAGE_IN)
-        """The `usage` of `response.to_hub` alone: for native answers, of which nothing else is read."""
+        """Only the `usage` of `response.to_hub`: for native answers, of which nothing else is read."""
         self.sent_tier = self.sections.get(f"request.{SENT_TIER}")
-        """The service tier a request of this format asks for."""
+        """Gives the service tier that a request of this format asks for."""
         self.sent_name = self.sections.get(f"request.{TOOL_NAME}")
-        """The name under which a tool is sent, of its own name; None where that is always its own."""
+        """Gives the name under which a tool is sent, from its own name; None where names are never changed."""
         self.opening = self.sections.get(f"stream.{OPENING}")
-        """Whether an event says nothing of the answer itself."""
+        """Whether an event comes before anything of the answer."""
         self.stream_in: Section | None = namespace.get(STREAM_IN)  # type: ignore[assignment]
         """The rules of `stream.to_hub`, as a function of (event, run, context)."""
         self.stream_closes = built.stream_closes
         self.speaker: Speaker | None = from_hub.linked(built.stream_out, namespace) if built.stream_out else None
         self.in_text: InText | None = linked(built.in_text, namespace)
-        """Marks in the text of its answers; a provider's own stand instead of them."""
+        """The marks in the text of its answers; those of a provider replace them."""
         self.reply_headers = built.reply_headers
         self.too_long: tuple[str, ...] = built.error_words["too_long"]
-        """Words, in lower case, of an error that says that a prompt is too long for the model."""
+        """Words, in lower case, of an error which means that the prompt is too long for the model."""
         self.spent: frozenset[str] = frozenset(built.error_words["spent"])
-        """Codes and types, in lower case, of an error that says that our balance or limit there is spent."""
+        """Codes and types, in lower case, of an error which means that our balance or limit there is used up."""
         self.unreadable: tuple[str, ...] = built.error_words["unreadable"]
-        """Codes and words, in lower case, of an error that says that encrypted reasoning cannot be read."""
+        """Codes and words, in lower case, of an error which means that encrypted reasoning cannot be read."""
         self.examples: List | None = built.examples
         self.plugins = built.plugins
         self.generated: tuple[FunctionType, ...] = tuple(
@@ -131,7 +131,7 @@ class Mapping:
 
 
 class _Built:
-    """What a file came to beside its code."""
+    """The result of compiling a file, besides its code."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -140,7 +140,7 @@ class _Built:
         self.reads: dict[str, Reads] = {}
         self.idle: dict[str, harmless.Idle] = {}
         self.stream_closes = False
-        """Whether its streams say where parts end."""
+        """Whether its streams mark the end of parts."""
         self.stream_out: from_hub.StreamOut | None = None
         self.in_text: dict[TextMark, str] = {}
         self.reply_headers = NO_HEADERS
@@ -149,20 +149,20 @@ class _Built:
         self.plugins: Table[str, Filter] = {}
         self.warnings: tuple[Problem, ...] = ()
         self.code = b""
-        """Under which its code is kept."""
+        """The key under which its code is cached."""
         self.names: dict[str, object] = {}
-        """The constants its code uses."""
+        """The constants that its code uses."""
 
     def add(self, name: str) -> str:
-        """Declare a section; gives the name of its function."""
+        """Declare a section; returns the name of its function."""
         py = self.sections[name] = name.replace(".", "_")
         self.reads[name] = Reads()
         return py
 
 
 def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = None, trace: bool = False) -> Mapping:
-    """Compile a protocol file, or take what it came to before (`using_code_cache`). `ConfigErrors` holds everything
-    wrong with it. `trace` is for `explain`."""
+    """Compile a mapping file, or take its cached result (`using_code_cache`). `ConfigErrors` has all its mistakes.
+    `trace` is for `explain`."""
     cache = None if plugins or trace else current_code_cache()
     if (
         cache is not None
@@ -181,7 +181,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
 
 
 def _runtime(built: _Built) -> dict[str, object]:
-    """What generated code may call."""
+    """The names that generated code may use."""
     event = built.stream_out.event if built.stream_out else None
     return {**RUNTIME, "Details": Details, "named": lambda said: (said.get(event), said)}
 
@@ -192,7 +192,7 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     built = _Built()
     built.plugins = dict(plugins or {})
     if document.problems and not getattr(document.root, "entries", None):
-        unit.raise_mistakes()  # not readable as YAML: nothing more can be said
+        unit.raise_mistakes()  # it cannot be parsed as YAML
     root = document.root
     if not isinstance(root, Map):
         unit.mistake(root, "a mapping file has keys", f"mapping: name, and {', '.join(SECTIONS)}, stream")
@@ -255,7 +255,8 @@ def _head(unit: Unit, root: Map, built: _Built) -> None:
 
 
 def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
-    """`response(...)` and `error(...)` are functions too, so that a stream's events can hold the whole answer."""
+    """Declare all sections. `response(...)` and `error(...)` become functions too, so that an event can hold a whole
+    answer."""
     for name in SECTIONS:
         for direction in DIRECTIONS:
             if lookup(root, name, direction) is not None:
@@ -266,7 +267,7 @@ def _declare_sections(unit: Unit, root: Map, built: _Built) -> None:
 
 
 def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
-    sent = name == "request.from_hub"  # what a provider wants may be a list or a text as a whole
+    sent = name == "request.from_hub"  # a provider's request may be a list or a text
     made = node.entries.get("$value", node) if isinstance(node, Map) and not sent else node
     if isinstance(made, List) or isinstance(made, Scalar) and made is node and is_literal(made):
         found = "a list" if isinstance(made, List) else f'"{made.text}"'
@@ -288,13 +289,13 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
-        py = built.sections[_USAGE_IN] = _USAGE_IN.replace(".", "_")  # what it reads counts for all of the answer
+        py = built.sections[_USAGE_IN] = _USAGE_IN.replace(".", "_")  # its reads count as reads of the whole answer
         templates.function(unit, f"{py}(D, C)", usage, Scope(names))
 
 
 def _request_facts(unit: Unit, root: Map, built: _Built) -> None:
-    """`request.service_tier` and `request.tool_name`: templates over a request of this format, and over the name of a
-    tool."""
+    """`request.service_tier` and `request.tool_name`: templates over a request of this format, and over the name of
+    a tool."""
     for key in (SENT_TIER, TOOL_NAME):
         node = lookup(root, "request", key)
         if node is not None:
@@ -320,7 +321,7 @@ def _conditions(unit: Unit, root: Map, built: _Built) -> None:
 
 
 def _misplaced(key: str, built: _Built) -> str | None:
-    """Why a condition means nothing in this file."""
+    """Why a condition cannot be used in this file; None if it can."""
     if key == BASE64_VECTORS:
         return None if built.hub else f"`{key}` is for files with `hub: embeddings`: conversations have no vectors"
     once = [name for name, form in CLIENT_FORMATS.items() if form.names_model_once]
@@ -330,7 +331,7 @@ def _misplaced(key: str, built: _Built) -> str | None:
 
 
 def _tells_usage_itself(node: Map) -> bool:
-    """Whether the map's `usage` is what its `usage` key says, and nothing else of the map decides about it."""
+    """Whether the map's `usage` is exactly its `usage` key, without a directive that may change it."""
     copied = node.get("$copy")
     plain = (
         copied is None

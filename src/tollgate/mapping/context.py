@@ -1,4 +1,4 @@
-"""What one conversion carries: the engine's values a mapping may read, and the list of what got lost."""
+"""The state of one conversion: the engine's values that a mapping may read, and the list of losses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from tollgate.mapping.failures import Fault, Refused
 from tollgate.mapping.names import readable_headers
 
 _MAX_CALLS = 1_000_000
-"""Calls of recursive functions in one conversion: far above any real body (32 MiB), far below a stalled process."""
+"""Calls of recursive functions in one conversion: far more than any real body (32 MiB) needs, and few enough to end
+soon."""
 _MAX_LOST = 200
 """Distinct entries of a loss list; a caller reads the first few."""
 
 _MAX_WANTED = 100
-"""URLs that are noted: more than a request may name (`completions/inline.py`), few enough to look through for each."""
+"""URLs that are noted: more than a request may name (`completions/inline.py`), and few enough to search for each
+one."""
 
 _NO_HEADERS: dict[str, str] = {}
 
 
 class Context:
-    """The engine's values for one request: `$model`, `$can`, `$request`; and `lost`, what could not be carried.
+    """The engine's values for one request, `$model`, `$can` and `$request`; and `lost`, what could not be carried over.
 
     `strict` refuses a request that would lose anything. `lenient` is set while an answer is converted. `run_id` and
-    `now` stand in for an id and a time that an upstream does not give.
+    `now` replace an id and a time that an upstream does not give.
     """
 
     __slots__ = (
@@ -66,18 +68,18 @@ class Context:
         self.request = request
         self.strict = strict
         self.asked: dict[str, object] | None = None
-        """The client's request as it came; set when it is converted."""
+        """The client's request as received; set when it is converted."""
         self.asked_model: str | None = None
-        """What the answer calls its model, where the client must hear the name it asked for (`request.asked_model`)."""
+        """The model's name in the answer, where it must be the requested one (`request.asked_model`)."""
         self.estimate: dict[str, object] | None = None
-        """Token counts for the start of a stream, while the upstream has told none."""
+        """Token counts for the start of a stream, until the upstream reports some."""
         self.headers: Mapping[str, str] = _NO_HEADERS
         """The client's headers by lower-case name, for the places that read them (`request.base64_vectors`,
         `request.asked_model`, request edits)."""
         self.inlined: dict[str, dict[str, str]] = {}
         """What was fetched: URL -> {mime, data}."""
         self.wanted: list[str] = []
-        """URLs a mapping asked for with `inline` that were not fetched yet."""
+        """URLs for which a mapping has used `inline`, and which are not fetched yet."""
         self.run_id = run_id
         self.now = int(time.time()) if now is None else now
         self.lost: list[str] = []
@@ -95,6 +97,7 @@ class Context:
 
     @nonce.setter
     def nonce(self, value: str) -> None:
+        """What `$nonce` reads; made when first read, because few mappings use it and randomness is slow."""
         self._nonce = value
 
     def answer_id(self) -> str:
@@ -105,7 +108,7 @@ class Context:
         return self.run_id
 
     def hear(self, headers: Mapping[str, str]) -> None:
-        """Set what `$headers` reads of a client's headers (lower-case names)."""
+        """Set the client's headers (lower-case names) that `$headers` reads."""
         self.headers = readable_headers(headers)
 
     def lose(self, words: str) -> None:
@@ -114,7 +117,8 @@ class Context:
             self.lost.append(words)
 
     def inline(self, url: object) -> dict[str, str] | None:
-        """The bytes behind a URL, when they were fetched; else the wish is noted, and it is absent for now."""
+        """The content of a URL if it was fetched; otherwise the URL is noted as wanted, and the content is absent
+        for now."""
         if type(url) is not str or not url:
             return None
         found = self.inlined.get(url)
@@ -123,28 +127,27 @@ class Context:
         return found
 
     def refuse(self, words: str, param: str | None = None) -> None:
-        """Refuse the request, as its mapping says. While an answer is converted there is nobody to refuse, so it is
-        noted as a loss."""
+        """Refuse the request, as its mapping demands. While an answer is converted this is noted as a loss instead."""
         if self.lenient:
             self.lose(words)
         else:
             raise Refused(words, param)
 
     def refuse_loss(self, lost: list[str]) -> NoReturn:
-        """Refuse a request that would lose something, for a caller in strict mode."""
+        """Refuse a request that would lose something, in strict mode."""
         raise Refused(f"strict mode: this model cannot take {', '.join(lost)}", lost[0])
 
     def where(self, value: object) -> str | None:
-        """Where in the client's own request this very value stands: `messages[1].tool_calls[0].function.arguments`."""
+        """Where this value is in the client's own request: `messages[1].tool_calls[0].function.arguments`."""
         return next(iter(places_of((value,), self.asked)), None)
 
     def count(self) -> None:
-        """One more call of a recursive function; bounded, so that no input can keep a mapping busy."""
+        """Count a call of a recursive function; limited, so that no input can keep a mapping busy."""
         self.calls += 1
         if self.calls > _MAX_CALLS:
             raise Fault("too many nested parts")
 
 
 def new_nonce() -> str:
-    """32 hexadecimal digits that nobody can foresee."""
+    """32 hexadecimal digits that cannot be predicted."""
     return token_hex(16)

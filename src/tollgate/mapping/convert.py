@@ -1,8 +1,8 @@
-"""Whole documents from one protocol to another, over the hub: requests, answers, errors.
+"""Converts whole documents from one format to another, over the hub: requests, answers, errors.
 
-Owns what happens around the compiled sections: bounds, the loss list, strict mode, and the tidying that every request
-and answer needs whatever the mapping says (calls with ids of their own, results behind them; stop reasons that fit the
-content, ids of tool calls).
+Owns what happens around the compiled sections: limits, the loss list, strict mode, and the tidying that every request
+and answer needs whatever its mapping does (tool calls with unique ids, results directly after them; stop reasons that
+fit the content).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BARE_TEXT = {"kind", "text"}
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A converted document: `body` for the target, `hub` on the way, `lost` what could not be carried."""
+    """A converted document: `body` for the target, `hub` in between, `lost` what could not be carried over."""
 
     body: Any
     hub: dict[str, Any]
@@ -40,7 +40,7 @@ class Converted:
 def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
     """A client's request -> the upstream's.
 
-    Raises `Refused` (400) when the mapping says no, or when strict mode would lose something.
+    Raises `Refused` (400) when the mapping refuses it, or when strict mode would lose something.
     """
     hub = request_to_hub(source, body, context)
     made = request_from_hub(target, hub, context)
@@ -48,7 +48,7 @@ def convert_request(source: Mapping, target: Mapping, body: object, context: Con
 
 
 def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
-    """A client's request as a hub request; what nobody reads of it goes to `context.lost`."""
+    """A client's request as a hub request; what is not read goes to `context.lost`."""
     if type(body) is not dict:
         raise BadRequest("the request body is not an object")
     context.lenient = False
@@ -67,10 +67,10 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
 
 
 def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> Any:
-    """A hub request as the upstream's: an object, or the list or the text that is a whole body there. What the target
-    has no place for goes to `context.lost`, or is refused when strict.
+    """A hub request as the upstream's: an object, or a list or text where that is the whole body. What the target has
+    no place for goes to `context.lost`, or is refused in strict mode.
 
-    Afterwards `context.wanted` names URLs whose bytes the target needs: put them into `context.inlined` and call again.
+    Afterwards `context.wanted` has URLs whose content the target needs: put it into `context.inlined` and call again.
     """
     context.lenient = False
     context.calls = 0
@@ -87,7 +87,7 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
 def convert_response(
     source: Mapping, target: Mapping, body: object, context: Context, in_text: InText | None = None
 ) -> Converted:
-    """An upstream's answer -> the client's. `MappingFailure` when it is no answer of that protocol at all."""
+    """An upstream's answer -> the client's. `MappingFailure` when it is not an answer of that format at all."""
     hub = response_to_hub(source, body, context, in_text)
     if type(body) is list and not hub["parts"]:
         raise MappingFailure(
@@ -98,9 +98,9 @@ def convert_response(
 
 
 def response_to_hub(source: Mapping, body: object, context: Context, in_text: InText | None = None) -> dict[str, Any]:
-    """An upstream's answer as a tidy hub response; without a `stop` where the mapping found nothing in it.
+    """An upstream's answer as a tidy hub response; without a `stop` if the mapping found nothing in it.
 
-    `in_text` are the marks of its provider, instead of the format's own.
+    `in_text` has the marks of its provider, which replace the format's own.
     """
     context.lenient = True
     context.calls = 0
@@ -114,7 +114,8 @@ def response_to_hub(source: Mapping, body: object, context: Context, in_text: In
 def with_own_parts(
     source: Mapping, hub: dict[str, Any], context: Context, in_text: InText | None = None
 ) -> dict[str, Any]:
-    """What `response.to_hub` made, with the marks in its texts taken apart, and tools under the client's own names."""
+    """The result of `response.to_hub` with its text marks turned into parts, and with the client's own names of
+    tools."""
     marks = in_text or source.in_text
     if marks is not None:
         hub = {**hub, "parts": marks.split(hub.get("parts"), context)}
@@ -139,9 +140,8 @@ def _lose(context: Context, found: list[str]) -> None:
 
 
 def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
-    """What holds for every hub response: it has parts, an id, a model and a stop; every part holds something, every
-    call has an id and arguments. Where the answer told nothing at all there is no stop, so that it can be known for no
-    answer."""
+    """What every hub response has: parts, an id, a model and a stop. Empty parts are removed, and every call has an
+    id and arguments. An answer without parts, usage and stop reason gets no stop, so that callers can recognise it."""
     listed = hub.get("parts")
     parts: list[Any] = (
         [part for part in listed if type(part) is dict and part.keys() != _ONLY_KIND] if type(listed) is list else []
@@ -178,11 +178,11 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     stop = hub.get("stop")
     if told or stop is not None or hub.get("usage"):
         made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
-    return {**made, **hub, **made}  # these first, and as they are here
+    return {**made, **hub, **made}  # `made` first for the order, and last for its values
 
 
 def convert_error(source: Mapping, target: Mapping, body: object) -> dict[str, Any]:
-    """An upstream's error body -> the client protocol's."""
+    """An upstream's error body -> one of the client's format."""
     return error_from_hub(target, error_to_hub(source, body))
 
 
@@ -206,7 +206,7 @@ def error_to_hub(source: Mapping, body: object, context: Context | None = None) 
 
 
 def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
-    """{message, type, code, param} -> the client protocol's error body."""
+    """{message, type, code, param} -> an error body of the client's format."""
     context = context or Context()
     context.lenient = True
     section = target.sections.get("error.from_hub")
@@ -218,10 +218,10 @@ def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None
 
 
 def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Headers[str, str]) -> bool:
-    """Whether the condition `name` of a client's format (such as `request.asked_model`) holds for a request; False
-    where the format has no such condition.
+    """Whether the condition `name` of a client's format (such as `request.asked_model`) is true for a request; False if
+    the format has no such condition.
 
-    Raises `Refused` where it fails.
+    Raises `Refused` if it cannot be evaluated.
     """
     condition = client_format.sections.get(name)
     if condition is None:

@@ -1,6 +1,6 @@
-"""Which YAML lines no example reaches: simple, because the line numbers of generated code are those of the YAML.
+"""Finds the YAML lines that no example reaches. This is simple because generated code has the line numbers of the YAML.
 
-Lines are watched while the examples run; a line is live when some statement was generated for it.
+Executed lines are recorded while the examples run; a line is live if a statement was generated for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tollgate.mapping.compiler import Mapping
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """One file: its live lines and those that were reached."""
+    """One file: its live lines, and those that were reached."""
 
     file: str
     live: frozenset[int]
@@ -26,7 +26,7 @@ class Covered:
 
     @property
     def missed(self) -> list[int]:
-        """Live lines that nothing reached, in order."""
+        """Live lines that were not reached, in order."""
         return sorted(self.live - self.reached)
 
     def text(self) -> str:
@@ -36,7 +36,7 @@ class Covered:
 
 
 class Watch:
-    """Notes executed lines of generated code while it is entered."""
+    """Records the executed lines of generated code while it is active."""
 
     def __init__(self, files: Iterable[str]) -> None:
         self.reached: dict[str, set[int]] = {file: set() for file in files}
@@ -67,7 +67,7 @@ class Watch:
 
 
 def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:
-    """What a watch saw of these mappings."""
+    """What a watch recorded for these mappings."""
     return [
         Covered(mapping.file, frozenset(live_lines(mapping)), frozenset(watch.reached.get(mapping.file, ())))
         for mapping in mappings
@@ -75,7 +75,7 @@ def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:
 
 
 def live_lines(mapping: Mapping) -> set[int]:
-    """Every YAML line that some generated statement stands for."""
+    """Every YAML line for which a statement was generated."""
     found: set[int] = set()
     for function in mapping.generated:
         found |= _lines(function.__code__)

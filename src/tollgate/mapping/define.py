@@ -1,7 +1,7 @@
 """`define:`: named templates with parameters, compiled to Python functions.
 
-A function sees its parameters and the engine's values, not the caller's document. It may call itself, but only on parts
-of its data: what a circle of functions hands on must be a path, so that every conversion ends.
+A function reads its parameters and the engine's values, not the caller's document. It may call itself, but only with
+parts of its data: functions that call each other in a circle may only pass paths on, so that every conversion ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORM = re.compile(r"([a-z_]\w*)\(\s*((?:\$\w+\s*(?:,\s*\$\w+\s*)*)?)\)\s*\Z")
 
 
 def declare(unit: Unit, node: Node | None) -> list[Function]:
-    """Read the headers, so that functions can call each other whatever their order."""
+    """Read the headers of all functions first, so that they can call each other in any order."""
     if node is None:
         return []
     if not isinstance(node, Map):
@@ -62,7 +62,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
 
 
 def compile_functions(unit: Unit, made: list[Function]) -> None:
-    """Generate the bodies; then find the circles and check what they hand on."""
+    """Generate the bodies; then find recursive calls and check their arguments."""
     bodies = {}
     for function in made:
         line = function.mark.line  # type: ignore[union-attr]

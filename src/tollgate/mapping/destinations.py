@@ -1,6 +1,6 @@
-"""Where a generated value goes: a field of an object, a list, a local, or back to the caller.
+"""Where a generated value is stored: a field of an object, a list, a local, or the function's result.
 
-A template is compiled *into* a destination, so that "absent" is simply not storing anything, at every depth.
+A template is compiled *into* a destination, so "absent" simply means that nothing is stored, at every depth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tollgate.mapping.scope import Lowered, Site
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Base. `spreads`: a written list stored here contributes its items."""
+    """Base class. `spreads`: a literal list that is stored here adds its items."""
 
     spreads = False
 
@@ -48,7 +48,7 @@ class ToList(Destination):
 
 @dataclass(frozen=True, slots=True)
 class ToLocal(Destination):
-    """`name = value`; the local holds None before."""
+    """`name = value`; the local is None before."""
 
     name: str
     places: list[Reads] | None = None
@@ -67,13 +67,13 @@ class ToReturn(Destination):
 
 
 def named_places(dest: Destination) -> list[Reads] | None:
-    """Where a name will stand for what is stored, the places in the data that it stands for so far: whoever reads
-    through the name reads them. None elsewhere."""
+    """For a destination that gets a name: the places in the data that the name stands for so far; reading the name
+    reads them. None for other destinations."""
     return dest.places if isinstance(dest, ToList | ToLocal) else None
 
 
 def used(value: Lowered, dest: Destination) -> Lowered:
-    """The value, counted as read with everything in it; for a name that is left to those who read the name."""
+    """The value, counted as read with everything in it. For a named value that is decided where the name is used."""
     named = named_places(dest)
     if named is None:
         return value.take()
@@ -96,7 +96,7 @@ def store(site: Site, value: Lowered, dest: Destination, line: int) -> None:
 
 
 def store_built(site: Site, name: str, dest: Destination, line: int, *, sure: bool) -> None:
-    """Store an object or list that was just built: unless it is `sure` to have something in it, only when it has."""
+    """Store a new object or list: always if it is `sure` to have content, else only if it has some."""
     if sure:
         site.code.add(dest.put(name), line)
     elif isinstance(dest, ToReturn):

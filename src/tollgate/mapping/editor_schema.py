@@ -31,8 +31,8 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 
 
 def editor_schema() -> Schema:
-    """JSON Schema (draft 7) for completion and hover text in editors. The compiler itself checks more,
-    and says it better."""
+    """JSON Schema (draft 7) for completion and hover texts in editors. The compiler itself checks more, and has
+    better messages."""
     both = _record({"to_hub": _TEMPLATE, "from_hub": _TEMPLATE})
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

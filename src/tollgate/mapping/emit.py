@@ -1,8 +1,8 @@
 """Generated Python: lines that remember the YAML line they came from, built into functions.
 
-Owns indentation, fresh names, constants and the build step. After `Module.build` every code object's line numbers are
-those of the YAML file, so that tracebacks, coverage and profilers point into the mapping. Knows nothing of the
-language.
+Owns indentation, unique names, constants and the build step. After `Module.build` the line numbers of every code object
+are those of the YAML file, so that tracebacks, coverage and profilers point into the mapping. Knows nothing of the
+mapping language.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INDENT = "    "
 
 
 class TooDeep(Exception):
-    """Generated code that Python does not take, because it is nested too deeply; `line` is the YAML's."""
+    """Generated code that is nested too deeply for Python; `line` is the YAML's."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"line {line}")
@@ -26,7 +26,7 @@ class TooDeep(Exception):
 
 
 class Code:
-    """The body of one generated function, with what is already known at each point of it."""
+    """The body of one generated function, with the values that its locals are known to hold at the current point."""
 
     __slots__ = ("_depth", "_known", "header", "header_line", "lines", "module")
 
@@ -44,8 +44,8 @@ class Code:
 
     @contextmanager
     def block(self, header: str, line: int) -> Iterator[None]:
-        """`header:` and what is added inside it; an empty block becomes `pass`.
-        What it learns is forgotten after it."""
+        """`header:` and what is added inside; an empty block becomes `pass`. What is remembered inside is forgotten
+        afterwards."""
         self.add(header + ":", line)
         before = len(self.lines)
         self._depth += 1
@@ -71,14 +71,14 @@ class Code:
         return None
 
     def forget(self, owner: str) -> None:
-        """What was read of the object in this local has changed: no local holds it any more."""
+        """Forget the locals that hold a part of the object in this local, because it has changed."""
         found = re.compile(rf"\b{re.escape(owner)}\.")
         for known in self._known:
             for key in [key for key in known if found.search(str(key))]:
                 del known[key]
 
     def temp(self, prefix: str = "t") -> str:
-        """A local name nobody else uses."""
+        """A local name that is not used yet."""
         return self.module.fresh(prefix)
 
 
@@ -89,7 +89,7 @@ class Module:
         self.file = file
         self.names: dict[str, object] = {}
         self.key = b""
-        """Under which the code is kept, once it is built and where it is kept."""
+        """The key under which its code is cached, once it is built."""
         self._functions: list[Code] = []
         self._count = 0
         self._constants: dict[object, str] = {}
@@ -104,7 +104,7 @@ class Module:
         return self.add(Code(self, f"def {header}:", line))
 
     def add(self, code: Code) -> Code:
-        """Take up a function that was written apart."""
+        """Add a function that was written separately."""
         self._functions.append(code)
         return code
 
@@ -124,7 +124,7 @@ class Module:
         return found
 
     def source(self) -> tuple[str, list[int]]:
-        """The Python text and, per line of it, the YAML line."""
+        """The Python text and, for each of its lines, the YAML line."""
         text: list[str] = []
         lines: list[int] = []
         for code in self._functions:
@@ -139,7 +139,7 @@ class Module:
         return "\n".join(text) + "\n", lines
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
-        """Compile; returns the namespace holding the functions. `runtime` is what generated code may call."""
+        """Compile; returns the namespace with the functions. `runtime` has the names that generated code may call."""
         if not self._functions:
             return {**runtime, **self.names}
         text, lines = self.source()
@@ -161,7 +161,7 @@ class Module:
 
 
 def executed(code: CodeType, file: str, names: dict[str, object]) -> dict[str, object]:
-    """Run a module's code over these names; gives the namespace it leaves."""
+    """Run a module's code with these names; returns the resulting namespace."""
     namespace = {"__name__": f"tollgate.generated:{file}", **names}
     exec(code, namespace)  # noqa: S102 - our own generated code, never data
     return namespace
@@ -171,14 +171,13 @@ _code_cache: CodeCache | None = None
 
 
 def current_code_cache() -> CodeCache | None:
-    """The store of compiled code in use, as given to `using_code_cache`."""
+    """The cache that `using_code_cache` has set."""
     return _code_cache
 
 
 @contextmanager
 def using_code_cache(cache: CodeCache | None) -> Iterator[None]:
-    """Within this block, modules take compiled code from `cache` where it has it, and put there what they had to
-    compile."""
+    """Inside this block, modules take compiled code from `cache` if it is there, and add what they had to compile."""
     global _code_cache
     before, _code_cache = _code_cache, cache
     try:
@@ -232,4 +231,4 @@ def _signed(value: int) -> bytes:
 _LINE = 0x80 | 13 << 3
 _NO_LINE = 0x80 | 15 << 3
 _STEPS = {step: _signed(step) for step in range(-99, 100)}
-"""Nearly every step from one line to the next."""
+"""The encoding of nearly every step from one line to the next."""

@@ -1,7 +1,7 @@
-"""The words of `error:` in a mapping file: how the providers that speak a format say what more than their status tells.
+"""The words of `error:` in a mapping file: how providers of a format express what the status does not say.
 
-What follows from them is decided elsewhere: `provider/errors.py` judges answers, `completions/minters.py` sends once
-more what could not be read.
+Their consequences are decided elsewhere: `provider/errors.py` judges answers, `completions/minters.py` sends again what
+could not be read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tollgate.mapping.scope import Unit
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One list of words: what an editor says of it, what its items are, and an example of it."""
+    """One list of words: its description in editors, what its items are, and an example."""
 
     about: str
     items: str
@@ -39,11 +39,11 @@ ERROR_WORDS: Mapping[str, Kind] = {
         "[invalid_encrypted_content]",
     ),
 }
-"""By their key under `error:`."""
+"""The lists by their key under `error:`."""
 
 
 def read_error_words(unit: Unit, root: Map) -> dict[str, tuple[str, ...]]:
-    """The lists of a mapping file by their key, in lower case. Mistakes are noted in the unit."""
+    """The lists of a mapping file by key, in lower case. Mistakes are noted in the unit."""
     return {key: _words(unit, root, key, kind) for key, kind in ERROR_WORDS.items()}
 
 

@@ -1,7 +1,7 @@
-"""One example inside a configuration file: read, run, and held to what it expects. Examples are the tests of their
-file, and documentation that cannot be out of date.
+"""One example in a configuration file: read, run, and compared with what it expects. Examples are the tests of their
+file, and documentation that is always up to date.
 
-What an example makes, by what it is `of`, is said by `examples.py` (mapping files), `provider/examples.py` and
+What each kind of example (`of`) runs is in `examples.py` (mapping files), `provider/examples.py` and
 `images/examples.py`.
 """
 
@@ -20,26 +20,26 @@ from tollgate.mapping.values import shown
 from tollgate.wording import path_text
 
 NOW = 1_700_000_000
-"""Examples run at this moment, with this answer id and nonce, so that their results are the same every time."""
+"""The time of all examples; they also have a fixed answer id and nonce, so that their results are always the same."""
 RUN_ID = "run_1"
 NONCE = "0123456789abcdef" * 2
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the examples of one kind of file may say: their keys, what they are `of`, what they bring in `with`."""
+    """What the examples of one kind of file may contain: their keys, the values of `of`, and the keys of `with`."""
 
     keys: tuple[str, ...]
     kinds: tuple[str, ...]
     brings: tuple[str, ...]
     brings_of: Mapping[str, tuple[str, ...]]
-    """What those of some kinds bring instead."""
+    """Other keys of `with`, for some values of `of`."""
     bare: Collection[str] = ()
-    """Kinds that need no `given`."""
+    """The values of `of` that need no `given`."""
 
 
 class Difference(Exception):
-    """An example that does not hold; `path` is where in the expected value."""
+    """An example with another result than expected; `path` is where in the expected value."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Difference(Exception):
 
 
 class Example:
-    """One example: `said` is all of it as plain values, `brought` what it brings in `with`, `node` where it stands."""
+    """One example: `said` is all of it as plain values, `brought` its `with`, `node` its place in the file."""
 
     __slots__ = ("brought", "context", "given", "name", "node", "of", "said")
 
@@ -64,9 +64,9 @@ class Example:
 
 
 def run_each(document: Document, examples: Node | None, form: Form, run: Callable[[Example], object]) -> list[Problem]:
-    """Read the examples of a file and give each to `run`; what is wrong, in file order.
+    """Read the examples of a file and call `run` with each; returns the problems, in file order.
 
-    `run` raises `Difference`, or LookupError with words for what the file does not have.
+    `run` raises `Difference`, or LookupError with a message about what the file does not have.
     """
     problems: list[Problem] = []
     for node in items_of(examples):
@@ -90,8 +90,8 @@ def run_each(document: Document, examples: Node | None, form: Form, run: Callabl
 
 
 def hold(example: Example, make: Callable[[Example], Any]) -> Any:
-    """What `make` makes of an example (the words of a refusal, where it refuses). Raises `Difference` where that is not
-    what the example expects."""
+    """The result of `make` for an example (or the message of a refusal). Raises `Difference` if the example expects
+    something else."""
     refusal = example.said.get("refused")
     try:
         made = make(example)
@@ -144,7 +144,8 @@ def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -
 
 
 def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
-    """Raise `Difference` at the first place where two values differ; true is not 1, 1 is 1.0, key order is free."""
+    """Raise `Difference` at the first place where two values differ; true is not 1, 1 is 1.0, the order of keys is
+    ignored."""
     if type(found) is dict and type(wanted) is dict:
         for key in wanted:
             if key not in found:
@@ -173,5 +174,5 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
 
 
 def _shown(value: object, *, whole: bool = False) -> str:
-    """A value as messages show it: None is `null` inside another value, and `nothing` as the `whole` result."""
+    """A value in messages: None is `null` inside another value, and `nothing` as the `whole` result."""
     return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)

@@ -1,8 +1,8 @@
-"""The examples inside a mapping file are its tests: this runs them and says, with position, which differ and where.
+"""Runs the examples in a mapping file, which are its tests, and reports those with another result, with their position.
 
-`of` names what is tried: `request.to_hub`, `response.from_hub`, `error.to_hub`, `stream.to_hub` (with `other:` the
-client's protocol; without, the whole answer as a hub response) or `stream.from_hub` (given a list of operations). Every
-hub value is checked against the hub's schema.
+`of` is what is tested: `request.to_hub`, `response.from_hub`, `error.to_hub`, `stream.to_hub` (with `other:` the
+client's protocol; without it the result is the whole answer as a hub response) or `stream.from_hub` (given a list of
+operations). Every hub value is checked against the hub's schema.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FORM = Form(KEYS, SECTIONS, WITH, {})
 def run_examples(
     mapping: Mapping, others: Table[str, Mapping] | None = None, examples: Node | None = None
 ) -> list[Problem]:
-    """Run every example of a mapping; what is wrong, in file order. `others` are the mappings `other:` may name,
-    `examples` those of its file where it was compiled without them."""
+    """Run every example of a mapping; returns the problems, in file order. `others` are the mappings that `other:`
+    may name, `examples` those of its file if it was compiled without them."""
     known = {mapping.name: mapping, **(others or {})}
     make = partial(_made, mapping, known)
     run = _hold_twice if any(found.plugins for found in known.values()) else hold
@@ -51,7 +51,7 @@ def run_examples(
 
 
 def _hold_twice(example: Example, make: Callable[[Example], Any]) -> None:
-    """Plugins must be pure functions: the same result again, and the input as it was."""
+    """Run an example twice: plugins must be pure functions, with the same result again and the input unchanged."""
     before = copy.deepcopy(example.given)
     first = hold(example, make)
     if example.given != before:
@@ -62,7 +62,8 @@ def _hold_twice(example: Example, make: Callable[[Example], Any]) -> None:
 
 
 def _made(mapping: Mapping, known: Table[str, Mapping], example: Example) -> Any:
-    """What an example makes; what nothing reads of it is in `lost` of its context, beside what its mapping says."""
+    """The result of an example. What is not read is in `lost` of its context, with the losses that its mapping
+    reports."""
     section, _, direction = example.of.partition(".")
     context, brought = example.context, example.brought
     context.model = {"upstream": "up", **(brought.get("model") or {})}
@@ -87,7 +88,7 @@ def _made(mapping: Mapping, known: Table[str, Mapping], example: Example) -> Any
 
 
 def _section(mapping: Mapping, example: Example, section: str, direction: str) -> Any:
-    """What a section other than `stream` makes of an example."""
+    """The result of a section other than `stream`."""
     compiled = mapping.sections.get(example.of)
     if compiled is None:
         raise Difference(f"is of `{example.of}`, which this file does not have")

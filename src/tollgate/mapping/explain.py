@@ -1,6 +1,6 @@
-"""`explain`: a conversion step by step - the YAML line, the output path, the value - and what nobody read.
+"""`explain`: a conversion step by step - the YAML line, the output path, the value - and what was not read.
 
-The same compiler makes the traced functions, with one call more per value, so what is shown is what runs.
+The same compiler makes the traced functions, with one more call per value, so what is shown is what runs.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _WIDEST = 100
 
 @dataclass(slots=True)
 class Stage:
-    """One hop, or one stream event: what was done in which file."""
+    """One half of a conversion, or one stream event: what was done in which file."""
 
     title: str
     file: str
     unread: list[str] = field(default_factory=list)
     said: list[Any] = field(default_factory=list)
-    """Stream events that came out."""
+    """The stream events that it produced."""
     steps: list[Step] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Explained:
-    """A whole conversion: its stages, its result (None when it failed), what was lost, and the error's words."""
+    """A whole conversion: its stages, its result (None if it failed), what was lost, and the error message."""
 
     stages: list[Stage] = field(default_factory=list)
     result: Any = None
@@ -52,7 +52,7 @@ class Explained:
     error: str = ""
 
     def text(self) -> str:
-        """For people: one block per stage."""
+        """As text for people: one block per stage."""
         out: list[str] = []
         for stage in self.stages:
             out.append(f"== {stage.title}    ({stage.file})")
@@ -69,19 +69,19 @@ class Explained:
         return "\n".join(out)
 
     def plain(self) -> dict[str, Any]:
-        """For scripts."""
+        """As plain values for scripts."""
         return asdict(self)
 
 
 def traced(mapping: Mapping) -> Mapping:
-    """The same mapping, compiled to tell its steps."""
+    """The same mapping, compiled so that it records its steps."""
     return compile_mapping(mapping.document, plugins=mapping.plugins, trace=True)
 
 
 def explain_stream(
     source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext, in_text: InText | None = None
 ) -> Explained:
-    """A stream, event by event: what the rules took from it, and what the client was told."""
+    """A stream, event by event: what the rules read of it, and the events for the client."""
     one, two = traced(source), traced(target)
     explained = Explained()
     converter = StreamConverter(one, two, context, in_text=in_text)
@@ -111,7 +111,8 @@ _HOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 def explain_whole(
     what: str, source: Mapping, target: Mapping, body: Any, context: TraceContext, in_text: InText | None = None
 ) -> Explained:
-    """A request, a whole answer (`response`; `in_text` are its provider's marks) or an error body, hop by hop."""
+    """A request, a whole answer (`response`; `in_text` has its provider's marks) or an error body, in its two
+    halves."""
     first, second = _HOPS[what]
     if in_text is not None:
         first = partial(first, in_text=in_text)

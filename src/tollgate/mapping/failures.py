@@ -1,7 +1,7 @@
 """What can go wrong while a mapping runs, and how it becomes one clean error that names the YAML line.
 
-Generated code raises `Fault` (through the functions of `values.py`); `clean` turns it, or a recursion that went too
-deep, into a `MappingFailure`. `Refused` is a mapping's own no (`$refuse`, or a loss under strict mode).
+Generated code raises `Fault` (through the functions of `values.py`); `clean` turns it, or a recursion that is too deep,
+into a `MappingFailure`. `Refused` is raised when the mapping itself refuses (`$refuse`, or a loss in strict mode).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Fault(Exception):
-    """A value that an expression cannot work with; `param` names the field of the request when it is known."""
+    """A value that an expression cannot use; `param` names the field of the request if it is known."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -25,13 +25,13 @@ class Fault(Exception):
 
 
 class Refused(BadRequest):
-    """The mapping says no: the request holds something that cannot be carried to this model."""
+    """The mapping refuses: the request has something that cannot be carried over to this model."""
 
     code = "cannot_convert"
 
 
 class MappingFailure(TollgateError):
-    """A mapping could not work with the data; `place` is `file:line` of the YAML, for the log."""
+    """A mapping cannot process the data; `place` is `file:line` of the YAML, for the log."""
 
     status = 500
     code = "mapping_failed"
@@ -45,7 +45,7 @@ class MappingFailure(TollgateError):
 
 
 class UnfitRequest(BadRequest, MappingFailure):
-    """As `MappingFailure`, for a request: the caller's data is at fault, so it is a 400."""
+    """A `MappingFailure` in a request: the caller's data is at fault, so it is a 400."""
 
     status = 400
 
@@ -56,9 +56,9 @@ class UnfitRequest(BadRequest, MappingFailure):
     __str__ = MappingFailure.__str__
 
 
-class clean:  # reads as the function it could be; as a class it costs a fifth of a generator's context manager
-    """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a
-    400 with `request`) naming the YAML line."""
+class clean:  # lower case like a function; a class takes a fifth of the time of a generator
+    """`with clean(files, request=...)`: a fault inside becomes a `MappingFailure` (or a 400 with `request`) that
+    names the YAML line."""
 
     __slots__ = ("_files", "_request")
 

@@ -1,7 +1,7 @@
 """The filters and tests of the language: one table for the compiler, the editor schema and the reference.
 
-What a filter is called with and what the reference says of it are read of its function: its parameters behind the
-value, and the first paragraph of its docstring. Absent in gives absent out, unless the table says otherwise.
+A filter's arguments and its text in the reference come from its function: the parameters after the value, and the first
+paragraph of the docstring. If the value is absent the result is absent, unless the table says otherwise.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from tollgate.mapping import digests, filters, json_schemas, seal
 from tollgate.mapping.values import json_text
 
 _MOST = 9
-"""Arguments of a filter that takes as many as one likes."""
+"""The limit of arguments of a filter that takes any number."""
 Fits = tuple[Callable[[object], bool], str]
-"""Whether a written argument can be right, and what is wanted there."""
+"""Whether a literal argument can be right, and what is wanted there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter: what it is called with, and what the reference says about it."""
+    """One filter: its arguments, and its text in the reference."""
 
     name: str
     run: Callable[..., Any]
     arguments: str = ""
-    """As the reference shows them; `?` marks one that may be left out."""
+    """As in the reference; `?` marks an optional one."""
     least: int = 0
     most: int = 0
     about: str = ""
     example: str = ""
     kind: str = "any"
-    """What comes out when something does: text, number, bool, list, object or any."""
+    """The type of its result if it has one: text, number, bool, list, object or any."""
     takes_absent: bool = False
     takes_context: bool = False
     uses: str = "value"
     """What the filter reads of its value, for the loss list. `value`: all of it. `outline`: only how many items or
-    which names there are. `fields`: of its items those fields that the arguments name. `items`: the same, and the items
-    themselves are handed on unread. `item`: one item is handed on unread."""
+    which names there are. `fields`: of its items, the fields that the arguments name. `items`: as `fields`, and the
+    items themselves are in the result, unread. `item`: one item is in the result, unread."""
     keeps: type | None = None
-    """Values of this very type come out as they are, so that the filter need not be called for them."""
+    """Values of exactly this type stay as they are, so that the filter need not be called for them."""
     fits: Mapping[int, Fits] = field(default_factory=dict)
-    """By the place of an argument."""
+    """By the position of the argument."""
 
 
 def _filter(name: str, run: Callable[..., Any], kind: str = "any", example: str = "", **more: Any) -> Filter:
-    """The filter of a function; one whose last parameter is `context` is given the conversion's."""
+    """The filter of a function; if its last parameter is `context`, it gets that of the conversion."""
     _, *parameters = inspect.signature(run).parameters.values()
     takes_context = bool(parameters) and parameters[-1].name == "context"
     if takes_context:
@@ -237,4 +237,4 @@ TESTS: dict[str, Test] = {
 }
 
 PLAIN = frozenset({"string", "number", "boolean"})
-"""Tests for values that have nothing below them."""
+"""Tests for values that have no content below them."""

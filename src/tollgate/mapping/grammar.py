@@ -1,7 +1,7 @@
-"""The expression grammar: text -> jinja2's syntax tree, with the `$paths` taken out first.
+"""The expression grammar: text -> jinja2's syntax tree, after the `$paths` are replaced.
 
-jinja2 is used for its parser only. Every `$path` is replaced by an identifier of the same length, so positions survive,
-and tokens carry their offset where jinja2 keeps a line number, so every node of the tree knows its character.
+Only jinja2's parser is used. Every `$path` is replaced by an identifier of the same length, so positions stay the same;
+tokens carry their offset in place of a line number, so every node of the tree knows its character.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from tollgate.mapping.paths import QUOTED, ParseError, extent
 __all__ = ["Expression", "is_field", "nodes", "parse_expression", "words_in"]
 
 _FIRST = 0x4E00
-"""Stand-ins begin with a CJK ideograph, one per path of an expression; jinja2 takes it as a letter."""
+"""Identifiers for paths begin with a CJK ideograph, another one for each path of an expression; to jinja2 it is a
+letter."""
 _MOST = 2000
 _FILL = "\u01be"
 _SIGN = re.compile(rf"{QUOTED}|\$|{{{{|{{%|%}}|[^\x00-\x7f]", re.DOTALL)
-"""What is looked at before jinja2 reads an expression: texts, paths, and what stands in none."""
+"""What is found before jinja2 parses an expression: texts, paths, and characters that belong to neither."""
 _IGNORED = ("whitespace", "comment", "comment_begin", "comment_end")
 
 
@@ -47,7 +48,8 @@ _ENVIRONMENT = _Environment()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression: the tree (a node's `lineno` is its offset + 1) and the text of each path by its stand-in."""
+    """A parsed expression: the tree (a node's `lineno` is its offset + 1), and the text of each path by its
+    identifier."""
 
     tree: Any
     paths: dict[str, str]
@@ -55,7 +57,7 @@ class Expression:
 
 @lru_cache(maxsize=8192)
 def parse_expression(text: str) -> Expression:
-    """Parse; `ParseError` when the text is no expression."""
+    """Parse an expression; `ParseError` if it cannot be parsed."""
     source, paths = _without_paths(text)
     try:
         parser = Parser(_ENVIRONMENT, source, state="variable")
@@ -72,7 +74,7 @@ def parse_expression(text: str) -> Expression:
             .replace("'end of print statement'", "the end")
             .replace("end of print statement", "the end")
         )
-        if at := re.search(r" at (\d+)$", message):  # the lexer counts characters itself
+        if at := re.search(r" at (\d+)$", message):  # the lexer's messages contain the offset
             message, offset = message[: at.start()], int(at[1])
         if "end of template" in message:
             message, offset = "something is missing at its end", len(text.rstrip()) - 1
@@ -126,11 +128,11 @@ def _hint(text: str) -> str:
 
 
 def words_in(node: nodes.Node) -> list[str]:
-    """The texts written in a node, which is one or a list of them: `['a', $.b]` -> `["a"]`."""
+    """The texts that a node consists of, as one literal or a list of them: `['a', $.b]` -> `["a"]`."""
     items = node.items if isinstance(node, nodes.List | nodes.Tuple) else [node]
     return [item.value for item in items if isinstance(item, nodes.Const) and isinstance(item.value, str)]
 
 
 def is_field(node: nodes.Node, paths: Mapping[str, str]) -> bool:
-    """Whether a node is the path of a field, `$x.a`: its value is the document's own, no computed one."""
+    """Whether a node is the path of a field, `$x.a`: then its value is part of the document and not computed."""
     return isinstance(node, nodes.Name) and "." in paths.get(node.name, "")

@@ -1,7 +1,7 @@
-"""What may go unread without being named as lost, because nothing changes without it.
+"""What may stay unread without being reported as lost, because nothing changes without it.
 
-Some of it holds for every format. The rest a mapping file lists in `request.harmless`: places (`input[].id`), or a
-place with the one value for which this is so (`min_p: 0`): a client that says what holds anyway loses nothing.
+Some of it applies to every format. A mapping file lists the rest in `request.harmless`: places (`input[].id`), or a
+place with the one value for which it applies (`min_p: 0`): a client that sends a default value loses nothing.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from tollgate.mapping.scope import Unit
 from tollgate.mapping.values import same
 
 IGNORED = frozenset({"model", "stream"})
-"""Top-level fields every target replaces on purpose; naming them would be noise."""
+"""Top-level fields that every target replaces on purpose."""
 ENVELOPE = frozenset({"id", "model", "created", "stop", "usage", "service_tier", "system_fingerprint"})
-"""What every answer carries about itself: replaced, or counted elsewhere, never content that a caller would miss."""
+"""What every answer has about itself: replaced, or counted elsewhere, and never content that a caller would miss."""
 MARKERS = frozenset({"type", "kind", "object"})
-"""Fields whose text only says what the object is; the fields beside them say what it holds."""
+"""Fields whose text only says what kind of object it is; the content is in the fields beside them."""
 NO_LOSS: tuple[object, ...] = (None, [], {}, "")
-"""Values that say nothing: nobody misses them."""
+"""Values without content, which are never reported as lost."""
 KEY = "harmless"
-"""Key of `request:`."""
+"""The key of `request:`."""
 DIRECTIONS = ("to_hub", "from_hub")
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 
 Idle = Mapping[str, tuple[object, ...]]
-"""Places with the values that say nothing."""
+"""Places with the values that have no effect there."""
 
 
 def says_nothing(key: str, value: object) -> bool:
-    """Whether nobody misses a field with this value."""
+    """Whether a field with this value is never reported as lost."""
     return value in NO_LOSS or key in MARKERS and type(value) is str
 
 
 def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, Idle]:
-    """Note places without a value as read in `reads`, by section; gives those with one, by section."""
+    """Count places without a value as read in `reads`, by section; returns those with a value, by section."""
     listed = lookup(root, "request", KEY)
     if listed is None:
         return {}
@@ -82,7 +82,7 @@ def _mark(place: Reads, path: str) -> None:
 
 
 def is_idle(idle: Idle, path: str, document: object) -> bool:
-    """Whether `document` says at `path` what `idle` names for that place. `path` is as the loss list has it."""
+    """Whether `document` has at `path` a value that `idle` lists for it. `path` is written as in the loss list."""
     said = document
     for step in path.split("."):
         said = said.get(step) if type(said) is dict else None

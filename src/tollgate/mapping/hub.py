@@ -1,6 +1,6 @@
-"""The hub: our own neutral format between protocols, version 1. Its JSON Schema ships beside this file.
+"""The hub: our own neutral format between formats, version 1. Its JSON Schema is beside this file.
 
-Owns the field names the compiler checks engine records against, and the validation of hub values in examples.
+Owns the field names that the compiler checks engine records against, and the validation of hub values in examples.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _validator(kind: str) -> Any:
 
 
 def _of_its_kind(validator: Any, branches: list[Any], part: object, _schema: object) -> Iterator[Any]:
-    """`allOf` of a part, which has a branch for each kind: those of other kinds have nothing to say of it, and asking
-    them all took a sixth of the time of `tollgate check`."""
+    """`allOf` of a part, which has a branch for each kind: only the branch of its own kind is checked. Checking all
+    of them took a sixth of the time of `tollgate check`."""
     kind = part.get("kind") if isinstance(part, dict) else None
     for number, branch in enumerate(branches):
         if kind is None or branch["if"]["properties"]["kind"]["const"] == kind:
@@ -83,7 +83,7 @@ def _of_its_kind(validator: Any, branches: list[Any], part: object, _schema: obj
 
 
 def faults(kind: str, value: object) -> list[str]:
-    """What is wrong with a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage,
+    """The mistakes in a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage,
     error, part, ..."""
     found = []
     for error in sorted(
@@ -110,7 +110,7 @@ def _nearest(error: Any) -> Any:
 
 
 def settled_stop(stop: str | None, *, calls: bool) -> str:
-    """A stop reason of the hub. Upstreams are not reliable about tool calls: the content decides."""
+    """The stop reason of a hub response. Upstreams are not reliable about tool calls, so the content decides."""
     if stop is None or stop not in STOPS:
         stop = "end"
     if calls and stop == "end":

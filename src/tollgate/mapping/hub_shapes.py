@@ -1,4 +1,4 @@
-"""What can stand at each place of the hub, as its schema says: for finding misspelt fields of it (`hub_words.py`)."""
+"""What each place of the hub can hold, by its schema: for finding misspelt fields (`hub_words.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollgate.mapping import hub
 
 @dataclass(eq=False, slots=True)
 class Shape:
-    """What can stand at one place of the hub: an object with `fields`, a list of `items`, one of some `words`, or a
+    """What one place of the hub can hold: an object with `fields`, a list of `items`, one of some `words`, or a
     `number`."""
 
     name: str
@@ -19,30 +19,30 @@ class Shape:
     items: Shape | None = None
     words: tuple[str, ...] = ()
     truth: bool = False
-    """It is true or false."""
+    """True or false."""
     number: bool = False
 
     @property
     def one(self) -> Shape:
-        """What one of it looks like: of a list, each of its items."""
+        """The shape of one of its items, if it is a list; else its own."""
         return self.items or self
 
     @property
     def known(self) -> bool:
-        """Whether anything can be said of what stands there."""
+        """Whether the schema says anything about this place."""
         return bool(self.fields or self.items or self.words or self.number)
 
 
 def shape(name: str) -> Shape:
-    """The shape of a definition of the hub's schema: request, response, usage, part, ... It may hold itself, so it is
-    known before its fields are made."""
+    """The shape of a definition of the hub's schema: request, response, usage, part, ... It may contain itself, so
+    it is registered before its fields are made."""
     found = _SHAPES.get(name)
     if found is None:
         found = _SHAPES[name] = Shape(name)
         definition = hub.schema()["$defs"][name]
         closed = definition.get("additionalProperties") is False or "allOf" in definition
         properties = dict(definition["properties"]) if closed else {}
-        for branch in definition.get("allOf", ()):  # a part, by its kind: whatever any kind has
+        for branch in definition.get("allOf", ()):  # of a part: the fields of all kinds
             properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
         found.fields.update(
             {key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value}
@@ -69,4 +69,4 @@ def _of(name: str, schema: Mapping[str, Any]) -> Shape:
 
 
 ANYTHING = Shape("")
-"""Of a place that the hub does not know, nothing can be said."""
+"""The shape of a place that the hub does not know."""

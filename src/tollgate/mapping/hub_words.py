@@ -1,7 +1,8 @@
-"""Words of the hub that a mapping misspells: fields it writes there or reads there which the hub does not have.
+"""Finds fields and words of the hub that a mapping misspells: those it writes or reads and the hub does not have.
 
-No path or template can show these by itself: to the compiler a field is a field. Warnings, since a hub value may also
-pass through fields of one's own; a value that can stand in several places is unknown only where none of them knows it.
+The compiler cannot see this in a single path or template, because any field is possible. These are warnings, because a
+hub value may also carry fields of a mapping's own. If a value can be at several places, a field is unknown only if none
+of them has it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tollgate.mapping.scope import Unit, known_words
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
 _INSIDE = ("$value", "$else", "$absent", "$first")
-"""Directives whose value is the node's own."""
+"""Directives whose value is the value of the node."""
 _ShapesAt = Mapping[Reads, set[Shape]]
 
 
 def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: str) -> None:
-    """Warn of every name of the hub that a mapping file writes or reads and the hub has not."""
+    """Warn of every hub field that a mapping file writes or reads and the hub does not have."""
     kind = f"{family}_" if family else ""
     shapes = {"request": shape(f"{kind}request"), "response": shape(f"{kind}response"), "error": shape("error")}
     writes = _Writes(unit, _kinds_read(unit, root))
@@ -47,7 +48,7 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
 
 
 def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
-    """What the rules of a stream make of the hub, and whether any says why the answer stopped."""
+    """Check what the rules of a stream write into the hub, and whether any gives the stop reason."""
     operations = list(_operations(stream.entries["to_hub"]))
     for name, value in operations:
         if name == "usage":
@@ -63,7 +64,7 @@ def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
 
 
 def _operations(node: Node) -> Iterator[tuple[str, Node]]:
-    """The operations `usage` and `stop` of stream rules with what they are given, wherever they stand."""
+    """The operations `usage` and `stop` of stream rules with their values, wherever they are."""
     if isinstance(node, List):
         for item in node.items:
             yield from _operations(item)
@@ -82,13 +83,13 @@ class _Writes:
         self._unit = unit
         self._own_kinds = own_kinds
         self._seen: dict[int, set[int]] = defaultdict(set)
-        """The shapes each node was looked at for."""
+        """The shapes for which each node was checked."""
         self._unknown: dict[tuple[int, str], list[tuple[Shape, Mark]]] = defaultdict(list)
         self._nodes: list[Node] = []
-        """Nodes are known by identity: they must live as long as this."""
+        """Keeps the nodes alive, because they are identified by `id`."""
 
     def visit(self, node: Node, of: Shape) -> None:
-        """Look at what `node` makes for a place of this shape."""
+        """Check what `node` writes to a place of this shape."""
         if not of.known or id(of) in self._seen[id(node)]:
             return
         self._seen[id(node)].add(id(of))
@@ -102,7 +103,7 @@ class _Writes:
             self._map(node, of)
 
     def tell(self) -> None:
-        """Warn of what no shape of its place knows."""
+        """Warn of the fields that no shape of their place has."""
         for (node, word), found in self._unknown.items():
             if len(found) == len(self._seen[node]):
                 of, mark = found[0]
@@ -139,7 +140,7 @@ class _Writes:
                 self.visit(function.node, of)
 
     def _is_told(self, node: Scalar) -> bool:
-        """Whether something is said of this text already, such as that it looks like a path."""
+        """Whether this text has a warning already, such as that it looks like a path."""
         return any(
             problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)
             for problem in self._unit.problems
@@ -168,7 +169,7 @@ class _Writes:
             return
         if isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
             self.visit(kind, of.fields["kind"])
-            return  # a kind of part of one's own has fields of its own
+            return  # a part of the mapping's own kind may have any fields
         if of.name == "part" and fields and kind is None and "$copy" not in node.entries:
             self._unit.warn(node, "a part without a `kind` is none, so nothing of it is told", "such as kind: text")
         for key, value in fields.items():
@@ -182,7 +183,7 @@ class _Writes:
 
 
 def _only_lost(node: Node | None) -> bool:
-    """Whether a value is never there: a place that only says what is lost."""
+    """Whether a value is never present: the place only reports a loss."""
     if isinstance(node, Map):
         return (
             "$lost" in node.entries
@@ -194,7 +195,7 @@ def _only_lost(node: Node | None) -> bool:
 
 
 def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, of: Shape) -> _ShapesAt:
-    """Warn of reads of what the hub has not; gives the shapes that can stand at each place that is read."""
+    """Warn of reads of what the hub does not have; returns the shapes of each place that is read."""
     found = _shapes_at(reads, of)
     if section == "request.from_hub":
         turns = [place for place, shapes in found.items() if of.fields.get("turns") in shapes]
@@ -228,7 +229,7 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
 
 
 def _shapes_at(reads: Reads, of: Shape) -> _ShapesAt:
-    """The shapes that can stand at each place a section reads, whose document has this one."""
+    """The shapes of each place that a section reads; its document has the shape `of`."""
     found: dict[Reads, set[Shape]] = defaultdict(set)
     waiting = [(reads, of)]
     while waiting:
@@ -244,7 +245,7 @@ def _shapes_at(reads: Reads, of: Shape) -> _ShapesAt:
 
 
 def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
-    """Warn of words that a value of the hub is compared with and never has."""
+    """Warn of words that a hub value is compared with and can never be."""
     for read, word, mark in unit.compared:
         shapes = {at for place in read for at in places.get(place, ())}
         if not shapes or any(not (at.words or at.truth) or word in at.words for at in shapes):
@@ -262,13 +263,13 @@ def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
 
 
 def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:
-    """Words that may be kinds of one's own, as something is said of them."""
+    """Words that the file may use as kinds of its own, because it handles them."""
     said = lookup(root, "stream", "from_hub")
     return frozenset(word for _, word, _ in unit.compared) | frozenset(entries_of(said))
 
 
 def _is_written(root: Map, name: str, word: str) -> bool:
-    """Whether a file gives a field this word itself: `kind: word`, or `{'kind': 'word'}` in an expression."""
+    """Whether a file sets a field to this word itself: `kind: word`, or `{'kind': 'word'}` in an expression."""
     inside = re.compile(rf"(['\"]){re.escape(name)}\1\s*:\s*(['\"]){re.escape(word)}\2")
     for node in walk(root):
         given = node.entries.get(name) if isinstance(node, Map) else node

@@ -1,7 +1,7 @@
-"""`in_text:`: what stands between marks inside the text of an answer (`<think>...</think>`) becomes parts of its own.
+"""`in_text:`: text between marks in an answer (`<think>...</think>`) becomes parts of its own.
 
-Owns the marks of a mapping or provider file, compiled, and what they make of a whole answer. Finding them in a text,
-however it is cut, is `in_text_scan.py`; a streamed answer is `streams/marked.py`.
+Owns the compiled marks of a mapping or provider file, and their use on a whole answer. Finding them in a text that
+arrives in pieces is `in_text_scan.py`; streamed answers are `streams/marked.py`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
 ENDS = ("part", "text")
-"""What becomes of a mark that is never closed."""
+"""What happens to a mark that is never closed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InText:
-    """The compiled marks of one place; `scanner` gives the state of one answer's text."""
+    """The compiled marks of one place; `scanner` gives the state for one answer's text."""
 
     _marks: Marks
     _makers: Mapping[TextMark, Callable[[str, Context], Any]]
 
     def scanner(self, context: Context) -> Scanner:
-        """For one answer, from its first text on."""
+        """A new scanner, for one answer."""
         return Scanner(self._marks, lambda mark, text: self._made(mark, text, context))
 
     def split(self, parts: Any, context: Context) -> Any:
-        """The parts of a whole answer, its texts taken apart. What is no list of parts stays as it is."""
+        """The parts of a whole answer, with its texts split at marks. Anything but a list of parts stays as it is."""
         if type(parts) is not list:
             return parts
         scanner, made = self.scanner(context), _Whole()
@@ -55,7 +55,7 @@ class InText:
         return made.parts
 
     def _made(self, mark: TextMark, text: str, context: Context) -> list[dict[str, Any]] | None:
-        """The parts that a mark's template makes of the text inside; None when it makes none that is one."""
+        """The parts that a mark's template makes of the text inside; None if it makes no valid part."""
         try:
             made = self._makers[mark](text, context)
         except (Fault, RecursionError):
@@ -66,7 +66,7 @@ class InText:
 
 
 class _Whole:
-    """The parts of a whole answer while they are put together."""
+    """The parts of a whole answer while they are collected."""
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
@@ -74,17 +74,17 @@ class _Whole:
         self._beside: dict[str, Any] = {}
 
     def begin(self, beside: dict[str, Any]) -> None:
-        """A text follows; what stands beside it (annotations, a token) goes with the first of it that stays text."""
+        """Begin a text; what is beside it (annotations, a token) stays with its first piece of plain text."""
         self._open, self._beside = "", beside
 
     def end(self) -> None:
-        """The text is over."""
+        """End the text."""
         if self._beside:
             self.parts.append({"kind": "text", "text": "", **self._beside})
             self._beside = {}
 
     def take(self, found: list[Found]) -> None:
-        """What a scanner found."""
+        """Add what a scanner found."""
         for kind, text, made in found:
             if made is not None:
                 self.parts += made
@@ -190,7 +190,7 @@ def _shown(node: Node) -> str:
 
 
 def _maker(unit: Unit, node: Node | None, place: int) -> str:
-    """The function over (text, context) that makes the parts of what stands between a mark's ends; "" for none."""
+    """The function of (text, context) that makes parts of the text between the marks; "" for none."""
     if node is None:
         return ""
     for part in one_or_many(node):
@@ -202,7 +202,7 @@ def _maker(unit: Unit, node: Node | None, place: int) -> str:
 
 
 def _check_fields(unit: Unit, part: Map) -> None:
-    """Names that no part has: with them nothing would be a part, and all of it stay text."""
+    """Note names that no part has: the result would be no part, and all of it would stay text."""
     if "$match" in part.entries:
         return  # its keys are cases
     known = ("kind", *hub.PART_FIELDS)
@@ -215,14 +215,14 @@ def _check_fields(unit: Unit, part: Map) -> None:
 
 
 def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InText | None:
-    """The marks with their functions; None when there are none."""
+    """The marks with their functions; None if there are none."""
     return (
         InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None
     )
 
 
 def compile_in_text(document: Document, node: Node, *, defines: Functions | None = None) -> InText | None:
-    """The marks of a provider file's `in_text:`. `ConfigErrors` with everything wrong in it; None for an empty list."""
+    """The marks of a provider file's `in_text:`. `ConfigErrors` with all mistakes; None for an empty list."""
     unit = unit_with(document.holding(node.mark), defines)
     marks = declare_marks(unit, node)
     return linked(marks, built_with(unit, defines, RUNTIME))

@@ -1,7 +1,7 @@
-"""Marks in a text that arrives in pieces: what is found does not depend on where it was cut.
+"""Finds marks in a text that arrives in pieces; the result does not depend on where the text was cut.
 
-Pure: pieces in, what was found out. Nothing is held back longer than it could still be the beginning of a mark, but
-what a template makes parts of, which waits for its end. Blanks beside a mark belong to the mark.
+Pure: pieces in, findings out. Text is only held back while it may be the beginning of a mark, or, for a mark with a
+template, until the mark is closed. Blanks beside a mark belong to the mark.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 TOLD_AS = ("reasoning", "text", "refusal")
-"""Kinds of parts that can be told while they come."""
+"""Kinds of parts that can be sent while they arrive."""
 PLACES = ("anywhere", "start", "inside")
-"""Where a mark counts: anywhere; only where no other text came before; and the last for answers that begin inside it,
-whether they write its beginning or not."""
+"""Where a mark counts: anywhere; only before any other text (`start`); or, for answers that begin inside the mark,
+whether they write its opening or not (`inside`)."""
 
 Found = tuple[str, str | None, list[dict[str, Any]] | None]
-"""(kind, more of its text, None); (kind, None, None) for its end; ("", None, parts) for parts made."""
+"""(kind, text, None) for more text; (kind, None, None) for the end of a part; ("", None, parts) for parts of a
+template."""
 Make = Callable[["TextMark", str], list[dict[str, Any]] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TextMark:
-    """A pair of marks: `kind` is what stands between them, empty where a template makes parts of it."""
+    """A pair of marks: `kind` is the kind of part between them, empty if a template makes the parts."""
 
     opening: str
     closing: str | None
@@ -34,7 +35,7 @@ class TextMark:
 
 
 class Marks:
-    """Marks prepared for finding them."""
+    """Marks that are prepared for searching."""
 
     __slots__ = ("anywhere", "beginnings", "inside", "search", "start")
 
@@ -47,12 +48,12 @@ class Marks:
 
 
 def _beginnings(*marks: str) -> frozenset[str]:
-    """What a text may end with that could become one of the marks."""
+    """All texts that could continue to one of the marks."""
     return frozenset(mark[:length] for mark in marks for length in range(1, len(mark)))
 
 
 class Scanner:
-    """The text of one answer on its way. `finish` may be followed by more: another text of the same answer."""
+    """The state of one answer's text. After `finish` another text of the same answer may follow."""
 
     __slots__ = (
         "_blanks",
@@ -73,30 +74,30 @@ class Scanner:
         self._marks = marks
         self._make = make
         self._held = ""
-        """What may be the beginning of a mark, or stands beside one."""
+        """Text that may be the beginning of a mark, or is beside one."""
         self._blanks: list[str] = []
-        """More of it, where all of it is blank: a model that is stuck may write line breaks without end."""
+        """More of it, if all of it is blank: a model that is stuck may write line breaks without end."""
         self._mark = marks.inside
         self._unopened = marks.inside is not None
-        """The answer begins inside a mark, and it is not yet seen whether it writes it."""
+        """The answer begins inside a mark, and may still write the opening of it."""
         self._written = False
-        """The beginning of the mark was written."""
+        """The opening of the mark was written."""
         self._fresh = bool(marks.start)
-        """No text came yet: marks of the start count."""
+        """No text has come yet: marks of the start count."""
         self._lead = marks.inside is not None
-        """A mark came last: blanks that follow belong to it."""
+        """A mark came last: blanks after it belong to it."""
         self._gap = ""
         self._inside: list[str] = []
         self._closings = _beginnings(marks.inside.closing) if marks.inside and marks.inside.closing else frozenset()
 
     @property
     def held(self) -> str:
-        """What was received and not yet told, in words of the upstream."""
+        """The text that was received and not yet sent, as the upstream wrote it."""
         opening = self._mark.opening if self._mark is not None and self._written and not self._mark.kind else ""
         return "".join([opening, *self._inside, self._held, *self._blanks])
 
     def feed(self, piece: str) -> list[Found]:
-        """What is certain now that this came."""
+        """What is certain after this piece."""
         out: list[Found] = []
         if not self._held:
             self._held = piece
@@ -110,7 +111,7 @@ class Scanner:
         return out
 
     def finish(self) -> list[Found]:
-        """What was held back, now that the text is over."""
+        """What was held back, because the text has ended."""
         out: list[Found] = []
         self._hold("")
         rest, mark = self._held, self._mark
@@ -133,7 +134,7 @@ class Scanner:
         self._blanks.clear()
 
     def _outside(self, out: list[Found]) -> bool:
-        """One step outside of marks; False when more must come first."""
+        """One step outside of marks; False if more text is needed."""
         text = self._held.lstrip() if self._lead else self._held
         self._held = text
         if self._fresh:
@@ -159,7 +160,7 @@ class Scanner:
         return False
 
     def _within(self, out: list[Found]) -> bool:
-        """One step inside a mark; False when more must come first."""
+        """One step inside a mark; False if more text is needed."""
         mark, text = self._mark, self._held
         assert mark is not None
         if self._unopened:
@@ -199,7 +200,7 @@ class Scanner:
             self._lead = self._fresh = False
 
     def _tell(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
-        """More of what stands inside."""
+        """Send more of the text inside a mark."""
         if not mark.kind:
             self._inside.append(text)
             return
@@ -212,7 +213,7 @@ class Scanner:
             self._lead = False
 
     def _settle(self, out: list[Found], mark: TextMark, *, closed: bool) -> None:
-        """All that stands inside, as parts; what makes none stays the text it was."""
+        """Turn all text inside a mark into parts; if its template makes none, it stays text."""
         text = "".join(self._inside)
         self._inside.clear()
         parts = None if mark.unclosed_is_text and not closed else self._make(mark, text.strip())
@@ -226,7 +227,7 @@ class Scanner:
 
 
 def _kept(text: str, beginnings: frozenset[str]) -> int:
-    """How many characters at the end may belong to a mark: a beginning of one, and the blanks before it."""
+    """How many characters at the end may belong to a mark: the beginning of one, and the blanks before it."""
     longest = max(map(len, beginnings), default=0)
     start = len(text)
     for length in range(min(longest, len(text)), 0, -1):

@@ -1,7 +1,7 @@
-"""JSON schemas brought into the narrower dialects in which upstreams constrain what a model writes.
+"""Converts JSON schemas to the narrower dialects that upstreams accept for structured output.
 
-Here is only the walk through a schema: which keywords an upstream takes stands in its mapping file. A schema is never
-changed in place, and what is no schema (a property called `minimum`, a list of examples) is never looked into.
+Only the walk through a schema is here; the mapping file says which keywords an upstream accepts. A schema is never
+changed in place, and values that are no schemas (a property called `minimum`, a list of examples) are left alone.
 """
 
 from __future__ import annotations

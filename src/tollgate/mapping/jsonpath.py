@@ -1,7 +1,7 @@
-"""The paths that `paths.py` does not split itself: jsonpath-ng parses them, and its tree is taken apart into steps.
+"""Paths that `paths.py` does not parse itself: jsonpath-ng parses them, and its tree is converted to steps.
 
-No shipped file has one: it takes a millisecond each. A tree with a node that is not known here stays whole, and is
-asked with `.find()` when it runs (`Find`).
+No shipped file has one, because each takes a millisecond. A tree with an unknown node is kept as a whole and evaluated
+with `.find()` at run time (`Find`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tollgate.mapping.paths import Condition, Descend, Every, Find, ParseError, 
 
 
 def steps_of(text: str, tail: str) -> tuple[Step, ...]:
-    """The steps of the path `text`, given what stands behind its name. `ParseError` when it does not read as one."""
+    """The steps of the path `text`; `tail` is the part after its name. `ParseError` if it is invalid."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -34,7 +34,7 @@ def steps_of(text: str, tail: str) -> tuple[Step, ...]:
 
 
 def _hint(tail: str) -> str:
-    """What is most likely meant by a path that does not parse."""
+    """A hint for a path that cannot be parsed."""
     if re.search(r"[^=!<>~]=[^=~]", tail):
         return "a comparison is written =="
     if re.search(r"\[\?[^\]]*\$", tail):
@@ -46,7 +46,7 @@ def _hint(tail: str) -> str:
 
 
 def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
-    """A jsonpath-ng tree as steps, or None when it holds a node that is not known here."""
+    """A jsonpath-ng tree as steps, or None if it has an unknown node."""
     kind = type(tree).__name__
     if kind in ("Root", "This"):
         return ()

@@ -1,8 +1,8 @@
-"""What of a document nobody reads: the computed loss list, at every depth (`logit_bias`, `messages[].name`).
+"""Finds what of a document is not read: the computed loss list, at every depth (`logit_bias`, `messages[].name`).
 
-`reads.py` has the places that a section reads. Several of them can stand for one value: the parameters of the functions
-it is handed to, the cases that its labels choose. So a document is walked with one set of places for each value in it;
-such a set is a `_State`. What no place of the set stands for is lost, unless `harmless.py` calls it no loss.
+`reads.py` has the places that a section reads. Several places can stand for one value: the parameters of the functions
+that it is passed to, the cases that its labels choose. So a document is walked with a set of places for each value in
+it; such a set is a `_State`. What no place of the set stands for is lost, unless `harmless.py` excludes it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tollgate.mapping.reads import Reads, Switch, names_read, standing_for
 _MOST = 100
 _DEPTH = 150
 _MOST_SHAPES = 200
-"""Shapes of objects remembered for one set of places: clients send a few, and may send anything."""
+"""Shapes of objects that are cached for one set of places: clients usually send a few, and may send anything."""
 _OTHER = "\x00other"
-"""Stands for every label that has no case of its own."""
+"""Stands for every label without a case of its own."""
 
 Path = tuple["Path", str | None] | None
-"""The way to a value: that of what holds it, and the name of its field, or None for the items of a list."""
+"""The way to a value: that of its container, and the name of its field, or None for the items of a list."""
 Inside = tuple[tuple[str, "_State | None"], ...]
-"""Fields to look into, with the state of their value; None where nobody reads the field."""
+"""Fields to walk into, with the state for their value; None if the field is not read."""
 
 
 class Walker:
-    """Walks documents along the places one section reads."""
+    """Walks documents with the places that one section reads."""
 
     def __init__(self, root: Reads, ignored: frozenset[str] = IGNORED, idle: Idle | None = None) -> None:
         self._root = root
@@ -37,9 +37,9 @@ class Walker:
         self._start: _State | None = None
 
     def lost(self, document: object) -> list[str]:
-        """The paths of `document` that nothing reads, in document order, each once."""
+        """The paths of `document` that are not read, in document order, each once."""
         start = self._start
-        if start is None:  # not before: places are added until the whole file is compiled
+        if start is None:  # made late, because places are added until the whole file is compiled
             start = self._start = self.state((self._root,), ignored=self._ignored)
         found: dict[str, None] = {}
         if type(document) is dict:
@@ -56,13 +56,13 @@ class Walker:
         followed: frozenset[Switch] = frozenset(),
         ignored: frozenset[str] = frozenset(),
     ) -> _State:
-        """The state for a set of places, shared by all that come to the same set."""
+        """The state for a set of places; equal sets share one state."""
         key = (standing_for(places), followed, ignored)
         return self._states.get(key) or self._states.setdefault(key, _State(self, *key))
 
 
 def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
-    """Note what of an object nobody reads."""
+    """Note what is not read in an object."""
     names = tuple(value)
     shape = state.shapes.get(names) or state.shape(names)
     while (name := shape.name) is not None:
@@ -88,7 +88,7 @@ def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, Non
 
 
 def _walk_items(value: list[Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
-    """Note what of a list nobody reads."""
+    """Note what is not read in a list."""
     items = state.items()
     if state.whole or depth > _DEPTH:
         return
@@ -114,7 +114,8 @@ def _note(found: dict[str, None], path: Path, value: object = True) -> None:
 
 
 class _State:
-    """A set of places that all stand for one value. What it leads to is made when a document first asks, and kept."""
+    """A set of places that all stand for one value. The states below it are made when a document first needs them,
+    and kept."""
 
     __slots__ = (
         "_cases",
@@ -140,12 +141,13 @@ class _State:
         self._places = places
         self._followed = followed
         self._ignored = ignored
-        """Fields that nobody is told of, read or not."""
+        """Fields that are never reported."""
         self.whole = any(place.taken() for place in places)
         self.has_fields = any(place.fields for place in places)
         waiting = [switch for place in places for switch in place.switches if switch not in followed]
         self.path = () if self.whole else min((switch.path for switch in waiting), default=())
-        """Where an object has a label by which further places stand for it, or do not; of several the next to ask."""
+        """The path to a label that decides which further places stand for an object; if there are several, the next
+        one to test."""
         self._switches = frozenset(switch for switch in waiting if switch.path == self.path)
         self.labels = frozenset(label for switch in self._switches for label in switch.cases)
         self._cases: dict[str | None, _State] = {}
@@ -156,8 +158,8 @@ class _State:
         """By the names of an object's fields."""
 
     def shape(self, names: tuple[str, ...]) -> _Shape:
-        """The shape of objects with these fields; remembered where all of them are known, as there are few of those."""
-        state = self if self.has_fields else self.items() or self  # one value stands for a list of one
+        """The shape of objects with these fields; cached if all fields are known, because there are few of those."""
+        state = self if self.has_fields else self.items() or self  # a single value counts as a list of one
         made = _Shape(state, names)
         if state._known is None:
             state._known = names_read(state._places) | state._ignored
@@ -166,7 +168,7 @@ class _State:
         return made
 
     def inside(self, names: tuple[str, ...]) -> Inside:
-        """What must be looked into in an object with these fields: all but what is taken whole."""
+        """What to walk into in an object with these fields: all fields except those that are read whole."""
         fields = ((name, self._field(name)) for name in names if name not in self._ignored)
         return tuple((name, child) for name, child in fields if child is None or not child.whole)
 
@@ -177,7 +179,7 @@ class _State:
         return found
 
     def items(self) -> _State | None:
-        """The state of a list's items; None where nobody looks at any."""
+        """The state of a list's items; None if no item is read."""
         if self._items is None and (places := [place.items for place in self._places if place.items is not None]):
             self._items = self._walker.state(places)
         return self._items
@@ -193,7 +195,7 @@ class _State:
 
 
 class _Shape:
-    """Objects with the same fields and, as far as it was asked, the same labels: what to look into in them."""
+    """Objects with the same fields and, as far as tested, the same labels: what to walk into in them."""
 
     __slots__ = ("_names", "_state", "cases", "further", "inside", "labels", "name", "unread")
 
@@ -204,9 +206,9 @@ class _Shape:
         self._names = names
         self.labels = state.labels
         self.name = state.path[0] if state.path else None
-        """The field with the label to ask for; None when all is known."""
+        """The field with the label to test; None if all labels are known."""
         self.further = state.path[1:]
-        """Where below that field the label stands."""
+        """The path to the label inside that field."""
         self.cases: dict[str | None, _Shape] = {}
         self.unread = not state.has_fields and not state.whole
         self.inside: Inside = () if state.path or state.whole or self.unread else state.inside(names)

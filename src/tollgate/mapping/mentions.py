@@ -1,4 +1,4 @@
-"""Which names (`$x`) a template mentions: a look at its texts, for what must be known before it runs."""
+"""Which names (`$x`) a template contains, for decisions before it runs; looks at its texts only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _CALL = re.compile(r"\b([a-z_]\w*)\(")
 
 
 def texts_in(node: Node) -> Iterator[str]:
-    """The texts by which a template reads: all that it holds, and the values that `$copy: {$x: [name]}` copies from."""
+    """All texts of a template that may read data: its scalars, and the values that `$copy: {$x: [name]}` copies
+    from."""
     for inner in walk(node):
         copied = inner.get("$copy") if isinstance(inner, Map) else None
         if isinstance(copied, Map):
@@ -25,7 +26,7 @@ def texts_in(node: Node) -> Iterator[str]:
 
 
 def mentions(node: Node, name: str, defines: Functions | None = None) -> bool:
-    """Whether a template reads `$name`, by itself or through the functions of `define:` that it calls."""
+    """Whether a template reads `$name`, itself or through the functions of `define:` that it calls."""
     functions = defines.functions if defines is not None else {}
     waiting, called = [node], set()
     while waiting:

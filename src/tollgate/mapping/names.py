@@ -1,4 +1,5 @@
-"""The engine's names (`$model`, `$can`, `$request`, and those of streams): what they are and where they can be read."""
+"""The engine's names (`$model`, `$can`, `$request`, and those of streams): what they are, and where they can be
+read."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ ENGINE: dict[str, Var] = {
     "now": Var("now", "C.now", present=True),
     "nonce": Var("nonce", "C.nonce", present=True, kind="text"),
 }
-"""Readable everywhere, functions included."""
+"""Readable everywhere, also in functions."""
 
 OWN_RESPONSE = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage", "error"})
-"""Fields of a hub response that a stream keeps itself; `start` may bring the others."""
+"""Fields of a hub response that a stream manages itself; `start` may set the others."""
 OWN_PART = frozenset({"id", "name", "text", "args", "token", "origin"})
 
 RUN = Var(
@@ -82,11 +83,11 @@ CALLERS_SECRETS = frozenset(
         "cookie",
     }
 )
-"""Headers no file may read: what a caller shows us is not for others to see."""
+"""Headers that no file may read, because they hold the caller's secrets."""
 
 
 def readable_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """What `$headers` reads of a request's headers."""
+    """The headers of a request that `$headers` may read."""
     return {name: value for name, value in headers.items() if name not in CALLERS_SECRETS}
 
 

@@ -1,8 +1,8 @@
-"""Lowering a path to Python: straight `.get` chains, containers looked up once, helper functions for paths that give
-lists.
+"""Lowers a path to Python: chains of `.get`, with each container looked up once, and helper functions for paths that
+give lists.
 
-A container that is read through is kept in a local as "a dict, or an empty one", so that every read after it is one
-plain `.get`; the local is shared by all reads in the same block.
+A container on the way is kept in a local as "the dict, or an empty one", so that every further read of it is one plain
+`.get`; all reads in the same block share the local.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
 
 
 def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
-    """The value at a path. Where it is used with everything in it, the caller says so with `Lowered.take`."""
+    """The value at a path. If it becomes part of the result as it is, the caller counts it as read with
+    `Lowered.take`."""
     var = site.scope.names.get(path.base)
     if var is None:
         _unknown(site, path, spot, offset)
@@ -82,7 +83,7 @@ def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict:
 
 
 def reads_of(places: Places, steps: tuple[Step, ...]) -> Places:
-    """The places that `steps` lead to; a path that looks everywhere takes all of it."""
+    """The places that `steps` lead to; a path that searches everywhere reads the whole value."""
     for step in steps:
         if isinstance(step, str):
             places = tuple(place.at(step) for place in places)
@@ -106,7 +107,7 @@ def _reads_of_condition(places: Places, condition: Condition) -> Places:
 
 
 def dict_view(site: Site, value: Lowered, line: int) -> str:
-    """A local that holds the value when it is an object, else an empty object."""
+    """A local that holds the value if it is an object, else an empty object."""
     known = site.code.recall(("dict", value.py))
     if known is not None:
         return known
@@ -133,7 +134,7 @@ def _list_view(site: Site, value: Lowered, line: int) -> str:
 
 
 def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool) -> Lowered:
-    """Fields and indexes only: every container on the way becomes a local, the last step is read in place."""
+    """A path of fields and indexes only: every container on the way becomes a local, the last step is read in place."""
     value = base
     for number, step in enumerate(steps):
         places = reads_of(value.places, (step,))
@@ -141,7 +142,7 @@ def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dic
             own = is_dict and number == 0
             view = value.py if own else dict_view(site, value, line)
             text = f"{view}.get({step!r})"
-            held = None if own else site.code.recall(("value", text))  # the engine's own objects change
+            held = None if own else site.code.recall(("value", text))  # the engine's own objects may change
             value = Lowered(held or text, atom=held is not None, places=places)
         else:
             view = _list_view(site, value, line)
@@ -151,7 +152,7 @@ def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dic
 
 
 def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
-    """The generated function that collects what `steps` find below its argument; absent when that is nothing."""
+    """The generated function that collects what `steps` find below its argument; absent if they find nothing."""
     unit = site.unit
     known = unit.helpers.get(steps)
     if known is not None:
@@ -166,7 +167,7 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
 
 
 def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line: int) -> None:
-    """Add what collects what `steps` find in the local `value`."""
+    """Add the code that collects what `steps` find in the local `value`."""
     if not steps:
         code.add(f"if {value} is not None: out.append({value})", line)
         return
@@ -270,12 +271,13 @@ _ELSEWHERE = (
     ("vars", None, _IN_PROVIDERS),
     ("answer_headers", None, "it is read in the provider's file, under `errors:` and `usage: {read: ...}`"),
 )
-"""Hints for names of other places, some of them where another name can be seen; the first that fits holds."""
+"""Hints for names that can only be read elsewhere, some of them with a name that can be read here instead; the first
+that fits is used."""
 
 
 def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], use: Callable[[Places], None]) -> Places:
-    """Have what a filter reads of its value counted as read by `use`; the places that its result still stands for
-    (`Filter.uses`)."""
+    """Count what a filter reads of its value as read, with `use`; returns the places that its result still stands
+    for (`Filter.uses`)."""
     places: Places = ()
     if entry.uses in ("fields", "items") and all(isinstance(argument, nodes.Const) for argument in arguments):
         for argument in arguments:

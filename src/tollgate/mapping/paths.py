@@ -1,7 +1,7 @@
 """Paths: `$.a.b[0]`, `$x['a-b']`, `$.l[*].k`, `$.l[?(@.k == 'v')].k`, `$..k`; text -> steps.
 
-What most paths are made of (fields, places, `[*]`, one comparison with a word or number) is split here, everything else
-in `jsonpath.py`. Lowering to Python is `path_code.py`.
+What most paths consist of (fields, indexes, `[*]`, one comparison with a word or number) is parsed here, all else in
+`jsonpath.py`. Lowering to Python is `path_code.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _STEP = re.compile(
     r"""(?:'(?P<word>[\w-]+)'|(?P<literal>0|[1-9]\d{0,8}|true|false))\)\]"""
 )
 QUOTED = r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?"""
-"""A text in quotes, or what stands behind a quote that is not closed."""
+"""A text in quotes, or the rest of the text after a quote that is not closed."""
 _BRACKETS = {both: re.compile(f"{QUOTED}|[{re.escape(both)}]", re.DOTALL) for both in ("[]", "{}")}
 _MAX_INDEX = 100_000
 
 
 class ParseError(Exception):
-    """Text that does not read as a path, or as an expression; `offset` is where in the text."""
+    """Text that cannot be parsed as a path or expression; `offset` is the position in the text."""
 
     def __init__(self, message: str, offset: int = 0, hint: str = "") -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One comparison inside `[?(...)]`: the field at `path` seen from the item; `operator` None means it is present."""
+    """One comparison inside `[?(...)]`: the field at `path` of the item; `operator` None means that it is present."""
 
     path: tuple[str, ...]
     operator: str | None
@@ -63,21 +63,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """`[?(...)]`: the items for which all conditions hold."""
+    """`[?(...)]`: the items for which all conditions are true."""
 
     conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Descend:
-    """`..key`: the field wherever it stands below."""
+    """`..key`: the field at any depth."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Find:
-    """A jsonpath-ng expression asked as it is."""
+    """A jsonpath-ng expression that is evaluated as a whole."""
 
     expression: Any
 
@@ -86,13 +86,13 @@ Step = str | int | Every | Slice | Where | Descend | Find
 
 
 def has_item(value: str, index: int) -> str:
-    """Code: whether the list `value` has an item at that index, which may count from its end."""
+    """Code: whether the list `value` has an item at that index; a negative index counts from the end."""
     return f"len({value}) > {index}" if index >= 0 else f"len({value}) >= {-index}"
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """`base` is the name after `$` (empty for the document), then steps."""
+    """`base` is the name after `$` (empty for the document), followed by steps."""
 
     base: str
     steps: tuple[Step, ...]
@@ -100,7 +100,7 @@ class Path:
 
 
 def extent(text: str, start: int) -> int:
-    """Where the path that begins at `text[start] == '$'` ends; a computed index (`$x[$i]`) is left outside."""
+    """The end of the path that begins at `text[start] == '$'`; a computed index (`$x[$i]`) is not part of it."""
     position = _NAME.match(text, start + 1).end()  # type: ignore[union-attr]
     while position < len(text):
         char = text[position]
@@ -127,8 +127,8 @@ def extent(text: str, start: int) -> int:
 
 
 def closing(text: str, start: int, brackets: str) -> int:
-    """The place of the bracket that closes what was open before `text[start]`, or -1; `brackets` are the two, as "[]".
-    What stands in quotes does not count."""
+    """The position of the bracket that closes the one before `text[start]`, or -1; `brackets` are the two, as "[]".
+    Brackets in quotes do not count."""
     depth = 0
     for found in _BRACKETS[brackets].finditer(text, start):
         if found[0] == brackets[0]:
@@ -142,7 +142,7 @@ def closing(text: str, start: int, brackets: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_path(text: str) -> Path:
-    """`$name.a[0]` -> Path. `ParseError` when it does not read as one."""
+    """`$name.a[0]` -> Path. `ParseError` if it cannot be parsed."""
     base = _NAME.match(text, 1)[0]  # type: ignore[index]
     tail = text[1 + len(base) :]
     steps: list[Step] = []
@@ -150,7 +150,7 @@ def parse_path(text: str) -> Path:
     while position < len(tail):
         found = _STEP.match(tail, position)
         if not found:
-            from tollgate.mapping.jsonpath import steps_of  # with the package it needs: hardly any file has such a path
+            from tollgate.mapping.jsonpath import steps_of  # imports a package that hardly any file needs
 
             return Path(base, steps_of(text, tail), text)
         steps.append(_step(found))
@@ -169,7 +169,7 @@ def _step(found: re.Match[str]) -> Step:
 
 
 def index(place: int) -> int:
-    """The place itself, where it is in reach; else `ParseError`."""
+    """The index itself if it is small enough; else `ParseError`."""
     if abs(place) > _MAX_INDEX:
         raise ParseError(f"index {place} is out of reach")
     return place

@@ -1,7 +1,8 @@
-"""Single pieces of the language for other files: a template, a condition or a URL of a provider file, as a callable.
+"""Single pieces of the mapping language for other files: a template, condition or URL of a provider file as a function.
 
-`compile_template`, `compile_expression` and `compile_url` name the values they may read (`$` itself, `$model`, `$vars`,
-...) when they compile; a typo in a name is found then. At run time they take those values and return a value.
+`compile_template`, `compile_expression` and `compile_url` take the names that the piece may read (`$` itself, `$model`,
+`$vars`, ...), so that a misspelt name is found when it is compiled. At run time it takes their values and returns a
+value.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
 from tollgate.mapping.values import RUNTIME, text_of
 
 Names = Iterable[str] | Mapping[str, frozenset[str] | None]
-"""Names a piece may read, without the dollar; `$` stands for the document. A mapping also says which fields each
-has."""
+"""Names that a piece may read, without the dollar; `$` is the document. A mapping also gives the fields of each."""
 
 
 _RAW = re.compile(r"\|\s*raw\s*\Z")
@@ -41,19 +41,19 @@ class Functions:
         compile_functions(unit, declare(unit, node))
         built = unit.build(RUNTIME)
         self.warnings: list[Problem] = []
-        """Of these functions, and of all pieces of the file compiled with them."""
+        """Warnings about these functions, and about all pieces of the file that are compiled with them."""
         self.note(unit)
         self.functions = unit.functions
         self.callables = {function.py: built[function.py] for function in unit.functions.values()}
 
     def note(self, unit: Unit) -> None:
-        """Keep what a compiled piece of the file is warned of."""
+        """Add the warnings about a compiled piece of the file."""
         self.warnings += (problem for problem in unit.problems if problem.level != "error")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A compiled piece. Call it with the document and the named values; absent comes back as None."""
+    """A compiled piece. Call it with the document and the named values; returns None for an absent value."""
 
     _call: Callable[..., Any]
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Template:
     def __call__(self, doc: object = None, /, _context: Context | None = None, **values: object) -> Any:
         """`template(doc, model={...})` -> value.
 
-        Raises `MappingFailure` when the data does not fit, and nothing else.
+        Raises only `MappingFailure`, if the data does not fit.
         """
         with clean((self.file,), request=False):
             return self._call(doc, _context or Context(), *[values.get(name) for name in self.names])
@@ -76,8 +76,7 @@ class Template:
 def compile_template(
     document: Document, node: Node, *, names: Names, defines: Functions | None = None, answer: bool = False
 ) -> Template:
-    """A template over named values, `answer`: it reads what a provider said. `ConfigErrors` with everything wrong in
-    it."""
+    """A template over named values. `answer`: it reads a provider's answer. `ConfigErrors` with all mistakes in it."""
     if isinstance(node, Scalar) and is_literal(node):
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
@@ -85,7 +84,7 @@ def compile_template(
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
-    """A place that takes an expression without braces (`when:`, `unwrap:`); ask it with `.test(...)` or for its
+    """An expression written without braces (`when:`, `unwrap:`); call `.test(...)` for a condition, or it for its
     value."""
 
     def body(site: Site) -> None:
@@ -100,9 +99,10 @@ def compile_expression(document: Document, node: Node, *, names: Names, defines:
 
 
 def compile_url(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
-    """Text whose holes are path-escaped, so that a value cannot leave its place; `{{ value | raw }}` lets it through.
+    """Text with path-escaped holes, so that a value cannot change the rest of the path; `{{ value | raw }}` is not
+    escaped.
 
-    Absent (None) when any hole is absent.
+    Absent (None) if any hole is absent.
     """
 
     def body(site: Site) -> None:
@@ -155,14 +155,14 @@ def _compile(
 
 
 def unit_with(document: Document, functions: Functions | None) -> Unit:
-    """A new unit whose pieces may call these functions and use their filters."""
+    """A new unit whose pieces can call these functions and use their filters."""
     if functions is None:
         return Unit(document)
     return Unit(document, functions=functions.functions, plugins=functions.plugins)
 
 
 def built_with(unit: Unit, functions: Functions | None, runtime: dict[str, object]) -> dict[str, object]:
-    """The names that the code of a unit over these functions leaves; what it is warned of is noted there."""
+    """The names that running the unit's code defines; its warnings are added to those of the functions."""
     if functions is None:
         return unit.build(runtime)
     built = unit.build(runtime | functions.callables)

@@ -1,7 +1,7 @@
-"""The one escape hatch: Python modules whose public functions become filters of the mapping language.
+"""Plugins: Python modules whose public functions become filters of the mapping language.
 
-`plugins: [acme_filters]` in the gateway file. A function takes a value (and further arguments by place) and gives a
-value; it sees no context. One that raises fails the one conversion it was used in, never the gateway.
+`plugins: [acme_filters]` in the gateway file. A function takes a value (and positional arguments) and returns a value;
+it gets no context. If it raises, only the conversion that used it fails.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tollgate.process.unawaited import begun
 log = logging.getLogger("tollgate.plugins")
 
 _TOLD_SECONDS = 5.0
-"""After which the log names a module that is still being imported; most take a few milliseconds."""
+"""After this time the log names a module that is still being imported; most take a few milliseconds."""
 _IMPORT_SECONDS = 60.0
-"""After which one is given up: a start ends and says so, a reload leaves what runs. Large libraries take some ten on a
-slow disk."""
+"""After this time an import is given up: a start fails, a reload keeps the running configuration. Large libraries
+take some ten seconds on a slow disk."""
 
 
 def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
-    """The filters of these modules, by name. Raises `ConfigErrors` for a module that
-    does not import or a name that is taken."""
+    """The filters of these modules, by name. Raises `ConfigErrors` for a module that cannot be imported or a name
+    that is taken."""
     found: dict[str, Filter] = {}
     problems = [
         Problem(plugin.mark, f"plugin `{plugin.module}`{wrong}", "plugins", hint)
@@ -46,14 +46,14 @@ def load_plugins(plugins: Iterable[Plugin]) -> dict[str, Filter]:
 
 
 def _load(name: str, found: dict[str, Filter]) -> Iterator[tuple[str, str]]:
-    """Put the filters of a module into `found`; gives what is wrong with it, each with a hint."""
+    """Put the filters of a module into `found`; gives its mistakes, each with a hint."""
     try:
         module = _imported(name)
     except _Hanging:
         hint = "a module may not wait for anything as it is imported"
         yield f" is still being imported after {_IMPORT_SECONDS:g} s", hint
         return
-    except (Exception, SystemExit) as error:  # a script that ends with its work would end the gateway
+    except (Exception, SystemExit) as error:  # a script that calls sys.exit would end the gateway
         yield f" cannot be imported: {type(error).__name__}: {error}", ""
         return
     functions = _functions(module)
@@ -73,8 +73,8 @@ class _Hanging(Exception):
 
 
 def _imported(name: str) -> ModuleType:
-    """The module, imported in a thread that nobody waits for when it hangs: not the end of the process either. Raises
-    what the import raises."""
+    """The module, imported in a thread that is abandoned if it hangs, so that it cannot keep the process from ending
+    either. Raises what the import raises."""
     done = begun(lambda: importlib.import_module(name), f"import {name}")
     if not wait([done], _TOLD_SECONDS).done:
         log.warning(

@@ -1,9 +1,9 @@
-"""Which parts of a document a mapping reads: collected while it compiles, walked by `loss.py` while it runs.
+"""Which parts of a document a mapping reads: collected while it compiles, used by `loss.py` while it runs.
 
-A `Reads` stands for one place in a document ("the items of messages"). A place inside a `$match` case has its own
-node, valid only for documents of that case, so that a field read for images does not count as read for text. Who only
-looks, as a condition does, links an outline of places: it takes no object whole (`hand_over`, `Reads.outline`).
-"How a loss is found" in docs/building.md tells the whole way.
+A `Reads` stands for one place in a document ("the items of messages"). A place inside a `$match` case has its own node,
+which counts only for documents of that case, so that a field read for images does not count as read for text. A
+condition only looks at a value: it links an outline of places, in which no object is read whole (`hand_over`,
+`Reads.outline`). The whole process is described under "How a loss is found" in docs/building.md.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class Switch:
-    """Reads that depend on a field: `path` is where the label stands, seen from the node that owns the switch."""
+    """Reads that depend on a field: `path` leads to the label, from the node that owns the switch."""
 
     path: tuple[str, ...]
     cases: dict[str, Reads] = field(default_factory=dict)
     absent: Reads | None = None
     other: Reads | None = None
-    """For labels that have no case."""
+    """For labels without a case."""
 
     def case_of(self, label: str | None) -> Reads | None:
-        """The place that stands for an object with this label (None: without one), if any does."""
+        """The place that stands for an object with this label (None: without one), if there is one."""
         return self.absent if label is None else self.cases.get(label, self.other)
 
     def places(self) -> Iterator[Reads]:
@@ -42,25 +42,25 @@ class Switch:
 
 @dataclass(eq=False, slots=True)
 class Reads:
-    """What is read at one place. `whole`: its value is taken with everything in it."""
+    """What is read at one place. `whole`: its value is read with everything in it."""
 
     fields: dict[str, Reads] = field(default_factory=dict)
     items: Reads | None = None
     walked: bool = False
-    """Whether something looks at all items, not only at one by its place."""
+    """Whether all items are read, and not only one by its index."""
     whole: bool = False
     links: list[Reads] = field(default_factory=list)
-    """Places that stand for the same value elsewhere: the parameter of a function it is handed to."""
+    """Places that stand for the same value elsewhere: the parameters of functions that it is passed to."""
     looks: list[Reads] = field(default_factory=list)
-    """The same, of functions that a condition calls: they only look (`outline`)."""
+    """The same for functions that a condition calls: they only look at the value (`outline`)."""
     switches: list[Switch] = field(default_factory=list)
     made: list[tuple[Reads, Reads | None]] = field(default_factory=list)
-    """Named values computed from this one, each with the function's parameter it went through, if it did. Where the
-    named value is carried, what the parameter reads is read here; without one, the whole."""
+    """Named values computed from this one, each with the function parameter it was passed to, if any. If the named
+    value is carried into the result, then what the parameter reads is read here; without a parameter, all of it."""
     computed: bool = False
-    """Not a place in the document either, but a named value that is computed from some of them, or a part of it."""
+    """Not a place in the document, but a named value that is computed from some, or a part of it."""
     gathered: bool = False
-    """Not a place in the document: a list of what a path with [*] or a filter found, whose items are `items`."""
+    """Not a place in the document, but a list of what a path with [*] or a filter found, whose items are `items`."""
     _outline: Reads | None = None
 
     def at(self, key: str) -> Reads:
@@ -71,14 +71,14 @@ class Reads:
         return found
 
     def each(self, *, one: bool = False) -> Reads:
-        """The place of every item; `one` where only one of them, by its place, is looked at."""
+        """The place of every item; `one`: only one of them is read, by its index."""
         self.walked = self.walked or not one
         if self.items is None:
             self.items = Reads(computed=self.computed)
         return self.items
 
     def switch(self, path: tuple[str, ...]) -> Switch:
-        """The switch over `path`, made on first use; its path counts as read."""
+        """The switch over `path`, made when first used; its path counts as read."""
         place = self
         for key in path:
             place = place.at(key)
@@ -90,7 +90,7 @@ class Reads:
         return made
 
     def case(self, path: tuple[str, ...], labels: tuple[str, ...]) -> Reads:
-        """One place valid where the field at `path` has any of `labels`."""
+        """A place that counts where the field at `path` has any of `labels`."""
         switch = self.switch(path)
         place = Reads(computed=self.computed)
         for label in labels:
@@ -98,7 +98,7 @@ class Reads:
         return place
 
     def otherwise(self, path: tuple[str, ...], *, absent: bool, present: bool) -> Reads:
-        """One place valid where the field is absent, or where it has none of the labels that have a case."""
+        """A place that counts where the field is absent, or where it has none of the labels with a case."""
         switch = self.switch(path)
         place = Reads(computed=self.computed)
         if absent:
@@ -108,28 +108,29 @@ class Reads:
         return place
 
     def carried(self) -> bool:
-        """Whether any of this value goes anywhere, instead of only being looked at. For when compiling is over."""
+        """Whether any part of this value becomes part of the result, and is not only looked at. Call it after
+        compiling."""
         reached = _reached((self,), lambda place: (*place.inner(), *place.links))
         return any(place.whole or any(made.carried() for made, _ in place.made) for place in reached)
 
     def inner(self) -> Iterator[Reads]:
-        """The places of what the value holds, in any case."""
+        """The places inside the value, in any case."""
         yield from self.fields.values()
         yield from self.cases()
         if self.items is not None:
             yield self.items
 
     def cases(self) -> Iterator[Reads]:
-        """The places that stand for the value where it has some label."""
+        """The places that stand for the value if it has some label."""
         return (case for switch in self.switches for case in switch.places())
 
     def taken(self) -> bool:
-        """Whether the value here is taken with everything in it, by itself or in a named value that is carried."""
+        """Whether the value here is read with everything in it, itself or in a named value that is carried."""
         return self.whole or any(parameter is None and made.carried() for made, parameter in self.made)
 
     def outline(self) -> Reads:
-        """What is read here by who only looks: the same fields and items, none of them whole. For when compiling is
-        over; made once."""
+        """The reads of code that only looks at the value: the same fields and items, none of them whole. Call it
+        after compiling; it is made once."""
         made = self._outline
         if made is None:
             made = self._outline = Reads(walked=self.walked, gathered=self.gathered)  # before its parts: data may recur
@@ -141,7 +142,7 @@ class Reads:
 
 
 def standing_for(places: Iterable[Reads]) -> frozenset[Reads]:
-    """These places, and all others that stand for the same value. For when compiling is over."""
+    """These places, and all others that stand for the same value. Call it after compiling."""
 
     def others(place: Reads) -> Iterator[Reads]:
         yield from place.links
@@ -170,7 +171,7 @@ def _reached(places: Iterable[Reads], onward: Callable[[Reads], Iterable[Reads]]
 
 
 def _and(before: Reads | None, place: Reads) -> Reads:
-    """The place of a case, which stands for `place` too."""
+    """The place of a case, which also stands for `place`."""
     if before is None:
         return place
     before.links.append(place)
@@ -178,11 +179,11 @@ def _and(before: Reads | None, place: Reads) -> Reads:
 
 
 Places = tuple[Reads, ...]
-"""Usually one; several when a name may stand for one of several places."""
+"""Usually one; several if a name may stand for one of several places."""
 
 
 def gathered(places: Places) -> Places:
-    """The places of a list that a path makes of the values found at `places`."""
+    """The places of a list that a path makes of the values at `places`."""
     return tuple(Reads(items=place, gathered=True) for place in places)
 
 
@@ -195,8 +196,8 @@ def take(places: Places) -> None:
 
 
 def hand_over(places: Places, parameter: Reads, *, deciding: bool = False) -> None:
-    """Link these places to a function's parameter: what the function reads of its parameter counts as read there; what
-    it takes whole does not, where its result only decides something."""
+    """Link these places to a function's parameter: what the function reads of it counts as read there. With
+    `deciding`, the function's result only decides something, and what it reads whole does not count."""
     for place in places:
         (place.looks if deciding else place.links).append(parameter)
         if place.gathered and place.items is not None:
@@ -205,8 +206,8 @@ def hand_over(places: Places, parameter: Reads, *, deciding: bool = False) -> No
 
 
 def leave_to(made: Reads, places: Places, parameter: Reads | None) -> None:
-    """As `take`, or with a `parameter` as `hand_over`, but only if the named value that is `made` of these places is
-    carried. What it only looks at is read by then."""
+    """As `take`, or with a `parameter` as `hand_over`, but only if the named value `made` is carried into the
+    result. What it only looks at counts as read anyway."""
     for place in places:
         place.made.append((made, parameter))
         if place.gathered and place.items is not None:

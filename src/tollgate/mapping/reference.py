@@ -1,7 +1,7 @@
-"""The tables of the reference page (docs/mapping-reference.md), made from those the compiler itself uses.
+"""The tables of the reference page (docs/mapping-reference.md), made from those that the compiler itself uses.
 
-The page's own words are written there. What stands in it between `<!-- name -->` and `<!-- end -->` is made here, and a
-test holds it to that, so it cannot say something the compiler does not do.
+The text between `<!-- name -->` and `<!-- end -->` is made here, the rest is written on the page. A test compares the
+two, so the page cannot say something that the compiler does not do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MADE = re.compile(r"(<!-- (\w+) -->\n*)(.*?)(\n*<!-- end -->)", re.DOTALL)
 
 
 def renewed(page: str) -> str:
-    """The page with everything in it that is made here made anew. ValueError where it has not each of these once."""
+    """The page with all generated parts made again. ValueError if it does not have each of them once."""
     made = _made()
     if sorted(found[2] for found in _MADE.finditer(page)) != sorted(made):
         raise ValueError(f"the page has each of these once, as <!-- name --> <!-- end -->: {', '.join(made)}")

@@ -1,4 +1,4 @@
-"""`reply_headers:` of a client format: under which names a success tells its time and the key's rate limits."""
+"""`reply_headers:` of a client format: the headers that report the time taken and the key's rate limits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Fact = Literal["limit", "remaining", "reset"]
 
 @dataclass(frozen=True, slots=True)
 class ReplyHeaders:
-    """The names a format has for what is told beside the body; nothing is told that has none."""
+    """The format's names of these headers; a value without a name is not sent."""
 
     elapsed: bytes | None = None
-    """Whole milliseconds until the answer began."""
+    """Milliseconds until the answer began."""
     limits: tuple[tuple[Kind, Fact, bytes], ...] = ()
-    """(window, what of it, header)."""
+    """(window, the value of it, header)."""
     instants: bool = False
-    """Resets are instants (RFC 3339), not durations (`6m0s`)."""
+    """Resets are times (RFC 3339), not durations (`6m0s`)."""
 
 
 NO_HEADERS = ReplyHeaders()
@@ -70,7 +70,7 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
 
 
 def _names(unit: Unit, node: Node) -> list[bytes]:
-    """A header's name, or a list of names that say the same."""
+    """A header's name, or a list of names with the same value."""
     found = []
     for item in one_or_many(node):
         if (

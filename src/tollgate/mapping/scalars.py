@@ -1,7 +1,7 @@
 """Scalars of a template: literals, `$paths`, and text with `{{ expressions }}` in it.
 
-The type of what comes out is decided by how it is written, never by how it looks: a hole alone keeps its type, a hole
-beside text makes text, everything else is the literal.
+The type of the result depends on how it is written, never on the value: a single hole keeps its type, a hole beside
+text gives text, everything else is the literal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot
 
 NOTHING_WORD = "$nothing"
 UNNAMED = "(unnamed)"
-"""What a `$lost` text says where its hole is absent: a loss is told even when its name is not known."""
+"""The text of an absent hole in a `$lost`: a loss is reported even if its name is not known."""
 
 
 def is_literal(node: Scalar) -> bool:
@@ -40,7 +40,7 @@ def literal(node: Scalar) -> object:
 
 
 def path_of(node: object) -> Path | None:
-    """The path a scalar is, or None when it is something else (or does not parse)."""
+    """The path that a scalar consists of, or None if it is something else (or cannot be parsed)."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return None
     text = node.value
@@ -53,8 +53,8 @@ def path_of(node: object) -> Path | None:
 
 
 def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
-    """A scalar as Python. What it reads does not count as read yet: that is for its user to say, by `Lowered.take`; of
-    one that is `named` by `$let`, nor does what it is computed from."""
+    """A scalar as Python. Its value does not count as read yet: the caller decides that with `Lowered.take`. For one
+    that is `named` by `$let`, neither does what the value is computed from."""
     text = node.value
     if text is None:
         return Lowered("None", True, "null", atom=True)
@@ -73,7 +73,7 @@ def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
 
 
 def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
-    """Text with holes; a single hole alone keeps its type."""
+    """Text with holes; a single hole keeps its type."""
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
@@ -102,7 +102,7 @@ def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
 
 
 def lower_words(site: Site, node: Scalar) -> Lowered:
-    """The text of `$lost` or `say`: a path or hole that is absent is named `(unnamed)`, so the text is always there."""
+    """The text of `$lost` or `say`: an absent path or hole is written as `(unnamed)`, so the text is always present."""
     text = node.value
     if not isinstance(text, str) or not text:
         site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
@@ -132,7 +132,7 @@ def _named(site: Site, value: Lowered) -> Lowered:
 
 
 def paths_in(node: Scalar) -> list[str]:
-    """The `$paths` inside the holes of a text that is already known to be sound, or the one that it is."""
+    """The `$paths` in the holes of a text that is known to be correct, or the one it consists of."""
     found: list[str] = []
     text = node.value
     if path_of(node) is not None and isinstance(text, str):
@@ -149,7 +149,8 @@ def paths_in(node: Scalar) -> list[str]:
 
 
 def split(text: str, spot: Spot) -> list[tuple[bool, str, int]] | None:
-    """A text cut at its holes, as (is it literal, the piece, where it begins). None (and a mistake) for an open hole.
+    """A text cut at its holes, as (is it literal, the piece, its offset). None (and a mistake) for a hole that is not
+    closed.
 
     `a {{ b }} c` -> [(True, 'a ', 0), (False, ' b ', 4), (True, ' c', 9)]
     """

@@ -1,6 +1,5 @@
-"""Fields of a template that were meant as directives: `match: $.type` is a field called `match`. Whoever means that
-writes it in quotes.
-"""
+"""Fields of a template that were probably meant as directives: `match: $.type` is a field called `match`. Quotes
+around the name mark it as a field."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ _LOOP = re.compile(r"\$\w+(\s*,\s*\$\w+)?\s+in\b")
 
 
 def check_directive(unit: Unit, node: Map, key: str) -> None:
-    """Tell of a field of a template that, by its name and what it holds, was meant as the directive of that name; an
-    expression does not compile there."""
+    """Report a field that, by its name and value, was probably meant as the directive of that name. Where the value
+    is an expression, it would not compile there."""
     looks = _LOOKS.get(key)
     if looks is not None and looks(node.entries[key], node) and not quoted(unit.document, node.keys[key]):
         note = unit.mistake if key in _EXPRESSIONS and path_of(node.entries[key]) is None else unit.warn
@@ -29,7 +28,7 @@ def check_directive(unit: Unit, node: Map, key: str) -> None:
 
 
 def quoted(document: Document, mark: Mark) -> bool:
-    """Whether the key that stands there is written in quotes."""
+    """Whether the key at this position is quoted."""
     lines = document.holding(mark).lines
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
     return line[mark.column - 1 : mark.column] in ("'", '"')
@@ -61,4 +60,4 @@ _LOOKS: dict[str, Callable[[Node, Map], bool]] = {
         isinstance(value, List) and all(isinstance(item, Map) and "say" in item.entries for item in value.items)
     ),
 }
-"""How what a directive takes looks, where its name is written without the `$`."""
+"""What the value of each directive looks like, to recognise its name without the `$`."""

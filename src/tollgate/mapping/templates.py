@@ -1,8 +1,8 @@
 """Templates: a YAML node -> generated code that builds its value into a destination.
 
-Owns the shape of a node (which directives it has, in which order they act) and the plain parts: fields, lists, scalars.
-Each directive is one file in `directives/`. Rule that must stay true: a node that comes out absent stores nothing, and
-an object or list that ends up empty is absent unless it is written empty.
+Owns the structure of a node (which directives it has, and the order in which they act) and the plain parts: fields,
+lists, scalars. Each directive is one file in `directives/`. This must stay true: a node that is absent stores nothing,
+and an object or list that ends up empty is absent, unless it is written empty.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
 
 
 def function(unit: Unit, header: str, node: Node, scope: Scope, out: str = "") -> None:
-    """Generate a function, `name(arguments)`, that gives back what the node makes."""
+    """Generate a function, `name(arguments)`, that returns the value of the node."""
     emit(Site(unit, unit.module.function(header, node.mark.line), scope, out), node, ToReturn())
 
 
@@ -52,7 +52,7 @@ def leaf(site: Site, node: Scalar) -> Lowered:
 
 
 def value_of(site: Site, node: Node) -> Lowered:
-    """A node as one expression: in place when it can be, else through a local."""
+    """A node as one expression: in place if possible, else in a local."""
     if isinstance(node, Scalar) and node.value != NOTHING_WORD:
         return leaf(site, node)
     if sure(site, node):
@@ -66,12 +66,11 @@ def value_of(site: Site, node: Node) -> Lowered:
     return Lowered(name, atom=True)
 
 
-# -- nodes that are certain to be there become displays: {'type': 'text', 'index': 0}
+# -- nodes that are always present become Python displays: {'type': 'text', 'index': 0}
 
 
 def sure(site: Site, node: Node) -> bool:
-    """Whether the node is present whatever the data says, and can be written as one Python display (`{...}` or
-    `[...]`)."""
+    """Whether the node is present for any data, and can be written as one Python display (`{...}` or `[...]`)."""
     if isinstance(node, Scalar):
         if node.value == NOTHING_WORD:
             return False
@@ -93,7 +92,7 @@ def sure(site: Site, node: Node) -> bool:
 
 
 def display(site: Site, node: Node) -> Lowered:
-    """A node for which `sure` holds, as a Python display."""
+    """A node for which `sure` is true, as a Python display."""
     if isinstance(node, Scalar):
         return leaf(site, node)
     if isinstance(node, List):
@@ -102,7 +101,7 @@ def display(site: Site, node: Node) -> Lowered:
 
 
 def _pairs(site: Site, entries: Iterable[tuple[str, Node]]) -> str:
-    """Fields for which `sure` holds, as they stand in a display: `'type': 'text', 'index': 0`."""
+    """Fields for which `sure` is true, as written in a display: `'type': 'text', 'index': 0`."""
     return ", ".join(f"{field_name(key)!r}: {display(site.under(field_name(key)), value).py}" for key, value in entries)
 
 
@@ -131,7 +130,7 @@ def _emit_list(site: Site, node: List, dest: Destination) -> None:
 
 
 def build_list(site: Site, node: List) -> str:
-    """A local holding the items of a written list."""
+    """A local that holds the items of a literal list."""
     name = site.temp("list")
     _fill_list(site, node, ToList(name))
     return name
@@ -144,7 +143,7 @@ def _fill_list(site: Site, node: List, dest: ToList) -> None:
 
 
 def emit_item(site: Site, node: Node, dest: Destination) -> None:
-    """One entry of a written list: `$each` makes many of it, a list inside contributes its items."""
+    """One entry of a literal list: `$each` makes several items of it, a list inside adds its items."""
     if isinstance(node, Map) and "$each" in node.entries:
         directives.each.emit(site, node, dest)
     else:
@@ -175,7 +174,7 @@ def emit_node(site: Site, node: Map, dest: Destination) -> None:
 
 
 def _body(site: Site, node: Map, dest: Destination) -> None:
-    """What a node makes, once its conditions hold: a choice, a fallback, a plain value, a loss, or fields."""
+    """The value of a node whose conditions hold: a choice, a fallback, a plain value, a loss, or fields."""
     entries = node.entries
     if "$refuse" in entries:
         directives.refuse.emit(site, entries["$refuse"])
@@ -196,7 +195,7 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         site.unit.mistake(mark, f"`{key}` has nothing to act on", "add fields, or $value")
         return
     if "$copy" in node.entries and directives.copy.overlaps(node):
-        entries.sort(key=lambda entry: entry[0] != "$copy")  # what is written comes after it
+        entries.sort(key=lambda entry: entry[0] != "$copy")  # written fields come after it, and win
     first = 0
     while first < len(entries) and entries[first][0] != "$copy" and sure(site, entries[first][1]):
         first += 1
@@ -205,7 +204,7 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         store(site, Lowered("{" + start + "}", True, "object"), dest, line)
         return
     name = site.temp("o")
-    if site.scope.about:  # a field that is lost is not all that its object was made from
+    if site.scope.about:  # a lost field is not the whole object that the scope is about
         site = site.inside(site.scope.speaking_of(()))
     certain = first > 0
     if entries[0][0] == "$copy" and directives.copy.whole(site, node, name):
@@ -240,11 +239,11 @@ _BESIDE = (
     ("$absent", ("$match",), "`$absent` stands beside `$match`"),
     ("$join_by", ("$value",), "`$join_by` stands beside `$value` with a written list"),
 )
-"""Directives that mean nothing without one of some others, and what is said of that."""
+"""Directives that mean nothing without one of some others, and the message for that."""
 
 
 def check_keys(site: Site, node: Map) -> bool:
-    """Every `$` key is a directive that may stand with the others; False when the node makes no sense."""
+    """Check that every `$` key is a directive that may be used with the others; False if the node makes no sense."""
     good = True
     for key in node.keys:
         check_directive(site.unit, node, key)
@@ -271,7 +270,7 @@ def _check_key(site: Site, node: Map, key: str) -> bool:
 
 
 def _check_body(site: Site, node: Map) -> bool:
-    """A node has one directive that makes it, or fields."""
+    """A node has either one directive that gives its value, or fields."""
     bodies = [key for key in directives.BODIES if key in node.entries]
     if len(bodies) > 1:
         says = f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node"

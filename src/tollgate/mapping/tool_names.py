@@ -1,7 +1,7 @@
-"""Names of tools on their way back: an answer calls a tool by the name it was sent under, the client knows its own.
+"""The client's own names of tools in answers: an answer calls a tool by the name under which it was sent.
 
-Which names a format changes (longer ones than it takes, characters it does not know) its mapping says in
-`request.tool_name`; here that is turned round, for whole answers and for names that a stream tells in pieces.
+The mapping of a format says which names it changes (names that are too long, or have characters it does not accept) in
+`request.tool_name`. Here that is reversed, for whole answers and for names that arrive in pieces of a stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tollgate.mapping.context import Context
 
 
 class ToolNames:
-    """The tools of one request. `sent` gives the name under which a tool is sent; None where that is always its own."""
+    """The tools of one request. `sent` gives the name under which a tool is sent; None if names are never changed."""
 
     __slots__ = ("_context", "_names", "_other", "_sent", "_tools")
 
@@ -24,7 +24,7 @@ class ToolNames:
         self._sent = sent
         self._names: tuple[str, ...] | None = None
         self._other: dict[str, str] | None = None
-        """The names that are sent instead of others, once they were asked for."""
+        """The client's name by the name that was sent instead; made when first needed."""
 
     def own(self, name: str) -> str:
         """The client's name of a tool that an answer calls: `files_read` -> `files.read`."""
@@ -32,13 +32,13 @@ class ToolNames:
             return name
         if self._names is not None and name in self._names:
             return name
-        for tool in self._tools:  # nearly always one of them
+        for tool in self._tools:  # nearly always an unchanged name
             if type(tool) is dict and tool.get("name") == name:
                 return name
         return self._others().get(name, name)
 
     def begins(self, text: str, *, whole: bool = False) -> bool:
-        """Whether the name of a tool begins so (and goes on, unless `whole`)."""
+        """Whether the name of a tool begins with this text (and is longer, unless `whole`)."""
         own = self._own()
         if any(name.startswith(text) and (whole or name != text) for name in own):
             return True
@@ -61,7 +61,7 @@ class ToolNames:
 
 
 def with_own_names(hub: dict[str, Any], context: Context, sent: Callable[..., Any]) -> dict[str, Any]:
-    """A hub answer whose calls name the tools as the client does."""
+    """A hub answer whose calls have the client's names of the tools."""
     parts = hub.get("parts")
     if type(parts) is not list:
         return hub

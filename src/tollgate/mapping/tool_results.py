@@ -1,10 +1,10 @@
-"""Tool calls with ids of their own, their results directly behind them: what holds for every hub request,
-whatever a client sent.
+"""Gives tool calls unique ids, and puts their results directly after them: what every hub request needs, whatever the
+client sent.
 
-Some upstreams give every call the same id, or begin anew in every turn; clients send that on, and messages upstreams
-answer 400 to an id that comes twice. Every vendor answers 400 to a call whose result comes later. A client may send
-something between the two (an instruction, words of the user), and where instructions move up, what stood around them
-becomes neighbours.
+Some upstreams give every call the same id, or start again in every turn. Clients send these ids back, and upstreams for
+messages answer 400 to a repeated id. Every vendor answers 400 to a call whose result comes late. A client may send
+something between the two (an instruction, a message of the user), and where instructions are moved to the top, the
+turns around them become neighbours.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ Part = dict[str, Any]
 
 
 def tidy_calls(turns: list[Turn]) -> list[Turn]:
-    """The turns of a request, each call with an id of its own and its result behind it; what is no object is none."""
+    """The turns of a request with unique call ids, and each result directly after its call. Anything but objects is
+    ignored."""
     if _tidy(turns):
         return turns
     return results_behind_calls(distinct_calls([turn for turn in turns if type(turn) is dict]))
 
 
 def _tidy(turns: list[Any]) -> bool:
-    """The quick look that most requests need only: every id is called once, and its result is in the next turn."""
+    """A quick check that is true for most requests: every id is used once, and its result is in the next turn."""
     called: dict[str, int] = {}
     for number, turn in enumerate(turns):
         if type(turn) is not dict:
@@ -47,7 +48,7 @@ def _tidy(turns: list[Any]) -> bool:
 
 
 def distinct_calls(turns: list[Turn]) -> list[Turn]:
-    """The same turns, where a call whose id was used before has another one, and so has its result.
+    """The same turns, in which a call with an id that was used before gets a new one, and so does its result.
 
     [call a, call a] [result a, result a] -> [call a, call a_2] [result a, result a_2]
     """
@@ -72,7 +73,7 @@ def _renamed(turns: list[Turn]) -> list[Turn]:
                 new = ids.of_call(name)
                 before = parts[-1] if parts else {}
                 if before.get("kind") == "reasoning" and before.get("id") == name:
-                    parts[-1] = {**before, "id": new}  # a signature that is tied to its call
+                    parts[-1] = {**before, "id": new}  # the signature belongs to the call
                 part = {**part, "id": new}
             elif kind == "tool_result" and type(name) is str:
                 part = {**part, "id": ids.of_result(name)}
@@ -82,17 +83,17 @@ def _renamed(turns: list[Turn]) -> list[Turn]:
 
 
 class _Ids:
-    """New ids for calls that share one, given out in the order of the conversation."""
+    """New ids for calls that share one, in the order of the conversation."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
         self._used: set[str] = set()
         self._counts: dict[str, int] = {}
         self._waiting: dict[str, deque[str]] = {}
-        """By the id as it was: the calls that have no result yet, by their new ids."""
+        """By the original id: the new ids of calls that have no result yet."""
 
     def of_call(self, name: str) -> str:
-        """The id of the next call named `name`: the same for the first, one that nobody has for those after it."""
+        """The id of the next call named `name`: unchanged for the first, a new one for the others."""
         new = name
         while new in self._used or new != name and new in self._taken:
             self._counts[name] = self._counts.get(name, 1) + 1
@@ -102,13 +103,13 @@ class _Ids:
         return new
 
     def of_result(self, name: str) -> str:
-        """The id of the next result of `name`: that of the earliest call without one."""
+        """The id of the next result for `name`: that of the earliest call without one."""
         waiting = self._waiting.get(name)
         return waiting.popleft() if waiting else name
 
 
 def results_behind_calls(turns: list[Turn]) -> list[Turn]:
-    """The same turns, where a result that came late stands at the front of the user's turn behind its call.
+    """The same turns, in which a late result is moved to the front of the user's turn after its call.
 
     [call a] [user: hm] [system: s] [result a] -> [call a] [user: result a, hm] [system: s]
     """
@@ -117,9 +118,9 @@ def results_behind_calls(turns: list[Turn]) -> list[Turn]:
 
 
 def _late(turns: list[Turn]) -> dict[int, list[Part]]:
-    """The results that stand later than in the turn right after their call, by the place of the call's turn.
+    """The results that are not in the turn directly after their call, by the index of the call's turn.
 
-    Where two calls have the same id, its results belong to the later one.
+    If two calls have the same id, its results belong to the later one.
     """
     called: dict[str, int] = {}
     late: dict[int, list[Part]] = {}

@@ -1,4 +1,4 @@
-"""Steps: what a mapping compiled with `trace` tells while it runs. `explain.py` shows them."""
+"""The steps that a mapping compiled with `trace` records while it runs. `explain.py` shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollgate.mapping.context import Context
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One value that a line of a mapping made: the YAML line, where it goes, what it is."""
+    """One value that a line of a mapping produced: the YAML line, its place in the output, the value."""
 
     file: str
     line: int
@@ -19,7 +19,7 @@ class Step:
 
 
 class TraceContext(Context):
-    """A context that notes every step."""
+    """A context that records every step."""
 
     __slots__ = ("_prefix", "steps")
 
@@ -29,7 +29,7 @@ class TraceContext(Context):
         self._prefix: list[str] = []
 
     def step(self, file: str, line: int, path: str, value: Any) -> None:
-        """Note a value; absent ones are no step."""
+        """Record a value; absent values are no step."""
         if value is not None:
             whole = ".".join(piece for piece in (*self._prefix, path) if piece)
             self.steps.append(Step(file, line, whole, value))
@@ -39,11 +39,11 @@ class TraceContext(Context):
         self._prefix.append(path)
 
     def leave(self) -> None:
-        """It returned."""
+        """The function has returned."""
         self._prefix.pop()
 
     def taken(self) -> list[Step]:
-        """The steps noted since this was last asked."""
+        """The steps since the last call of this method."""
         steps, self.steps = self.steps, []
         self._prefix.clear()
         return steps
@@ -55,7 +55,7 @@ def _left(context: TraceContext, _entered: None, value: Any) -> Any:
 
 
 def tracing(file: str) -> dict[str, object]:
-    """What the generated code of a traced mapping calls; it runs with a `TraceContext`."""
+    """The functions that traced code calls; it runs with a `TraceContext`."""
 
     def traced(context: TraceContext, line: int, path: str, value: Any) -> Any:
         context.step(file, line, path, value)

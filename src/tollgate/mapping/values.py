@@ -1,7 +1,7 @@
-"""What generated code calls at run time: the rules of values that are too long to write inline.
+"""The functions that generated code calls at run time: rules of values that are too long to write inline.
 
-One rule each: how a value becomes text, how two values compare, what arithmetic takes. Every
-function is total: it returns a value, or raises `Fault` with words a person can read.
+One rule each: how a value becomes text, how two values compare, what arithmetic accepts. Every function is total: it
+returns a value, or raises `Fault` with a message for people.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tollgate.mapping.failures import Fault
 from tollgate.wording import clipped
 
 EMPTY: dict[str, Any] = {}
-"""Stands for a container that is not there. Never written to."""
+"""Used in place of a container that is absent. Never written to."""
 
 NUMBERS = (int, float)
 _MAX_TEXT = 64 * 1024 * 1024
 
 
 def text_of(value: object) -> str:
-    """A value inside text: text as it is, true/false, numbers as JSON writes them, containers as JSON."""
+    """A value inside text: text as it is, true/false, numbers as in JSON, containers as JSON."""
     kind = type(value)
     if kind is str:
         return value  # type: ignore[return-value]
@@ -39,7 +39,7 @@ def json_text(value: object) -> str:
 
 
 def _slow_json(value: object) -> str:
-    """What orjson does not write: integers over 64 bits, lone surrogates."""
+    """JSON of values that orjson does not accept: integers over 64 bits, lone surrogates."""
     import json
 
     try:
@@ -49,7 +49,7 @@ def _slow_json(value: object) -> str:
 
 
 def shown(value: object, most: int) -> str:
-    """A value in a message: its JSON, cut to a length."""
+    """A value in a message: its JSON, shortened."""
     try:
         return clipped(json_text(value), most)
     except Fault:
@@ -57,7 +57,7 @@ def shown(value: object, most: int) -> str:
 
 
 def same(left: object, right: object) -> bool:
-    """Equal, and of one type as far as true/false and numbers go (true is not 1). Absent equals nothing."""
+    """Equal, and of the same type where true/false and numbers are concerned (true is not 1). Absent equals nothing."""
     return left == right and (type(left) is bool) is (type(right) is bool) and left is not None
 
 
@@ -78,9 +78,9 @@ def less_or_same(left: Any, right: Any) -> bool:
 
 
 def within(needle: object, hay: Any) -> bool:
-    """`in`: an item of a list, a key of an object, a piece of a text; false for anything else."""
+    """`in`: an item of a list, a key of an object, a part of a text; false for anything else."""
     if type(hay) is list:
-        if type(needle) is str:  # equal to texts only: the list's own look is many times as fast
+        if type(needle) is str:  # a text equals only texts, so the faster `in` of the list can be used
             return needle in hay
         return any(same(needle, item) for item in hay)
     if type(needle) is str and type(hay) in (str, dict):
@@ -89,7 +89,7 @@ def within(needle: object, hay: Any) -> bool:
 
 
 def in_json(number: float) -> float:
-    """The number (an integer, too) as JSON writers take it: one of more than 64 bits becomes a float."""
+    """The number (also an integer) as JSON writers accept it: one of more than 64 bits becomes a float."""
     return number if -(2**63) <= number < 2**64 or type(number) is float else float(number)
 
 
@@ -148,7 +148,7 @@ def _numbers(left: Any, right: Any, verb: str) -> bool:
 
 
 def joined(*pieces: str) -> str:
-    """Texts put together, with a bound, so that no expression can grow without end."""
+    """Texts joined, with a limit, so that no expression can grow without end."""
     whole = "".join(pieces)
     if len(whole) > _MAX_TEXT:
         raise Fault("the text grows too long")
@@ -156,7 +156,7 @@ def joined(*pieces: str) -> str:
 
 
 def at(value: Any, index: object) -> Any:
-    """`value[index]` where the index is computed: a key of an object or a place in a list; absent if not there."""
+    """`value[index]` with a computed index: a key of an object or an index of a list; absent if it is not there."""
     if type(value) is dict:
         return value.get(index) if type(index) is str else None
     if type(value) is list and type(index) is int and -len(value) <= index < len(value):
@@ -165,7 +165,7 @@ def at(value: Any, index: object) -> Any:
 
 
 def part_of(value: Any, start: object, stop: object) -> Any:
-    """`value[start:stop]` of a list or a text; absent for anything else or when nothing is left of a list."""
+    """`value[start:stop]` of a list or a text; absent for anything else, or if nothing of a list is left."""
     bounds = [bound if type(bound) is int else None for bound in (start, stop)]
     if type(value) is list:
         return value[bounds[0] : bounds[1]] or None
@@ -175,7 +175,7 @@ def part_of(value: Any, start: object, stop: object) -> Any:
 
 
 def join_by(items: list[Any], key: str) -> list[Any]:
-    """Neighbours with an equal `key` become one: their lists are joined, other fields stay from the first."""
+    """Neighbours with an equal `key` become one: their lists are joined, other fields are those of the first."""
     out: list[Any] = []
     last: Any = None
     fresh = False
@@ -204,7 +204,7 @@ def join_by(items: list[Any], key: str) -> list[Any]:
 
 
 def below(value: Any, key: str) -> list[Any]:
-    """Every value of a field named `key` anywhere below (and in) `value`, outermost first."""
+    """Every value of a field named `key` in `value`, at any depth, outermost first."""
     out: list[Any] = []
     waiting = [value]
     while waiting:
@@ -219,7 +219,7 @@ def below(value: Any, key: str) -> list[Any]:
 
 
 def found(expression: Any, value: Any) -> list[Any]:
-    """What a jsonpath-ng expression finds; a value it cannot be asked about gives nothing."""
+    """What a jsonpath-ng expression finds; nothing for a value that it cannot be used on."""
     try:
         return [match.value for match in expression.find(value)]
     except (TypeError, ValueError, AttributeError, KeyError, IndexError):
@@ -232,7 +232,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def kind_of(value: object) -> str:
-    """A value's kind in a message."""
+    """A value's type in messages."""
     if value is None:
         return "nothing"
     return {

@@ -1,4 +1,4 @@
-"""`python -m tollgate.mapping.write_reference` (in a checkout): write what is made of tables anew: in the
+"""`python -m tollgate.mapping.write_reference` (in a checkout) writes the generated files again: the tables of the
 reference page, and the editor schema."""
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from tollgate.mapping.directives import copy, each, first, let, lost, match, refuse, value, when
 
 BODIES = {"$match": match.emit, "$first": first.emit, "$value": value.emit, "$lost": lost.emit}
-"""Directives that are all their node makes; a node has at most one."""
+"""Directives that produce the whole value of their node; a node has at most one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A directive as the reference shows it; the example is checked by a test."""
+    """A directive as in the reference; a test runs the example."""
 
     name: str
     takes: str

@@ -34,7 +34,7 @@ def emit(site: Site, node: Map, target: str) -> None:
 
 
 def overlaps(node: Map) -> bool:
-    """Whether the node's `$copy` may bring a field that is written beside it, too: the written one wins."""
+    """Whether the node's `$copy` may also bring a field that is written beside it; the written one wins."""
     return isinstance(node.entries["$copy"], Scalar) or any(name.value in node.entries for name in listed(node))
 
 
@@ -47,7 +47,7 @@ def listed(node: Map) -> Iterator[Scalar]:
 
 
 def whole(site: Site, node: Map, target: str) -> bool:
-    """Begin the object as a copy of a whole value, where `$copy` asks for that. False where it does not."""
+    """Begin the object as a copy of a whole value, if `$copy` asks for that; else return False."""
     entry = node.entries["$copy"]
     if site.unit.trace or path_of(entry) is None:
         return False

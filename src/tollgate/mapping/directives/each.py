@@ -21,8 +21,8 @@ FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop read: the condition under which there is anything to walk over (or none), its Python header, the names
-    inside it, the Python name of the item."""
+    """A `$each` once it is read: the condition under which there is something to iterate over (or none), the Python
+    `for` header, the names inside, and the Python name of the item."""
 
     guard: str
     header: str
@@ -33,7 +33,7 @@ class Loop:
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:
-    """The loop; the node without its `$each` is the item."""
+    """The loop. The node without its `$each` is the template of one item."""
     loop = enter(site, node)
     if loop is not None:
         with guarded(site, loop):
@@ -41,7 +41,8 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
 
 
 def emit_alone(site: Site, node: Map, items: ToList, dest: Destination, line: int) -> None:
-    """A list with this one entry: `items` names it. Where there is nothing to walk over none is made."""
+    """A list with this one entry, built in the local that `items` names. No list is made if there is nothing to
+    iterate over."""
     loop = enter(site, node)
     if loop is not None:
         with guarded(site, loop):
@@ -51,12 +52,12 @@ def emit_alone(site: Site, node: Map, items: ToList, dest: Destination, line: in
 
 
 def guarded(site: Site, loop: Loop) -> AbstractContextManager[None]:
-    """The block in which the loop stands: under its condition, if it has one."""
+    """The block that contains the loop: under its condition, if it has one."""
     return site.code.block(f"if {loop.guard}", loop.line) if loop.guard else nullcontext()
 
 
 def _repeat(site: Site, loop: Loop, node: Map, dest: Destination) -> None:
-    if all(key in _NO_BODY for key in node.entries):  # the item as it is
+    if all(key in _NO_BODY for key in node.entries):  # the item itself
         item = Scalar(f"${loop.name}", f"${loop.name}", False, node.mark)
         node = Map({**node.entries, "$value": item}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
     with walking(site, loop) as inner:
@@ -65,14 +66,14 @@ def _repeat(site: Site, loop: Loop, node: Map, dest: Destination) -> None:
 
 @contextmanager
 def walking(site: Site, loop: Loop) -> Iterator[Site]:
-    """The block that runs for each item; a null is none."""
+    """The block that runs for each item; null items are skipped."""
     with site.code.block(loop.header, loop.line):
         site.code.add(f"if {loop.item} is None: continue", loop.line)
         yield site.inside(loop.scope)
 
 
 def enter(site: Site, node: Map) -> Loop | None:
-    """Read `$each`; None when it does not read well."""
+    """Read `$each`; None, with the mistake noted, if it is wrong."""
     entry = node.entries["$each"]
     line = node.keys["$each"].line
     text = entry.value if isinstance(entry, Scalar) else None
@@ -110,7 +111,7 @@ def enter(site: Site, node: Map) -> Loop | None:
 
 
 def _items(site: Site, source: Lowered, line: int) -> tuple[str, str]:
-    """What to walk over, and when: a list, one value as a list of one, absent as nothing."""
+    """What to iterate over, and under which condition: a list; one value as a list of one; nothing if absent."""
     if source.kind == "list" and source.present:
         return "", source.py
     held = site.local(source, "s", line)
@@ -120,10 +121,10 @@ def _items(site: Site, source: Lowered, line: int) -> tuple[str, str]:
 
 
 def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:
-    """Whether a mapping may call something of its own `$name`; what is wrong with that name is noted.
+    """Whether a mapping may define `$name`; mistakes in that name are noted.
 
-    `visible` are the names that can be read there. One of the engine's that few places have is no mistake,
-    but hidden from there on.
+    `visible` are the names that can be read there. A name of the engine that only few places have may be defined; it
+    hides the engine's.
     """
     if name in RESERVED:
         unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
@@ -153,4 +154,4 @@ RESERVED = frozenset(
         "parent",
     }
 )
-"""Names the engine gives a meaning; no mapping may take them."""
+"""Names with a meaning in the engine; no mapping may define them."""

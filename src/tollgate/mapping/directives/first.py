@@ -14,7 +14,7 @@ from tollgate.mapping.scope import Lowered, Site
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:
-    """Candidates in order; a written null at the end is sent as null."""
+    """The candidates in order; a literal null at the end is sent as null."""
     candidates = node.entries["$first"]
     if not isinstance(candidates, List) or not candidates.items:
         site.unit.mistake(candidates, "`$first` takes a list of candidates")
@@ -66,7 +66,7 @@ def lowered(site: Site, node: Node) -> Lowered | None:
     for number, item in enumerate(candidates.items):
         one = lower_scalar(site, item)  # type: ignore[arg-type]
         places += one.places
-        if number == last or one.present:  # what follows a certain value is never reached
+        if number == last or one.present:  # candidates after one that is always present are never reached
             return Lowered(f"{text}{one.py}{')' * number}", one.present, "any" if number else one.kind, places=places)
         bound, name = site.bound(one)
         text += f"({name} if {bound} is not None else "
@@ -88,7 +88,8 @@ def _written_empty(item: Node) -> bool:
 
 
 def _check(site: Site, candidates: List) -> None:
-    """Two things that never work as meant: what stands after a sure candidate, and a chosen branch that is absent."""
+    """Note two kinds of mistakes: a candidate after one that is always present, and a condition without `$else`
+    whose value may be absent."""
     for number, item in enumerate(candidates.items):
         last = number == len(candidates.items) - 1
         if isinstance(item, Scalar) and item.value is None and not last:
@@ -110,8 +111,8 @@ def _check(site: Site, candidates: List) -> None:
 
 
 def _sure_when_chosen(site: Site, item: Map) -> bool:
-    """Whether a candidate is certainly there once its condition holds."""
-    scratch = replace(site, code=Code(site.unit.module, "", item.mark.line))  # lowered for its answer only
+    """Whether a candidate is always present once its condition holds."""
+    scratch = replace(site, code=Code(site.unit.module, "", item.mark.line))  # this code is thrown away
     condition = item.entries["$when"]
 
     def certain(node: Node) -> bool:
@@ -121,7 +122,7 @@ def _sure_when_chosen(site: Site, item: Map) -> bool:
             return False
         path = path_of(node)
         if path is not None and isinstance(condition, Scalar) and path.text in str(condition.value):
-            return True  # the condition looks at this very value, or at something inside it
+            return True  # the condition tests this value, or something inside it
         return lower_scalar(scratch, node).present
 
     if "$value" in item.entries:

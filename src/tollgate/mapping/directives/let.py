@@ -44,7 +44,7 @@ def enter(site: Site, node: Map) -> Site:
 
 
 def check_read(unit: Unit, root: Node) -> None:
-    """Warn of names that nothing reads: what they stand for counts as read, so that no loss list tells of it."""
+    """Warn of names that are never used: what they stand for counts as read, so the loss list would not report it."""
     for node in walk(root):
         names = lookup(node, "$let")
         if not isinstance(names, Map):

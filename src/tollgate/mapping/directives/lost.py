@@ -1,4 +1,4 @@
-"""`$lost`: leave it out, and say so."""
+"""`$lost`: leave a value out, and report the loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollgate.mapping.scope import Site
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:
-    """Nothing is stored; the words go to the loss report."""
+    """Stores nothing; the text goes to the loss list."""
     entry = node.entries["$lost"]
     if not isinstance(entry, Scalar):
         site.unit.mistake(entry, "`$lost` takes the words for the loss report")
@@ -24,10 +24,11 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
 
 
 def _account_for(site: Site, entry: Scalar) -> None:
-    """What is said to be lost is not reported again field by field; what stands beside it still is.
+    """Count what a `$lost` reports as read, so that it is not reported again field by field; values beside it still
+    are.
 
-    The words speak for what the nearest condition, case or `$each` is about, and for what their holes read: a hole that
-    reads an object's kind speaks for the whole object.
+    The text reports what the nearest condition, case or `$each` is about, and what its holes read: a hole that reads an
+    object's kind reports the whole object.
     """
     take(site.scope.about)
     for text in paths_in(entry):
@@ -38,6 +39,6 @@ def _account_for(site: Site, entry: Scalar) -> None:
 
 
 def _spoken_for(path: Path) -> tuple[Step, ...]:
-    """`$t.raw.type` speaks for `$t.raw`, `$t.name` for the name alone."""
+    """`$t.raw.type` reports `$t.raw`, `$t.name` the name alone."""
     whole = path.steps and path.steps[-1] in MARKERS and (path.base or path.steps[1:])
     return path.steps[:-1] if whole else path.steps

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One key of a choice."""
+    """One case of a `$match`."""
 
     labels: tuple[str, ...]
     absent: bool
@@ -34,7 +34,7 @@ class Case:
 
 @dataclass(slots=True)
 class Choice:
-    """A `$match` read: the subject in a local, the cases in order, and how a case narrows what is read."""
+    """A `$match` once it is read: the subject in a local, the cases in order, and how a case narrows what is read."""
 
     subject: str
     cases: list[Case]
@@ -42,7 +42,7 @@ class Choice:
     field: tuple[str, tuple[str, ...]] | None
 
     def scope_of(self, case: Case) -> Scope:
-        """The scope inside a case: reads of the value that is chosen by count only for this label."""
+        """The scope inside a case: reads of the object that is matched on count only for this label."""
         if self.field is None:
             return self.scope.speaking_of(())
         name, path = self.field
@@ -63,7 +63,7 @@ class Choice:
 
 
 def emit(site: Site, node: Map, dest: Destination) -> None:
-    """A table look-up when all cases are plain values, else a chain of conditions."""
+    """A table look-up if all cases are literals, else a chain of conditions."""
     choice = enter(site, node)
     if choice is None:
         return
@@ -114,7 +114,7 @@ def _condition(subject: str, case: Case) -> str:
 
 
 def enter(site: Site, node: Map) -> Choice | None:
-    """Lower the subject and read the labels; None when the choice does not make sense."""
+    """Lower the subject and read the labels; None, with the mistake noted, if the `$match` is wrong."""
     entry = node.entries["$match"]
     if not isinstance(entry, Scalar) or not isinstance(entry.value, str) or not entry.value:
         site.unit.mistake(entry, "`$match` takes an expression", "such as $.type")
@@ -136,7 +136,7 @@ def enter(site: Site, node: Map) -> Choice | None:
 
 
 def _cases(site: Site, node: Map) -> list[Case] | None:
-    """The cases in order; None, with the mistakes noted, where there are none or a label is wrong."""
+    """The cases in order; None, with the mistakes noted, if there are none or a label is wrong."""
     unit = site.unit
     cases: list[Case] = []
     seen: dict[str, int] = {}
@@ -173,8 +173,7 @@ def _check_label(unit: Unit, word: str, mark: Mark) -> bool:
 
 
 def _warn_of_numbers(site: Site, cases: list[Case]) -> None:
-    """A code that is a number is not chosen by `1302: ...`, though it looks so: whoever wrote the label as a number is
-    told, whoever put it into quotes means the text."""
+    """Warn of a label that is an unquoted number: it matches text only, not a numeric code."""
     for case in cases:
         label = next((label for label in case.labels if _NUMBER.fullmatch(label)), None)
         if label is not None and not quoted(site.unit.document, case.mark):

@@ -1,6 +1,6 @@
-"""`$refuse`: answer 400 before anything is sent, because dropping this would change the meaning.
+"""`$refuse`: answer 400 before anything is sent, because leaving this out would change the meaning.
 
-It acts after the node's `$when`. While an answer is converted there is nobody to say no to: the words become a loss.
+It acts after the node's `$when`. While an answer is converted the text becomes a loss instead.
 """
 
 from __future__ import annotations

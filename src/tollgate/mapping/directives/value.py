@@ -1,4 +1,4 @@
-"""`$value`: the node is this; and `$join_by`, which merges neighbours of a written list."""
+"""`$value`: the node is this value; and `$join_by`, which merges neighbours of a literal list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`$when` and its `$else`: include if."""
+"""`$when` and its `$else`: include the node only under a condition."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tollgate.mapping.scope import Site, Spot
 def emit(
     site: Site, node: Map, body: Callable[[Site], None], other: Callable[[Site, Node], None] | None = None
 ) -> None:
-    """The body under its condition, and behind it what `other` makes of `$else`. That belongs to `$match` when the node
-    has one."""
+    """The body under its condition, followed by what `other` makes of `$else`. The `$else` belongs to `$match` if
+    the node has one."""
     if "$when" not in node.entries:
         body(site)
         return
@@ -27,7 +27,7 @@ def emit(
 
 
 def test(site: Site, node: Node) -> Tested:
-    """A node in a place that takes a condition -> Python condition, and what it tells."""
+    """A node in a place that takes a condition -> the Python condition, and what it says about the data."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return Tested(repr(node.value))
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():

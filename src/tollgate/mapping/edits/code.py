@@ -1,8 +1,8 @@
-"""Edits as generated Python: one function per list, copying only the containers on the way to a change.
+"""Generates the Python of edits: one function per list, which copies only the containers that lead to a change.
 
-A container is never written to unless this run made it: the top level (`d`) is copied once per run (then it is its
-`own`), containers below it where an item really changes, so a document that no edit applies to comes back as it is.
-What a verb does where a path leads is `entry.py`.
+A container is only written to if this run made it: the top level (`d`) is copied once per run (`own` is then True),
+containers below it where an item really changes. So a document to which no edit applies is returned as it is. What a
+verb does at the end of a path is in `entry.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EditWriter:
         self._losses = Losses(of_request=of_request)
 
     def write(self, name: str, edits: Iterable[Edit], line: int) -> OwnFields:
-        """`name(D, C)`: the document after the edits. Gives the fields that are not the caller's."""
+        """`name(D, C)`: returns the document after the edits. Gives the fields that are not the caller's."""
         code = self._unit.module.function(f"{name}(D, C)", line)
         code.add("d, own = D, False", line)
         for edit in edits:
@@ -48,7 +48,8 @@ class EditWriter:
         return self._losses.own
 
     def _place(self, code: Code, line: int, reads: Reads) -> Place:
-        """A fresh name for the document as it is now, so that nothing read before an edit is taken for current."""
+        """A new local for the document as it is now, so that values read before an edit are not taken for current
+        ones."""
         name = code.temp("doc")
         code.add(f"{name} = d", line)
         scope = self._scope.with_names(Var("", name, (reads,), True, True))
@@ -73,7 +74,8 @@ class EditWriter:
 
 
 def together(entries: Iterable[Entry]) -> list[Entry]:
-    """What is taken out of the same object, or the same objects of a list, as one entry: they are looked at once."""
+    """Merge entries that take something out of the same object, or of the same objects of a list: these are then
+    read once."""
     made: list[Entry] = []
     places: dict[tuple[Step, ...], int] = {}
     for entry in entries:

@@ -1,7 +1,7 @@
-"""Edit lists: what a provider does differently, as a few verbs over a complete document (MAPPING b.4).
+"""Compiles edit lists: a provider's differences, as a few verbs over a complete document (MAPPING b.4).
 
-`compile_edits` gives an `EditList` to be called on a request after conversion, or on an answer or stream event before
-it. Reading the verbs is `reading.py`, what they do is `code.py`.
+`compile_edits` returns an `EditList`, which is called with a request after its conversion, or with an answer or stream
+event before it. Reading the verbs is `reading.py`, their effect is `code.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tollgate.mapping.values import RUNTIME as VALUES
 class EditList:
     """Edits compiled from one or several lists, run in order. `EditList(document, context) -> document`.
 
-    The input is never changed; when no edit applies, the very same object comes back. What `drop`, `keep` and `values`
-    take out of a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
+    The input is never changed; if no edit applies, the same object is returned. What `drop`, `keep` and `values` remove
+    from a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
     """
 
     __slots__ = ("_files", "_own", "_request", "_steps", "reads_headers")
@@ -49,7 +49,7 @@ class EditList:
         self._request = request
         self._own = own
         self.reads_headers = reads_headers
-        """Whether `context.headers` is asked for what the client's say."""
+        """Whether it reads the client's headers (`context.headers`)."""
 
     def __call__(self, document: Any, context: Context) -> Any:
         if type(document) is not dict:
@@ -67,7 +67,7 @@ class EditList:
         return document
 
     def identity(self) -> tuple[int, ...]:
-        """Equal for lists that run the same steps."""
+        """Equal for lists with the same steps."""
         return tuple(id(step) for step in self._steps)
 
     def then(self, other: EditList) -> EditList:
@@ -89,7 +89,7 @@ def compile_edits(
     of: str = "request",
     variables: Mapping[str, Any] | None = None,
 ) -> EditList:
-    """The edits of a list in a provider file. `of` is request, response or stream; `variables` is what `$vars` reads.
+    """Compile an edit list of a provider file. `of` is request, response or stream; `variables` is what `$vars` reads.
 
     Raises `ConfigErrors` with every mistake.
     """
@@ -112,7 +112,7 @@ def compile_edits(
 
 
 def chain(lists: Sequence[EditList | None]) -> EditList | None:
-    """Several lists as one, in order; None when there is nothing to do."""
+    """Several lists as one, in order; None if there is nothing to do."""
     made: EditList | None = None
     for entry in lists:
         if entry is not None:
@@ -123,10 +123,10 @@ def chain(lists: Sequence[EditList | None]) -> EditList | None:
 def compile_scope(
     edits: Edits | None, *, of: str, defines: Functions | None = None, variables: Mapping[str, Any] | None = None
 ) -> EditList | None:
-    """The edits of one scope of a provider file, or None where it has none."""
+    """The edits of one scope of a provider file, or None if it has none."""
     if edits is None or not edits.nodes.items:
         return None
-    # a list may be joined of several files: each is compiled by itself, so that failures name its lines
+    # a list may come from several files; each part is compiled by itself, so that failures name its own lines
     groups = (tuple(items) for _, items in groupby(edits.nodes.items, key=lambda item: item.mark.file))
     return chain(
         [

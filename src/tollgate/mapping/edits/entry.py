@@ -1,4 +1,4 @@
-"""What one edit does where one of its paths leads: the way there, as generated code, and the verb's work at its end."""
+"""Generates the code of one path of an edit: the way there, and the verb's work at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tollgate.mapping.scope import Site, Var
 _WHOLE = re.compile(r"\$(?:parent)?(?![\w.\[$])")
 """`$` or `$parent`, and nothing below it."""
 Own = Callable[[], str]
-"""Writes what makes an object writable; gives the local that holds it."""
+"""Writes the code that makes an object writable; returns the local that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class EntryWriter:
     losses: Losses
 
     def write(self, reads: Reads) -> None:
-        """All of it; `reads` is what the edit reads of the document."""
+        """Write all of it; `reads` is what the edit reads of the document."""
         steps = self.entry.steps
         if not steps:
             self._document(reads)
@@ -48,7 +48,7 @@ class EntryWriter:
     # -- the way
 
     def _document(self, reads: Reads) -> None:
-        """Another object in the place of the document. What of a request it does not take up is told."""
+        """Replace the whole document by another object. What this does not read of a request is reported as lost."""
         place = self.place
 
         def put(made: str) -> None:
@@ -57,7 +57,7 @@ class EntryWriter:
             with place.block(f"if type({new}) is dict"):
                 if not reads.whole:
                     self.losses.tell_all_but(place, frozenset(reads.fields))
-                place.add(f"d, own = {new}, False")  # it may be a part of the one before
+                place.add(f"d, own = {new}, False")  # it may be a part of the previous document
 
         self._value(Slot(place, place.document, place.document, put))
 
@@ -80,13 +80,13 @@ class EntryWriter:
             place.add(f"d[{field!r}] = {new}")
 
     def _holds_whole(self) -> bool:
-        """Whether the edit's value may hold the document itself, or the object it is put into: as it was, so that these
-        are copied also where they are ours."""
+        """Whether the edit's value may contain the document itself, or the object it is put into. These are then
+        copied even if this run made them, so that the value keeps them as they were."""
         value = self.entry.value
         return value is not None and any(_WHOLE.search(text_in(node) or "") for node in walk(value))
 
     def _below(self, value: str, steps: tuple[Step, ...]) -> str:
-        """As `_inside`; an object that is not there is made where the edit puts a value into it."""
+        """As `_inside`, but a missing object is created if the edit puts a value into it."""
         if self.edit.verb not in ("set", "default") or not isinstance(steps[0], str):
             return self._inside(value, steps)
         place = self.place
@@ -98,7 +98,8 @@ class EntryWriter:
         return new
 
     def _inside(self, value: str, steps: tuple[Step, ...]) -> str:
-        """Code that leads `steps` into local `value`; returns the local that holds it changed, or the very same."""
+        """Code that follows `steps` inside local `value`; returns the local that holds the changed value, or the
+        same one."""
         place, first, rest = self.place, steps[0], steps[1:]
         new = place.temp("n")
         place.add(f"{new} = {value}")
@@ -139,7 +140,7 @@ class EntryWriter:
                 self._value(Slot(place, item, value, lambda made: self._put(new, value, key, made)))
 
     def _each(self, value: str, step: Step, key: str, item: str) -> AbstractContextManager[None]:
-        """A loop over what a list step finds; `key` is the place of `item` in `value`."""
+        """A loop over what a list step finds; `key` is the index or name of `item` in `value`."""
         if isinstance(step, int):
             pairs = f"(({step}, {value}[{step}]),) if type({value}) is list and {has_item(value, step)} else ()"
         elif isinstance(step, Slice):
@@ -149,7 +150,7 @@ class EntryWriter:
         return loop(self.place, f"for {key}, {item} in {pairs}", step, item)
 
     def _function(self, steps: tuple[Step, ...]) -> str:
-        """A function of its own for `..`: what the edit does to one object, wherever that stands."""
+        """A function of its own for `..`: the edit's effect on one object, wherever it is."""
         place, site = self.place, self.place.site
         name = site.unit.module.fresh("below")
         code = site.unit.module.function(f"{name}(x, doc, C)", place.line)
@@ -171,7 +172,7 @@ class EntryWriter:
     # -- what is done at its end
 
     def _leaf(self, owner: str, last: str, own: Own) -> None:
-        """The last field of the path in the object `owner`, and those that are taken out of it together."""
+        """The last field of the path in the object `owner`, and the fields that are removed together with it."""
         fields = [(last, self.entry), *((str(one.steps[-1]), one) for one in self.entry.beside)]
         any_of = self.place.site.unit.module.constant(frozenset(key for key, _ in fields)) if fields[1:] else ""
         with self.place.block(f"if not {any_of}.isdisjoint({owner})") if any_of else nullcontext():
@@ -211,7 +212,7 @@ class EntryWriter:
                 place.add(f"{held}[{to!r}] = {moved}")
 
     def _value(self, slot: Slot) -> None:
-        """The verb's work on one value. A `set` that says why tells a loss where it replaces something."""
+        """The verb's work on one value. A `set` with a `why` reports a loss if it replaces something."""
 
         def put(made: str) -> None:
             self.losses.tell(slot.place, self.entry, f"{slot.value} is not None and {slot.value} != {made}")
@@ -222,7 +223,7 @@ class EntryWriter:
         values.write(told, self.edit.verb, self.entry.value)
 
     def _drop_items(self, value: str, new: str, step: Step) -> None:
-        """Items of a list (or fields of an object) taken out by place or filter."""
+        """Remove items of a list (or fields of an object) by index or filter."""
         place = self.place
         key, item, gone = place.temp("k"), place.temp("x"), place.temp("g")
         place.add(f"{gone} = set()")

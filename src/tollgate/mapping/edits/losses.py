@@ -1,4 +1,4 @@
-"""What the edits of a request take from its caller: told as losses, unless an earlier edit has put it elsewhere."""
+"""Reports what the edits of a request remove as lost, unless an earlier edit has read it to put it elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tollgate.mapping.paths import Descend
 from tollgate.mapping.reads import Reads
 
 NEVER_LOST = frozenset({"model", "stream", "stream_options"})
-"""Fields that are the gateway's own business: it sets them whatever the caller said."""
+"""Fields that the gateway always sets itself, whatever the caller sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class OwnFields:
 
 
 class Losses:
-    """What one edit list loses, while its code is written: nothing where it is not a request's."""
+    """The losses of one edit list while its code is written; none if it is not a request's."""
 
     def __init__(self, *, of_request: bool) -> None:
         self._of_request = of_request
         self._moved: set[str] = set()
-        """Top-level fields an earlier edit has read: taking one out afterwards loses nothing."""
+        """Top-level fields that an earlier edit has read: removing them afterwards loses nothing."""
         self._all_moved = False
         """An earlier edit has put the whole document somewhere."""
         self.own = OwnFields()
@@ -64,7 +64,7 @@ class Losses:
         self._all_moved = self._all_moved or reads.whole
 
     def tell(self, place: Place, entry: Entry, condition: str = "") -> None:
-        """Code that names what an edit takes out, unless it was read before or was never the caller's."""
+        """Write code that reports what an edit removes, unless it was read before or is never lost."""
         first = entry.steps[0] if entry.steps else ""
         if not self._of_request or self._all_moved or first in self._moved:
             return
@@ -74,7 +74,7 @@ class Losses:
             place.add(f"C.lose({lost_name(entry)!r})")
 
     def tell_all_but(self, place: Place, kept: frozenset[str]) -> None:
-        """Code that names what of the document does not stay."""
+        """Write code that reports all of the document except the `kept` fields."""
         if not self._of_request or self._all_moved:
             return
         known = place.site.unit.module.constant(NEVER_LOST | self._moved | kept)
@@ -83,7 +83,7 @@ class Losses:
 
 
 def lost_name(entry: Entry) -> str:
-    """The path as a loss list names it: `messages.name` for `$.messages[*].name`."""
+    """The path as the loss list has it: `messages.name` for `$.messages[*].name`."""
     words = [step.key if isinstance(step, Descend) else step for step in entry.steps]
     return ".".join(word for word in words if isinstance(word, str)) or entry.text
 

@@ -1,5 +1,5 @@
-"""Where the code of an edit is being written, the value it works on, the loops it writes, and what generated edits
-call at run time."""
+"""Where the code of an edit is written: the value it works on, the loops around it, and the functions that generated
+edits call at run time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tollgate.mapping.values import text_of
 
 
 def label_of(value: Any) -> str | None:
-    """A value that is no text as a label of `values:`: numbers, true and false; nothing else has one."""
+    """The label in `values:` of a value that is not text: a number, true or false; None for any other."""
     return text_of(value) if type(value) in (int, float, bool) else None
 
 
 def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], document: Any, context: Any) -> Any:
-    """`value` with `change` applied to every object in it, innermost first; the same value when nothing changes."""
+    """`value` with `change` applied to every object in it, innermost first; the same object if nothing changes."""
     if type(value) is dict:
         made: Any = None
         for key, item in value.items():
@@ -43,42 +43,42 @@ def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], do
 
 
 RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
-"""The names generated edits may use besides those of `values.py`."""
+"""The names that generated edits may use, besides those of `values.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where code is being written for the edit at `line`; `document` is the local that holds `$`."""
+    """Where code is written for the edit at `line`; `document` is the local that holds `$`."""
 
     site: Site
     document: str
     line: int
 
     def block(self, header: str) -> AbstractContextManager[None]:
-        """A block of the function, for the edit's line."""
+        """A block in the function, attributed to the edit's line."""
         return self.site.code.block(header, self.line)
 
     def add(self, text: str) -> None:
-        """A line of the function, for the edit's line."""
+        """A statement in the function, attributed to the edit's line."""
         self.site.code.add(text, self.line)
 
     def temp(self, prefix: str) -> str:
-        """A fresh local name."""
+        """A new local name."""
         return self.site.temp(prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One value in the document: the locals that hold it and the object or list it stands in, and what writes the
-    statements that change it there."""
+    """One value in the document: the locals that hold it and its container, and functions that write the statements
+    which change it there."""
 
     place: Place
     value: str
     parent: str
     put: Callable[[str], None]
-    """Stores a Python expression in its place."""
+    """Writes the statement that stores a Python expression in its place."""
     take_out: Callable[[], None] | None = None
-    """None for an item of a list, and for the document."""
+    """Writes the statement that removes it; None for an item of a list and for the document."""
 
 
 @contextmanager

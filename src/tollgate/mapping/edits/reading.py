@@ -1,6 +1,6 @@
-"""Reading an edit list (MAPPING b.4): YAML nodes -> `Edit` values, with every mistake noted.
+"""Reads an edit list (MAPPING b.4): YAML nodes -> `Edit` values, with every mistake noted.
 
-Owns the verbs and their shapes; what an edit does is written by `code.py`.
+Owns the verbs and their shapes; their effect is written by `code.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tollgate.mapping.scope import Spot, Unit, suggest
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb, as the reference shows it: what follows it, and what it does."""
+    """One verb as in the reference: the type of its value, and its effect."""
 
     name: str
     takes: str
@@ -82,24 +82,24 @@ BESIDE = {
     "why": "words for the reader",
     "param": "the field a refusal names",
 }
-"""What may stand beside a verb."""
+"""The keys that may be written beside a verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One path an edit works on, and what stands beside it. Without steps it is the whole document."""
+    """One path that an edit works on, with the keys beside it. Without steps it is the whole document."""
 
     steps: tuple[Step, ...]
     text: str
     mark: Mark
     value: Node | None = None
     beside: tuple[Entry, ...] = ()
-    """Others of the same objects, taken out with it."""
+    """Entries for other fields of the same objects, which are removed together with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit, read. `keys` for keep, `entries` for everything that works on paths, `value` for refuse."""
+    """One edit that was read. `keys` is for keep, `entries` for all verbs with paths, `value` for refuse."""
 
     verb: str
     mark: Mark
@@ -109,7 +109,7 @@ class Edit:
     when: Scalar | None = None
     param: str | None = None
     why: bool = False
-    """The edit says why: then a `set` that replaces something of the caller's tells it as a loss."""
+    """The edit has a `why`: then a `set` that replaces a value of the caller's reports it as lost."""
 
 
 def read_edits(unit: Unit, nodes: Node, of: str) -> list[Edit]:
@@ -252,8 +252,8 @@ def _table(unit: Unit, verb: str, value: Node) -> list[Entry]:
 
 
 def _steps(unit: Unit, text: str, mark: Mark, node: Scalar, *, whole: bool = False) -> tuple[Step, ...] | None:
-    """A bare word is a field of the top level; everything else is a path from `$`. No step: the whole document, where
-    a verb works on that (`whole`)."""
+    """The steps of a path. A bare word is a field at the top level; anything else is a path from `$`. No steps: the
+    whole document, for verbs that can work on it (`whole`)."""
     if not text.startswith("$"):
         if any(sign in text for sign in ".[*"):
             unit.mistake(

@@ -1,4 +1,4 @@
-"""The verbs that put a value in the place of another: default, set, clamp, values."""
+"""The verbs that replace one value by another: default, set, clamp, values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollgate.mapping.templates import value_of
 
 
 def write(slot: Slot, verb: str, node: Node) -> None:
-    """The verb's work on one value; `node` is what the file says beside its path. Mistakes are noted in the unit."""
+    """The verb's work on one value; `node` is the value in the file. Mistakes are noted in the unit."""
     if verb == "values":
         _values(slot, node)
     elif verb == "clamp":
@@ -24,7 +24,7 @@ def write(slot: Slot, verb: str, node: Node) -> None:
 
 def _assign(slot: Slot, node: Node) -> None:
     if isinstance(node, Scalar) and node.value is None:
-        slot.put("None")  # a written null is sent as null
+        slot.put("None")  # a literal null is sent as null
         return
     made = _lowered(slot, node)
     if made.present:

@@ -1,5 +1,5 @@
-"""A provider's `images:` block and its image models, compiled into offers. Everything wrong in them is found here,
-at start."""
+"""Compiles a provider's `images:` block and its image models into offers. All mistakes in them are found here, at
+start."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 _OF_THE_JOB = ("id", "status", "images", "error", "uuid")
-"""Facts that say how a job is doing, or who it is."""
+"""Facts about the state or the identity of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a provider's image calls share with its others: error rules, headers with their secrets, budgets, how they
-    are authorised."""
+    """What a provider's image calls share with its other calls: error rules, headers with secrets, timeouts,
+    authorisation."""
 
     errors: ErrorRules
     headers: Callable[[], dict[str, str]]
@@ -42,7 +42,7 @@ class Surroundings:
 
 
 def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
-    """The offers of a provider's image models; empty when it has none. What is wrong is noted in `pieces`."""
+    """The offers of a provider's image models; empty if it has none. Mistakes are noted in `pieces`."""
     provider = pieces.provider
     if provider.images is None:
         return []
@@ -55,8 +55,8 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
 
 
 def _facts_told(provider: Provider) -> frozenset[str] | None:
-    """What the results of a provider's steps tell, its models' own steps included, and so `$job` has; None where that
-    cannot be seen, or where a step was left out as it is wrong."""
+    """The fields that the results of a provider's steps have, with those of its models' own steps: these are the
+    fields of `$job`. None if they are not known, or if a step was removed as wrong."""
     told = {"id", "uuid", "images"}
     for holder in (provider.images, *(model.image for model in provider.models)):
         for name in IMAGE_STEPS:
@@ -72,7 +72,7 @@ def _facts_told(provider: Provider) -> frozenset[str] | None:
 
 
 class Steps:
-    """The compiled calls of a provider, or of one model that differs."""
+    """The compiled calls of a provider, or of one model with calls of its own."""
 
     def __init__(self, pieces: JobPieces, node: Map, path: str = "images") -> None:
         self.node = node
@@ -91,7 +91,7 @@ class Steps:
         self.give_up = poll.number("give_up", at.number("give_up", GIVE_UP))
 
     def with_own(self, pieces: JobPieces, own: Map | None, path: str) -> Steps:
-        """These steps where a model's own keys win."""
+        """These steps, with a model's own keys in place of the provider's."""
         changed = {name: child for name in IMAGE_STEPS if own is not None and isinstance(child := own.get(name), Map)}
         if not changed:
             return self
@@ -114,7 +114,7 @@ class Steps:
 def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
     if node.incomplete and "call" not in node.entries:
-        return None  # it is wrong, and told
+        return None  # it was removed as wrong, and reported
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
     said = node.get("result")
     result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)
@@ -140,8 +140,8 @@ def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
 
 
 def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
-    """The `result` of a call before `submit`, which may have none: what later steps read as `$job.<name>`. What it
-    cannot tell yet is a mistake."""
+    """The `result` of a call before `submit`, which is optional: what later steps read as `$job.<name>`. Notes a
+    mistake if it reads what does not exist yet."""
     result = node.get("result")
     for key, mark in result.keys.items() if isinstance(result, Map) else ():
         if key in _OF_THE_JOB:
@@ -190,5 +190,5 @@ def _offer(
 
 
 def _reads_id(poll: Map) -> bool:
-    """Whether the call of a poll step needs the provider's id for the job."""
+    """Whether the call of a poll step needs the provider's id of the job."""
     return any(mentions(node, "job.id") for name in ("call", "headers", "body") if (node := poll.get(name)))

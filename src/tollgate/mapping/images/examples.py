@@ -1,7 +1,7 @@
-"""The examples of a provider's image part: `of: images.submit.body`, `images.poll.result`, `images.submit.call`,
+"""Runs the examples of a provider's image part: `of: images.submit.body`, `images.poll.result`, `images.submit.call`,
 `images.price`.
 
-`given` is what `$` reads, `with: {input, job, http, vars, model}` the other names, `model: <canonical id>` picks the
+`given` is what `$` reads, `with: {input, job, http, vars, model}` the other names; `model: <canonical id>` uses the
 steps and price of one model.
 """
 
@@ -18,13 +18,13 @@ from tollgate.money import decimal_text
 
 _PARTS = ("call", "body", "headers", "result", "outcome")
 IMAGE_EXAMPLES = ("images.price", *(f"images.{step}.{part}" for step in IMAGE_STEPS for part in _PARTS))
-"""What examples about image jobs are `of`."""
+"""The values of `of` for examples about image jobs."""
 IMAGE_EXAMPLES_BRING = ("input", "job", "http", "vars", "model")
 
 
 def image_example(example: Example, offers: Iterable[ImageOffer]) -> Any:
-    """What an example makes: with the first of these offers where it names no model. LookupError says what the file
-    does not have."""
+    """The result of an example, with the first of these offers if it names no model. LookupError if the file does
+    not have what it names."""
     by_model = {offer.model.id: offer for offer in offers}
     named = example.said.get("model")
     offer = by_model.get(named) if named is not None else next(iter(by_model.values()), None)

@@ -1,7 +1,7 @@
-"""Which addresses an image job may be followed to.
+"""The addresses that an image job may call.
 
-A poll or result address that comes out of a provider's answer gets our key in its headers, so it is called only under
-a host suffix the provider's file declares (`hosts: [bfl.ai]`). Everything else about a call is fixed at start.
+A poll or result address from a provider's answer is called with our key in the headers, so it must have a host suffix
+that the provider's file declares (`hosts: [bfl.ai]`). Everything else about a call is fixed at start.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One declared suffix: `bfl.ai` admits bfl.ai and all below it, over https on the usual port.
+    """One declared suffix: `bfl.ai` admits bfl.ai and all hosts below it, with https on the default port.
 
-    `scheme` and `port` are what an operator wrote in front and behind: `http://127.0.0.1:9000` for a server of theirs.
+    `scheme` and `port` are set if the suffix has them: `http://127.0.0.1:9000` for a server of the operator's own.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Host:
     port: int | None = None
 
     def admits(self, scheme: str, host: str, port: int | None) -> bool:
-        """Whether an address of these parts is under this suffix."""
+        """Whether an address with these parts is under this suffix."""
         if scheme != self.scheme or port != self.port:
             return False
         return host == self.name or (host.endswith("." + self.name) and not _is_address(self.name))
@@ -34,7 +34,7 @@ class Host:
 
 
 def read_host(text: str) -> Host:
-    """A declared suffix: "bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000". ValueError says what is wrong with it."""
+    """A declared suffix: "bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000". ValueError if it is invalid."""
     address = text.strip()
     parts = urlsplit(address if "://" in address else f"https://{address}")
     if parts.scheme not in ("http", "https"):
@@ -48,7 +48,7 @@ def read_host(text: str) -> Host:
 
 
 def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
-    """Whether a URL out of an answer may be called with our headers."""
+    """Whether a URL from an answer may be called with our headers."""
     if any(character.isspace() or ord(character) < 32 or character == "\\" for character in url):
         return False
     try:
@@ -58,7 +58,7 @@ def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
         return False
     if parts.username is not None or parts.password is not None or not host.isascii():
         return False
-    if "%" in host:  # what follows may be the zone of an address: [::1%.bfl.ai] ends like a name under bfl.ai
+    if "%" in host:  # a zone may follow: [::1%.bfl.ai] ends like a name under bfl.ai
         return False
     if port == (443 if parts.scheme == "https" else 80):
         port = None
@@ -66,7 +66,7 @@ def is_admitted(url: str, hosts: Iterable[Host]) -> bool:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port of an address, for a log: the rest may let in whoever knows it."""
+    """Scheme, host and port of an address, for a log: the rest may be a secret that gives access."""
     try:
         parts = urlsplit(url)
         return str(Host(ascii(parts.hostname or "")[1:200].rstrip("'"), parts.scheme, parts.port))

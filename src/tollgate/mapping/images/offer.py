@@ -1,4 +1,5 @@
-"""An image model at one provider, compiled: its steps, its price, its input schema. Pure data with callables in it."""
+"""An image model at one provider, compiled: its steps, its price, its input schema. Only data and functions of
+values."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ GIVE_UP = 600.0
 class Step:
     """One call of a job. `url`, `headers`, `body`, `result` and `when` read the job's values.
 
-    `hosts` is declared where the address comes out of an answer; then nothing else is called.
+    `hosts` is set if the address comes from an answer; then only these hosts are called.
     """
 
     name: Literal["prepare", "upload", "submit", "poll", "fetch"]
@@ -41,17 +42,17 @@ class Step:
     framing: StepFraming | None = None
     """The answer is a stream, and `result` reads the list of its events."""
     answers: frozenset[int] = frozenset()
-    """Statuses beside those of a success that `result` reads."""
+    """Statuses, besides those of success, for which `result` is read."""
     auth: bool = True
-    """Whether the provider's `auth` authorises this call: a signed address refuses a second authorisation."""
+    """Whether the provider's `auth` is used for this call: a signed address refuses a second authorisation."""
     when: JobRead | None = None
-    """A job for which this does not hold has no such call."""
+    """The call is left out for a job where this is false."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageOffer:
-    """One route for an image model. Without `poll` the provider is synchronous:
-    its submit call returns the pictures."""
+    """One route for an image model. Without `poll` the provider is synchronous: its submit call returns the
+    pictures."""
 
     provider: str
     model: Model
@@ -61,7 +62,7 @@ class ImageOffer:
     price: ImagePrice
     submit: Step
     headers: Callable[[], dict[str, str]]
-    """The provider's own headers, secrets in them; made anew for every call."""
+    """The provider's own headers, with secrets; computed again for every call."""
     variables: Mapping[str, Any]
     """What `$vars` reads."""
     errors: ErrorRules
@@ -69,14 +70,14 @@ class ImageOffer:
     poll: Step | None = None
     fetch: Step | None = None
     before: tuple[Step, ...] = ()
-    """The calls that bring a picture there before `submit`, in their order."""
+    """The calls that upload a picture before `submit`, in order."""
     words: Mapping[str, GenerationStatus] | None = None
     needs_id: bool = True
-    """The poll step reads `$job.id`: a submission whose answer holds none has failed."""
+    """The poll step reads `$job.id`: a submission whose answer has none has failed."""
     every: tuple[float, ...] = EVERY
-    """Seconds between polls made on our own account; the last repeats."""
+    """Seconds between the gateway's own polls; the last value repeats."""
     give_up: float = GIVE_UP
-    """Seconds after which a job that has not finished is failed."""
+    """Seconds after which an unfinished job counts as failed."""
     auth: Any = None
     proxy: str | None = None
     verify: bool = True
@@ -84,11 +85,11 @@ class ImageOffer:
 
     @property
     def synchronous(self) -> bool:
-        """Whether the submit call is held until the pictures are there."""
+        """Whether the submit call waits until the pictures are ready."""
         return self.poll is None
 
     def step(self, name: str) -> Step | None:
-        """A call by its name; None where there is none of that name."""
+        """The call of that name; None if there is none."""
         steps = (*self.before, self.submit, self.poll, self.fetch)
         return next((step for step in steps if step is not None and step.name == name), None)
 
@@ -99,7 +100,7 @@ class ImageOffer:
         return read_outcome(result, self.words, final=fetched or self.fetch is None, ended=ended)
 
     def values(self, **named: Any) -> Values:
-        """What this offer's templates read; `answer` is `$`."""
+        """The values that this offer's templates read; `answer` is `$`."""
         values = {"$model": self.facts, "$vars": self.variables, "$input": None, "$job": {}, "$http": {}}
         for name, value in named.items():
             values["$" if name == "answer" else f"${name}"] = value
@@ -107,14 +108,14 @@ class ImageOffer:
 
 
 class ImageOffers:
-    """All compiled image offers of a configuration. `rendered` is a memo of what the catalog's endpoint sends."""
+    """All compiled image offers of a configuration. `rendered` caches what the catalog endpoint sends."""
 
     def __init__(self, offers: Iterable[ImageOffer] = ()) -> None:
         self._offers = {(offer.model.id, offer.provider): offer for offer in offers}
         self.rendered: dict[tuple[str, ...], Listing] = {}
 
     def offer(self, model_id: str, provider: str) -> ImageOffer | None:
-        """The offer of a canonical model at one provider, when it is (still) configured and on."""
+        """The offer of a canonical model at one provider; None if it is not (or no longer) configured, or off."""
         return self._offers.get((model_id, provider))
 
     def __len__(self) -> int:

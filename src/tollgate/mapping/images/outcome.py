@@ -1,8 +1,7 @@
-"""What a provider said about a job, in our words: one of five statuses, pictures, an error,
-and whatever later steps need.
+"""Reads a provider's answer about a job: one of five statuses, pictures, an error, and the facts that later steps need.
 
-Owns the reading of a step's `result`. A status word no file knows leaves the job processing (and is reported to the
-log by the caller), so that a provider's new word never breaks a job; the deadline ends it in the worst case.
+Owns the reading of a step's `result`. An unknown status word leaves the job processing (the caller logs it), so that a
+new word of the provider does not break a job; in the worst case the deadline ends it.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;b
 _MOST_HEAD = 2000
 """Characters before the data."""
 _DRAWINGS = (b"<svg", b"<?xml")
-"""How a picture drawn in text begins; of other files it would not be enough to go by."""
+"""The first bytes of SVG; other types of text files begin like it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One answer about a job. `facts` is everything the file's `result` gave, read later as `$job.<name>`."""
+    """One answer about a job. `facts` is all of the file's `result`, which later steps read as `$job.<name>`."""
 
     status: GenerationStatus
     images: tuple[dict[str, Any], ...] = ()
     error: str = ""
     unknown_word: str | None = None
-    """A status word the file does not list."""
+    """A status word that the file does not list."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -42,10 +41,10 @@ def read_outcome(
 ) -> Outcome:
     """A step's `result` as an outcome.
 
-    `words` is the file's `statuses:` table, matched exactly; a word it lacks may still be one of ours, such as the
-    literal `status: succeeded` of a call that is done when it returns. A success without a picture is a failure:
-    nothing was delivered, so nothing may be charged (unless pictures are fetched by a further step: not `final`).
-    Where nobody can be asked again (`ended`), a result without a status is a success: it would stay pending for ever.
+    `words` is the file's `statuses:` table, matched exactly; a word that it does not have may be one of ours, such as
+    the literal `status: succeeded` of a synchronous call. A success without a picture is a failure, because nothing was
+    delivered that could be charged (unless a later step fetches the pictures: not `final`). Where no further poll is
+    possible (`ended`), a result without a status is a success, because the job would be pending for ever.
     """
     facts = dict(result) if isinstance(result, Mapping) else {}
     word = facts.get("status")
@@ -66,9 +65,9 @@ def read_outcome(
 
 
 def read_image(item: object) -> dict[str, Any] | None:
-    """One picture with the fields of SPEC's Image object, or None when there is neither address nor data.
+    """One picture with the fields of SPEC's Image object, or None if there is neither an address nor data.
 
-    A data URL becomes `data` and `context_type`; a missing type of inline data is read from its first bytes.
+    A data URL becomes `data` and `context_type`; for inline data without a type its first bytes decide.
     """
     if isinstance(item, str):
         item = {"url": item}
@@ -98,7 +97,7 @@ def read_image(item: object) -> dict[str, Any] | None:
 
 
 def type_of(data: str) -> str:
-    """The MIME type of base64 picture data by its first bytes; `application/octet-stream` when they are unknown."""
+    """The MIME type of base64 picture data by its first bytes; `application/octet-stream` if they are unknown."""
     try:
         head = base64.b64decode(data[:64] + "=" * (-len(data[:64]) % 4))
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Pieces of the mapping language that read a job's values: of image jobs, and of answers that are asked for again."""
+"""Pieces of the mapping language that read a job's values: for image jobs, and for answers that are polled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.provider.pieces import Pieces
 
 HTTP = frozenset({"status", "headers"})
-"""What `$http` tells of an answer."""
+"""The fields of `$http`, which describe an answer."""
 NAMES: Mapping[str, frozenset[str] | None] = {
     "$": None,
     "input": None,
@@ -39,8 +39,8 @@ METHODS = ("GET", "POST", "PUT")
 
 
 class JobPieces:
-    """Compiles the pieces of a provider file that read a job's values; `names` are those they may read. What is wrong
-    is noted in `pieces`."""
+    """Compiles the pieces of a provider file that read a job's values; `names` are the names that they may read.
+    Mistakes are noted in `pieces`."""
 
     def __init__(
         self, pieces: Pieces, names: Mapping[str, frozenset[str] | None], methods: tuple[str, ...] = METHODS
@@ -51,15 +51,15 @@ class JobPieces:
         self.mistake = pieces.mistake
 
     def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> JobRead | None:
-        """A template as a reader of the job's values; with `secret`, `$secret` may be read too; `answer`: it reads what
-        the provider said."""
+        """A template as a function of the job's values. `secret`: it may read `$secret` too. `answer`: it reads the
+        provider's answer."""
         if node is None:
             return None
         names = {**self._names, "secret": None} if secret else self._names
         return self._reader(partial(compile_template, answer=answer), node, names, secret=secret)
 
     def figure(self, node: Node | None, path: str) -> JobRead | None:
-        """A template that makes a number: text that is none is a path without its `$`."""
+        """A template of a number; text that is not a number was meant as a path, without its `$`."""
         if isinstance(node, Scalar) and isinstance(node.value, str) and is_literal(node):
             try:
                 decimal_of(node.value.strip())
@@ -70,14 +70,14 @@ class JobPieces:
         return self.template(node)
 
     def condition(self, node: Node | None) -> JobRead | None:
-        """A place that takes an expression without braces."""
+        """An expression written without braces."""
         return self._reader(compile_expression, node, self._names, test=True) if node is not None else None
 
     def call(
         self, node: Node | None, hosts: Node | None, path: str
     ) -> tuple[str, JobRead, tuple[Host, ...] | None] | None:
-        """`POST https://host/path/{{ $model.upstream }}` as method, address and the hosts it may lead to;
-        `path` is where it stands in the file, for messages."""
+        """`POST https://host/path/{{ $model.upstream }}` as method, address and allowed hosts; `path` is its place
+        in the file, for messages."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in self._methods:
             self.mistake(
@@ -122,7 +122,7 @@ class JobPieces:
         found = []
         for number, item in enumerate(node.items):
             if not isinstance(item, Scalar) or item.value is None:
-                continue  # it is no text, which was told
+                continue  # not a text, which is reported already
             try:
                 found.append(read_host(str(item.value)))
             except ValueError as error:
@@ -155,9 +155,8 @@ class JobPieces:
 
 
 def _is_fixed(address: str) -> bool:
-    """Whether the file alone says where this leads: a host in which nothing but `$vars` stands,
-    or a base out of `$vars`."""
-    # Holes first: one may hold slashes of its own.
+    """Whether the file alone decides the host: nothing but `$vars` is in it, or the whole base comes from `$vars`."""
+    # Holes first, because they may contain slashes.
     host = _HOST.match(_HOLE.sub("\0", address))
     return host is not None and all(
         name == "$vars" for hole in _HOLE.findall(address)[: host[0].count("\0")] for name in _NAME.findall(hole)

@@ -1,7 +1,7 @@
-"""What a job costs: a price per picture, by table, per megapixel, by counted lines,
-or as the provider's answer tells it.
+"""What a job costs: a price per picture, by table, per megapixel, by counted lines, or as reported by the provider's
+answer.
 
-Exact decimals only. A figure that cannot be found falls to the declared `price`, or refuses the job where the file
+Exact decimals only. If a figure cannot be found, the declared `price` is used, or the job is refused where the file
 says `miss: refuse`; it is never zero by accident (PITFALLS 29).
 """
 
@@ -17,19 +17,19 @@ from tollgate.money import CONTEXT
 
 Values = Mapping[str, Any]
 JobRead = Callable[[Values], object]
-"""Reads a value out of `$` (the provider's answer), `$input`, `$job` and `$model`."""
+"""Reads a value from `$` (the provider's answer), `$input`, `$job` and `$model`."""
 
 _MOST = Decimal(1_000_000)
-"""More pictures, megapixels, steps or dollars than any job has; a larger figure is a mistake of the answer."""
+"""More pictures, megapixels, steps or dollars than any job has; a larger figure is a mistake in the answer."""
 
 
 class PriceMissing(Exception):
-    """No price applies and the file says to refuse; the text says what was looked for."""
+    """No price applies, and the file refuses such jobs; the message says what was looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One counted line of a bill: so much per `unit` of what `count` reads."""
+    """One line of a bill: a price per `unit` of what `count` reads."""
 
     count: JobRead
     price: Decimal
@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ReportedCost:
-    """A cost the answer tells, in `unit`s of the currency (100 for cents)."""
+    """A cost that the answer reports, in `unit`s of the currency (100 for cents)."""
 
     amount: JobRead
     unit: Decimal
@@ -46,7 +46,7 @@ class ReportedCost:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A multiplier out of the request, such as steps beyond the usual four."""
+    """A multiplier from the request, such as steps beyond the usual four."""
 
     count: JobRead
     unit: Decimal
@@ -54,35 +54,36 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class ImagePrice:
-    """The compiled `price:` block of an image model. `price` is what the catalog shows and what a miss costs."""
+    """The compiled `price:` block of an image model. `price` is shown in the catalog, and used if no other price is
+    found."""
 
     price: Decimal
     currency: str = "USD"
     unit: int = 1
     per: Literal["image", "megapixel"] = "image"
     pixels: int = 1_000_000
-    """How many pixels this provider calls a megapixel."""
+    """The pixels of a megapixel at this provider."""
     whole: bool = False
-    """Megapixels of each picture are rounded up to whole ones."""
+    """The megapixels of each picture are rounded up to an integer."""
     further: Decimal | None = None
-    """Each megapixel of a picture after the first, where that one is dearer."""
+    """The price of each further megapixel of a picture, if the first one is more expensive."""
     cases: tuple[tuple[JobRead, Decimal], ...] = ()
-    """Other prices under a condition; the first that holds."""
+    """Other prices under a condition; the first that is true applies."""
     by: tuple[JobRead, ...] = ()
     table: Mapping[str, Any] | None = None
     lines: tuple[Line, ...] = ()
     reported: ReportedCost | None = None
     times: tuple[Factor, ...] = ()
     asked: JobRead | None = None
-    """How many pictures the request asks for; used before any has come."""
+    """The number of pictures that the request asks for; used until there are any."""
     bill: JobRead | None = None
-    """What is counted instead of the pictures delivered."""
+    """What is counted instead of the delivered pictures."""
     size: tuple[JobRead, JobRead] | None = None
-    """Width and height asked for, where pictures come without theirs."""
+    """Requested width and height, for pictures without their own."""
     refuse: bool = False
 
     def expected(self, values: Values) -> Decimal:
-        """The most a job should cost by what it asks, in the price's currency. Raises `PriceMissing`."""
+        """The most that a job should cost according to its request, in the price's currency. Raises `PriceMissing`."""
         count = _number(self.asked(values)) if self.asked else None
         pictures: list[Mapping[str, Any]] = [{}] * int(min(max(count or 1, Decimal(1)), Decimal(1000)))
         return self._by_count(values, pictures, None)
@@ -122,7 +123,7 @@ class ImagePrice:
         return CONTEXT.divide(total, Decimal(self.unit))
 
     def _each(self, values: Values) -> Decimal:
-        """The price of one: of the first case that holds, found in the table, or the declared one."""
+        """The price of one picture: of the first case that is true, from the table, or the declared one."""
         for holds, price in self.cases:
             if holds(values):
                 return price
@@ -158,7 +159,7 @@ class ImagePrice:
 
 
 def _sum(value: object, most: Decimal) -> Decimal | None:
-    """One figure, or several added up here, exactly: the mapping language would add floats."""
+    """One figure, or the exact sum of several (the mapping language would add floats)."""
     if not isinstance(value, list):
         return _number(value, most)
     numbers = [number for item in value if (number := _number(item, most)) is not None]
@@ -166,7 +167,7 @@ def _sum(value: object, most: Decimal) -> Decimal | None:
 
 
 def _number(value: object, most: Decimal = _MOST) -> Decimal | None:
-    """A figure of an answer or request as a decimal; None for anything that is no sensible amount, above `most` too.
+    """A figure from an answer or request as a decimal; None if it is no valid amount or above `most`.
 
     JSON has made floats of decimals; their shortest notation is the figure that was written.
     """

@@ -1,4 +1,4 @@
-"""The `price:` block of an image model, read and compiled."""
+"""Reads and compiles the `price:` block of an image model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def read_price(pieces: JobPieces, image: Map | None, path: str, model: Model) -> ImagePrice | None:
-    """The price of an image model. A model without one is a mistake: nothing is free by accident."""
+    """The price of an image model. A model without one is a mistake, so that nothing is free by accident."""
     node = image.get("price") if image is not None else None
     if image is None or not isinstance(node, Map):
         hint = 'price: {price: "0.03"}; "0" is free'
-        if image is None or not image.incomplete:  # else it may be what was left out, which is told
+        if image is None or not image.incomplete:  # else it may have been removed, and reported
             pieces.mistake(model.mark, "found no price, wanted one", f"{path}.price", hint)
         return None
     path = f"{path}.price"
@@ -88,7 +88,7 @@ def _times(pieces: JobPieces, node: Node | None, path: str) -> tuple[Factor, ...
 
 
 def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any]:
-    """Nested prices; each level is keyed by one entry of `by`."""
+    """Nested prices; each level has the values of one entry of `by` as keys."""
     found: dict[str, Any] = {}
     for key, child in node.entries.items():
         if depth > 1 and isinstance(child, Map):
@@ -107,7 +107,7 @@ def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any
 
 
 def _templates(pieces: JobPieces, node: Node | None) -> tuple[JobRead, ...]:
-    """The templates of a list; one that is wrong is noted, and left out."""
+    """The templates of a list; a wrong one is noted and left out."""
     return tuple(read for item in items_of(node) if (read := pieces.template(item)))
 
 

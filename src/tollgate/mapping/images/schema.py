@@ -1,6 +1,7 @@
-"""The `input` of a job against its model's `input_schema`: defaults first, then every rule, the error with its path.
+"""Validates the `input` of a job by its model's `input_schema`: defaults first, then every rule; errors have their
+path.
 
-Whether a schema is one was found when its file was read (`config/json_schema.py`).
+The schema itself was validated when its file was read (`config/json_schema.py`).
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class InputSchema:
         return filled
 
     def filled(self, job_input: dict[str, Any]) -> dict[str, Any]:
-        """An input that was admitted once, with defaults; not checked again,
-        because the file may ask for more by now."""
+        """An input that was admitted before, with defaults. It is not validated again, because the file may have
+        changed since."""
         return _with_defaults(job_input, self.document, 0)
 
     def admits(self, job_input: object) -> bool:
-        """Whether an input would be taken: which other routes of the same model may serve it."""
+        """Whether an input is valid: decides which other routes of the same model may serve it."""
         return isinstance(job_input, dict) and self._validator.is_valid(_with_defaults(job_input, self.document, 0))
 
 
@@ -69,7 +70,7 @@ def plain_numbers(value: Any) -> Any:
 
 
 def _with_defaults(value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """A copy of `value` with the declared defaults of absent properties, also inside objects that are there."""
+    """A copy of `value` with the defaults of absent properties, also inside objects that are present."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or depth > _DEEPEST:
         return dict(value)
@@ -86,7 +87,7 @@ def _with_defaults(value: dict[str, Any], schema: Mapping[str, Any], depth: int)
 
 
 def _path(error: ValidationError) -> str:
-    """Where it is wrong: input.images[0].url; a missing property is named itself."""
+    """Where the mistake is: input.images[0].url; a missing property is named itself."""
     path = "input"
     for part in error.absolute_path:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -134,7 +135,7 @@ def _reason(error: ValidationError) -> str:
 
 
 def _alternatives(rules: list[Any]) -> list[str]:
-    """The properties of which one is wanted, where the alternatives say nothing else: `[{required: [a]}, {required:
+    """The properties of which one is required, if the alternatives say nothing else: `[{required: [a]}, {required:
     [b]}]`."""
     if not all(isinstance(rule, dict) and rule.keys() == {"required"} for rule in rules):
         return []
@@ -142,7 +143,7 @@ def _alternatives(rules: list[Any]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    """A value as JSON, short: a caller may have sent a whole picture."""
+    """A value as short JSON: a caller may have sent a whole picture."""
     if isinstance(value, str) and len(value) > _SHOWN:
         value = value[:_SHOWN] + "..."
     said = json.dumps(value, ensure_ascii=False, default=str)

@@ -1,7 +1,7 @@
-"""The provider layer: a provider file compiled into offers, error rules, image jobs and discovery.
+"""The provider layer: compiles a provider file into offers, error rules, image jobs and discovery.
 
-`compile_provider` is the way in; `Offer` and `ErrorRules` are what a request meets. How a file is read into
-configuration is `config/provider.py`; nothing here awaits anything.
+The entry point is `compile_provider`; requests use `Offer` and `ErrorRules`. Reading the file is `config/provider.py`.
+Nothing here awaits anything.
 """
 
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider

@@ -1,4 +1,4 @@
-"""Where the requests for a model go: the addresses of an endpoint, made of their templates once the model is known."""
+"""The addresses of an endpoint for one model, made from their templates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.spoken import Spoken
 
 _ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
-"""An address out of a variable, as a part of a path is written."""
+"""A variable with a whole address that was escaped like a part of a path."""
 
 
 def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
-    """The addresses for a model with these facts; None, with the mistake noted in `pieces`, where one is none."""
+    """The addresses for a model with these facts; None, with the mistake noted in `pieces`, if one is invalid."""
     values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
     context = Context(model=facts)
     query = {name: template(None, context, secret=pieces.secrets, **values) for name, template in spoken.query.items()}

@@ -1,4 +1,4 @@
-"""How calls to a provider are authorised beyond plain headers: `auth:` of its file, checked and filled in."""
+"""How calls to a provider are authorised beyond plain headers: checks the `auth:` of its file and fills it in."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tollgate.wording import did_you_mean, nearest_word
 def compile_auth(
     pieces: Pieces, provider: Provider, signing: Signing | None, token_request: TokenRequest | None
 ) -> Authorisation | None:
-    """The authorisation with its values filled in; None where there is none, or while the provider is off. `signing` is
-    what a provider of kind `signed` words itself, `token_request` what another says of the request for its token.
+    """The authorisation with its values filled in; None if there is none, or while the provider is off. `signing` is
+    the compiled template of a provider of kind `signed`, `token_request` the one for token requests of other kinds.
 
     Mistakes in its options are noted in `pieces`.
     """
@@ -55,12 +55,12 @@ def compile_auth(
         if isinstance(value, (list, dict)):
             found = "a list" if isinstance(value, list) else "a map"
             pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
-    # as written: who reads the answer otherwise gets a token of its own
+    # as written: providers that read the response differently do not share a token
     values |= {name: str(plain(auth.options[name])) for name in reads}
     made = Authorisation(auth.kind, _texts(values), reads=reads)
     if token_request is None:
         return made
-    # what the time and a nonce come to is no part of the key: the same token serves whatever they are
+    # the time and nonce are not part of the key: the token is the same whatever they are
     fixed = _with_parts(made, token_request(0, ""))
     if not token_request.fresh:
         return fixed
@@ -73,7 +73,7 @@ def _at_once(read: Read) -> Read:
 
 
 def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
-    """`auth` with what its token is asked for."""
+    """`auth` with the parts of its token request."""
     return replace(
         auth,
         form=_texts(parts["form"]) if "form" in parts else None,
@@ -83,11 +83,12 @@ def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
 
 
 def _check_options(pieces: Pieces, provider: Provider) -> None:
-    """Options that this kind of authorisation has not, that undo each other, or that it needs and lacks."""
+    """Note options that this kind of authorisation does not have, that exclude each other, or that it needs and
+    lacks."""
     auth = provider.auth
     kind = find(provider.document.root, ["auth", "kind"])
     if not isinstance(kind, Scalar) and auth.options or isinstance(kind, Scalar) and kind.value not in AUTH_OPTIONS:
-        return  # no kind, or an unknown one, is told already, and what its options are nobody knows
+        return  # a missing or unknown kind is reported already, and its options are not known
     needed, optional = AUTH_OPTIONS[auth.kind]
     known = (*needed, *optional)
     for name, node in auth.options.items():

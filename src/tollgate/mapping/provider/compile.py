@@ -1,6 +1,7 @@
-"""A provider's configuration becomes offers: everything a request needs, computed once.
+"""Compiles a provider's configuration into offers: everything that a request needs, computed once.
 
-Mistakes of the whole file are collected. A provider that is off is compiled (so its mistakes show) but offers nothing.
+All mistakes of the file are collected. A provider that is off is compiled (so that its mistakes are found) but offers
+nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledProvider:
-    """A provider ready to serve. `offers` has its chat and embedding offers by model (none while it is off), `images`
-    its image models (for their examples also while it is off)."""
+    """A provider ready to serve. `offers` has its chat and embedding offers by model (none while it is off),
+    `images` its image models (also while it is off, for their examples)."""
 
     config: Provider
     errors: ErrorRules
@@ -48,7 +49,7 @@ class CompiledProvider:
     signing: Signing | None
     token_request: TokenRequest | None
     warnings: tuple[Problem, ...]
-    """What its templates, edits and functions are warned of."""
+    """Warnings about its templates, edits and functions."""
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ def compile_provider(
     timeouts: Timeouts | None = None,
     plugins: Mapping[str, Filter] | None = None,
 ) -> CompiledProvider:
-    """Everything of a provider compiled. Raises `ConfigErrors` with every mistake of its file."""
+    """Compile all of a provider. Raises `ConfigErrors` with every mistake of its file."""
     pieces = Pieces(provider, secrets, plugins)
     budgets = nearer(timeouts or Timeouts(), provider.timeouts)
     errors = compile_errors(pieces, [provider.errors])

@@ -1,7 +1,7 @@
-"""Discovered models: where a provider's own list is, and how its entries become models (`discover:` of its file).
+"""Discovered models: the address of a provider's own list, and how its entries become models (`discover:` of its file).
 
-An entry is mapped by a template into the shape of a `models:` entry (with its `id`), and then read by the very same
-code as a written one, so a discovered model obeys the same rules. An entry that does not fit is left out and told.
+A template converts an entry into the shape of a `models:` entry (with its `id`), which is then read by the same code as
+a written one, so discovered models obey the same rules. An entry that does not fit is left out and reported.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from tollgate.mapping.provider.pieces import Pieces, Read
 
 EVERY = 3600.0
-"""Seconds between two looks at a list whose file names no time (SPEC: the list is refreshed hourly)."""
+"""Seconds between two requests of a list, unless its file sets them (SPEC: the list is refreshed hourly)."""
 MAX_MODELS = 5000
 MAX_PAGES = 100
-"""A list that goes on for longer, or comes back to itself, is not read to its end."""
+"""A list with more pages, or one that comes back to an earlier page, is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """How to ask a provider for its models. `read` turns the body of the answer into models."""
+    """How to request a provider's models. `read` turns the response body into models."""
 
     provider: Provider
     url: str
     headers: Callable[[], Mapping[str, str]]
-    """Made anew for every call."""
+    """Computed again for every call."""
     every: float
     auth: Authorisation | None
     _list: Read
@@ -56,8 +56,8 @@ class Discovery:
     _variables: Mapping[str, Any]
 
     def following(self, url: str, body: Any) -> str | None:
-        """Where the list goes on behind the page that `url` gave; None at its end. Raises `UpstreamFailed` for an
-        address elsewhere: it would get our key."""
+        """The address of the page after the one that `url` gave; None at the end. Raises `UpstreamFailed` for
+        another host, because it would get our key."""
         told = self._next(body) if self._next is not None else None
         if not isinstance(told, str) or not told:
             return None
@@ -71,7 +71,7 @@ class Discovery:
         return address
 
     def read(self, *pages: Any) -> tuple[tuple[Model, ...], tuple[Problem, ...]]:
-        """The models of a list's pages (usually one), and what was wrong with the entries left out."""
+        """The models of a list's pages (usually one), and the problems of entries that were left out."""
         entries: list[Any] = []
         for body in pages:
             found = self._list(body)
@@ -119,7 +119,7 @@ class Discovery:
         models: list[Model] = []
         for name, node in entries_of(listed).items():
             if plain(node) != plain(written.entries[name]):
-                continue  # something of it does not fit (told above); without that part it might be served at no price
+                continue  # a part does not fit (reported above); without it the model might be served at no price
             reading = Reading(document)
             model = read_model(reading, self.provider, name, node, self._mark)
             if reading.problems:
@@ -131,7 +131,7 @@ class Discovery:
         return tuple(models), problems
 
     def _is_served(self, model: Model) -> bool:
-        """Whether the provider speaks anything for models of this type."""
+        """Whether an endpoint of the provider is for models of this type."""
         if model.type == "image":
             return self.provider.images is not None
         return any(model_type_of(name) == model.type for name in self.provider.endpoints)
@@ -165,14 +165,14 @@ class Discovery:
 
 
 def _fields(entry: Any) -> str:
-    """The names of an entry's fields, by which a mistake in the template can be found; never its values."""
+    """The names of an entry's fields, which help to find a mistake in the template; never its values."""
     if not isinstance(entry, dict):
         return "no fields"
     return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
 
 
 def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | None) -> Discovery | None:
-    """The `discover:` block of a provider, or None; its list is asked for with the provider's own authorisation.
+    """The `discover:` block of a provider, or None; its list is requested with the provider's own authorisation.
     Mistakes go to `pieces`."""
     node = pieces.provider.discover
     if node is None:
@@ -198,7 +198,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
                 node.get("url") or node, "the address is incomplete: something it reads has no value", "discover.url"
             )
             return None
-        address = ""  # nobody asks while the provider is off, but its examples run
+        address = ""  # not called while the provider is off, but its examples run
     return Discovery(
         pieces.provider,
         address,
@@ -214,7 +214,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
 
 
 def _check_fields(pieces: Pieces, shape: Node | None) -> None:
-    """A field that no model has would leave out every entry of the list."""
+    """Note a field that no model has: every entry of the list would be left out."""
     known = ("id", *model_schema()["properties"])
     price = lookup(shape, "price")
     for node, what, path, words in (

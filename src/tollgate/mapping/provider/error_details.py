@@ -1,7 +1,6 @@
-"""What an upstream's error says: its message, type, code and parameter in any of the shapes met in the wild,
-and how long to wait.
+"""Reads an upstream's error: its message, type, code and parameter in any common shape, and how long to wait.
 
-Used where a provider file does not say it better. Everything here is total: any body gives a message fit to be shown.
+Used where a provider file has no rule of its own. Nothing here fails: every body gives a message that can be shown.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tollgate.wording import clipped
 MAX_MESSAGE = 1000
 _MAX_WORD = 100
 _MAX_PLAIN = 300
-"""A page of a proxy is no message; this much of a plain text is."""
+"""The most characters of a plain text that are used as a message."""
 _MESSAGE_KEYS = (
     "message",
     "Message",
@@ -36,23 +35,22 @@ _MESSAGE_KEYS = (
     "title",
 )
 _LONGEST_SECRET = 64 * 1024
-"""Characters of which one may be cut at its end; no file of a secret is longer."""
+"""Characters at the end of a text in which a secret may be cut off; no secret file is longer."""
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body|h1|center)", re.IGNORECASE)
 _OPENED = re.compile(r"<(title|h1)[^<>]*>", re.IGNORECASE)
 _MOST_OPENED = 8
 _MOST_TITLE = 1000
-"""Characters of a page's title, or heading: looking for the end of each of
-thousands in the whole page would take minutes."""
+"""The most characters of a page's title or heading. Without a limit, thousands of unclosed ones would take minutes."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?\Z")
 _UNIX = re.compile(r"\d{10}(?:\d{3})?\Z")
-"""A time in Unix seconds, or milliseconds."""
+"""A time in Unix seconds or milliseconds."""
 _DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """The four things an error body says; empty text where it says nothing."""
+    """The four fields of an error body; "" for those it does not have."""
 
     message: str = ""
     type: str = ""
@@ -61,8 +59,8 @@ class ErrorDetails:
 
 
 def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:
-    """Message, type, code and param of an error body, whatever its shape; all may be empty.
-    `redact` takes our secrets out of a text."""
+    """Message, type, code and param of an error body of any shape; all may be empty. `redact` removes our secrets
+    from a text."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, str):
@@ -89,10 +87,10 @@ def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:
 
 
 def showable(text: str, most: int, redact: Callable[[str], str]) -> str:
-    """An upstream's text as it may be shown: without our secrets, and at most so many characters of it.
+    """An upstream's text without our secrets, shortened to `most` characters.
 
-    Secrets go first: one that was cut at the end would not be found, and callers who have their own words quoted before
-    it could choose how much of it is left.
+    Secrets are removed first: one that was cut off would not be found, and callers whose own text is quoted before it
+    could choose how much of it is left.
     """
     return clipped(redact(text[: most + _LONGEST_SECRET]), most)
 
@@ -107,7 +105,7 @@ def _message(value: Any, depth: int = 0) -> str:
         return "; ".join(dict.fromkeys(said))
     if not isinstance(value, dict):
         return ""
-    # the message inside `error` is more telling than one beside it
+    # the message inside `error` says more than one beside it
     inner = value.get("error")
     if isinstance(inner, (dict, list)) and (text := _message(inner, depth + 1)):
         return text
@@ -129,12 +127,12 @@ def _item(item: Any, depth: int) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return ""
-    # a gateway before us that printed what it did not have
+    # the text of an empty value, from another gateway
     return "" if value in ("None", "null") else str(value)
 
 
 def plain_text(body: str, redact: Callable[[str], str] = str) -> str:
-    """A text body as a message: an HTML page by its title, other text clipped."""
+    """A text body as a message: the title of an HTML page; other text shortened."""
     if _HTML.match(body):
         words = showable(_title(body), _MAX_WORD, redact)
         return f"an HTML page ({words})" if words else "an HTML page"
@@ -142,7 +140,7 @@ def plain_text(body: str, redact: Callable[[str], str] = str) -> str:
 
 
 def _title(page: str) -> str:
-    """The words of the first title or heading that ends."""
+    """The text of the first title or heading that is closed."""
     for opened in islice(_OPENED.finditer(page), _MOST_OPENED):
         text = page[opened.end() : opened.end() + _MOST_TITLE]
         end = text.lower().find(f"</{opened[1].lower()}>")
@@ -178,7 +176,7 @@ def seconds_of(value: Any) -> float | None:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds to wait as told by `retry-after-ms` or `retry-after` (seconds or an HTTP date); None when not told."""
+    """Seconds to wait according to `retry-after-ms` or `retry-after` (seconds or an HTTP date); None without these."""
     millis = headers.get("retry-after-ms")
     if millis is not None and _NUMBER.match(millis.strip()):
         return float(millis) / 1000
@@ -194,10 +192,10 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def spent_until(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds until the last of the limits that are used up (`x-ratelimit-remaining-tokens: 0`) is there again.
+    """Seconds until the last of the limits that are used up (`x-ratelimit-remaining-tokens: 0`) is reset.
 
-    The `reset` header beside it tells a wait in any notation, or a moment: in Unix seconds, Unix milliseconds or ISO
-    8601. None where no limit is used up, or none of them says when it resets.
+    The `reset` header beside it has a wait in any notation, or a time: in Unix seconds, Unix milliseconds or ISO 8601.
+    None if no limit is used up, or none of them has a reset.
     """
     waits = [
         wait
@@ -221,7 +219,7 @@ def _until(reset: str, now: datetime | None) -> float | None:
 
 
 def _seconds_to(moment: datetime, now: datetime | None) -> float:
-    """Seconds from now to a moment, which is in UTC where it names no zone; 0 when it has passed."""
+    """Seconds until a time, in UTC if it has no zone; 0 if it has passed."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())

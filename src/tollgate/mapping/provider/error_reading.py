@@ -1,5 +1,5 @@
-"""The `errors:` blocks of a provider and of one of its endpoints, compiled to `ErrorRules`;
-the endpoint's word comes first."""
+"""Compiles the `errors:` blocks of a provider and of one of its endpoints to `ErrorRules`; the endpoint's come
+first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tollgate.mapping.provider.pieces import Pieces, Read
 
 FIELDS = ("message", "type", "code", "param", "retry_after")
 HEADERS = "answer_headers"
-"""What rules and fields read beside the body (`$`)."""
+"""The name, besides the body (`$`), that rules and fields read."""
 LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "retry": ("later", None),
     "next": ("next", None),
@@ -20,12 +20,12 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "credit": ("next", "balance"),
     "key": ("next", "key"),
 }
-"""The status lists of a file and what each means."""
+"""The status lists of a file, with the verdict and alarm of each."""
 
 
 def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | None = None) -> ErrorRules:
-    """The rules of several `errors:` blocks, the first being the nearest; the format that is `spoken` has words of its
-    own (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
+    """The rules of several `errors:` blocks, the nearest first. The format `spoken` has words of its own
+    (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
@@ -50,7 +50,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | N
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     when, statuses = node.get("when"), _statuses(node.get("status"))
     if when is None and not statuses and node.incomplete:
-        return None  # what it is for is wrong, and told
+        return None  # its condition was removed as wrong, and reported
     if when is None and not statuses:
         pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)
         return None
@@ -72,8 +72,8 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
 
 
 def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
-    """Warn of a rule for successes that holds where nothing is said at all: the events of a stream are asked, too, and
-    most hold nothing of what whole answers tell (`!=` with what is absent is true)."""
+    """Warn of a rule for successes that is also true for an empty body: it is asked for the events of a stream too,
+    and most of these have none of the fields of a whole answer (`!=` with an absent value is true)."""
     asked = rule.statuses is None or any(status < 400 for status in rule.statuses)
     if asked and rule.when is not None and rule.when({}, **{HEADERS: {}}):
         pieces.warn(

@@ -1,10 +1,10 @@
-"""What an upstream's answer means: no error, or a `Verdict`. Everything that decides a retry lives here.
+"""What an upstream's answer means: no error, or a `Verdict`. Everything that decides a retry is here.
 
-Three verdicts: `later` (another route now, this one may serve again), `next` (only another route will do), `stop` (the
-request itself is at fault: give up and pass the error on). 401, 402 and 403 are about *our* key and balance: another
-route and an alarm, never the caller's error (PITFALLS 18).
+Three verdicts: `later` (use another route now; this one may work again), `next` (only another route can help), `stop`
+(the request itself is at fault: pass the error on). 401, 402 and 403 are about *our* key and balance: another route and
+an alarm, never the caller's error (PITFALLS 18).
 
-Order: the file's rules, the file's status lists, then what holds for everyone. A 200 may be an error too.
+Order: the file's rules, the file's status lists, then the rules for all providers. A 200 may be an error too.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _WORDS: Mapping[str, int] = {
     "server_error": 500,
     "api_error": 500,
 }
-"""The published error words of the wire formats, with the status they stand for where the real one is a 200."""
+"""The documented error words of the wire formats, with the status that they stand for where the real one is a 200."""
 
 _SPENT = frozenset(word for word, status in _WORDS.items() if status == 402)
-"""A 429 with one of these is no rate limit: waiting does not help (FACTS 20). Mapping files list more (`spent`)."""
+"""A 429 with one of these is not a rate limit: waiting does not help (FACTS 20). Mapping files list more (`spent`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An error, judged. `status` is what it counts as; `message` is fit to be shown (no secrets, clipped)."""
+    """An error with its meaning. `status` is the one it counts as; `message` can be shown (no secrets, shortened)."""
 
     kind: Kind
     alarm: AlarmKind | None
@@ -68,8 +68,8 @@ class Verdict:
     overloaded: bool
 
     def error(self, body: object = None) -> UpstreamError:
-        """The error to raise: the caller's fault as a rejection (of this `body`),
-        everything else as a failure of the provider."""
+        """The error to raise: a rejection (of this `body`) if the caller is at fault, else a failure of the
+        provider."""
         if self.kind == "stop":
             return UpstreamRejected(
                 self.message,
@@ -90,8 +90,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the file, compiled; `reads` holds its own message, type, code, param and retry_after. What it reads
-    are an error body and `answer_headers` (of a stream's event: none)."""
+    """One compiled rule of the file; `reads` has its own message, type, code, param and retry_after. These read an
+    error body and `answer_headers` (for an event of a stream: none)."""
 
     verdict: Kind
     alarm: AlarmKind | None = None
@@ -100,19 +100,19 @@ class Rule:
     counts_as: int | None = None
     reads: Mapping[str, Read] = field(default_factory=dict)
     marks: tuple[bytes, ...] | None = None
-    """A 200 can only match when its bytes hold one of these; None: it must always be asked."""
+    """A 200 can only match if its bytes contain one of these; None: it must always be evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer that is an error, and who reads what of it."""
+    """An answer that is an error, with the readers that the file has for it."""
 
     headers: Mapping[str, str]
     body: Any
     reads: Mapping[str, Read]
 
     def says(self, name: str) -> Any:
-        """What the file reads of it by this name; None where it reads nothing."""
+        """The value that the file reads under this name; None if it reads none."""
         read = self.reads.get(name)
         return read(self.body, answer_headers=self.headers) if read is not None else None
 
@@ -137,7 +137,7 @@ class ErrorRules:
         self._by_status = dict(by_status or {})
         self._reads = dict(reads or {})
         self.redact = redact
-        """A text without our secrets."""
+        """Removes our secrets from a text."""
         self._on_success = tuple(
             rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses)
         )
@@ -145,15 +145,15 @@ class ErrorRules:
         self.event_marks: tuple[bytes, ...] | None = (
             None if any(rule.marks is None for rule in self._on_success) else tuple(dict.fromkeys((b'"error"', *marks)))
         )
-        """A stream event (or 200 body) is an error only if its bytes hold one of these; None:
-        every one must be asked."""
+        """A stream event (or 200 body) can only be an error if its bytes contain one of these; None: every one must
+        be judged."""
 
     def may_match(self, raw: bytes) -> bool:
-        """Whether the bytes of a stream event, or of several, could be an error at all;
-        False means that they need not be asked."""
+        """Whether the bytes of one or several stream events could be an error at all; if not, they need not be
+        judged."""
         if self.event_marks is None:
             return True
-        for mark in self.event_marks:  # a loop, not any(): asked of every block of every stream
+        for mark in self.event_marks:  # a loop, not any(): called for every block of every stream
             if raw.rfind(mark) >= 0:  # three times as fast as `in`, in CPython
                 return True
         return False
@@ -161,9 +161,9 @@ class ErrorRules:
     def judge(
         self, status: int, headers: Mapping[str, str], body: Any, *, chunk: bool = False, inside: bool = True
     ) -> Verdict | None:
-        """What an answer means; None when it is no error. `headers` have lower-case names; `chunk`: `body` is one
-        stream event. `body` is the parsed JSON, or the text where it is not JSON. `inside` False: a 200 is an error
-        only by the file's own rules (the answer about an image job has an `error` of its own)."""
+        """What an answer means; None if it is no error. `headers` have lower-case names. `body` is the parsed JSON,
+        or the text if it is not JSON. `chunk`: `body` is one stream event. `inside` False: a 200 is an error only by
+        the file's own rules (the answer about an image job has an `error` of its own)."""
         for rule in self._on_success if status < 400 else self._rules:
             if (rule.statuses is None or status in rule.statuses) and (
                 rule.when is None or rule.when(body, answer_headers=headers)
@@ -176,15 +176,15 @@ class ErrorRules:
 
     def _by_rule(self, rule: Rule, status: int, answer: _Answer) -> Verdict:
         details = self._details_of(answer)
-        if status < 400 and rule.verdict != "stop" and not details.message:  # its status says nothing of what was wrong
+        if status < 400 and rule.verdict != "stop" and not details.message:  # its status does not explain the error
             details = replace(details, message=f"HTTP {status} with a body that a rule of its file calls an error")
         counts_as = rule.counts_as or (status if status >= 400 else _status_of(details))
         return self._verdict(rule.verdict, rule.alarm, counts_as, details, answer)
 
     def _error_inside(self, answer: _Answer, chunk: bool) -> Verdict | None:
-        """An error in a 200: a top-level `error` that is not null, or a body that calls itself one and has a message
-        (`object: error`, as some servers of open models stream it). An object that reports its own failure (a response
-        with `status: failed`) is an answer, and its mapping says what it means."""
+        """An error in a 200: a top-level `error` that is not null, or a body that is marked as an error and has a
+        message (`object: error`, as some servers of open models stream it). An object that reports its own failure
+        (a response with `status: failed`) is an answer, whose mapping decides what it means."""
         body = answer.body
         if type(body) is not dict:
             return None
@@ -213,11 +213,10 @@ class ErrorRules:
         elif status in DEFAULT_RETRY_STATUSES or status >= 500:
             kind = "later"
         elif status == 407 or 300 <= status < 400:
-            # an upstream that sends us elsewhere, or a proxy on the way to it that does not know us, is not configured
-            # right
+            # a redirect, or a proxy on the way that wants authorisation: our configuration is wrong
             kind = "next"
         else:
-            # the caller's model is known here; that this upstream does not have it is our business
+            # the caller's model is in our catalog; that this upstream does not have it is not the caller's fault
             kind = "next" if details.code == "model_not_found" else "stop"
         if (
             alarm is None
@@ -230,16 +229,16 @@ class ErrorRules:
     def _verdict(
         self, kind: Kind, alarm: AlarmKind | None, status: int, details: ErrorDetails, answer: _Answer
     ) -> Verdict:
-        """What holds whoever decided: what the answer itself says of being tried again, and of when; codes that clients
-        know."""
+        """What applies whoever decided: what the answer itself says about retries and waiting; error codes that
+        clients know."""
         should_retry = answer.headers.get("x-should-retry")
         if should_retry == "false" and kind == "later":
-            kind = "next"  # not this route again, but another one may do
+            kind = "next"  # not this route again, but another may work
         elif should_retry == "true" and kind == "stop" and status >= 408:
             kind = "later"
         code = None if not details.code or _STATUS.fullmatch(details.code) else details.code
         if kind == "stop" and status in _REFUSALS and any(words in details.message.lower() for words in self._too_long):
-            code = "context_length_exceeded"  # agents shorten a conversation on nothing else
+            code = "context_length_exceeded"  # the only code on which agents shorten a conversation
         return Verdict(
             kind,
             alarm,
@@ -267,7 +266,7 @@ def _status_of(details: ErrorDetails) -> int:
 
 
 def _wait(status: int, answer: _Answer) -> float | None:
-    """Seconds after which a route may serve again, where the answer tells."""
+    """Seconds after which a route may work again, if the answer says so."""
     wait = retry_after(answer.headers)
     if wait is None:
         wait = seconds_of(answer.says("retry_after"))
@@ -275,22 +274,23 @@ def _wait(status: int, answer: _Answer) -> float | None:
 
 
 _REFUSALS = frozenset({400, 413, 422})
-"""The statuses of a request that is at fault, and may be because it is too long."""
+"""The statuses of an invalid request, which may be too long."""
 _STATUS = re.compile("[1-5][0-9][0-9]")
-"""A code that only says the status again, as some do: to clients, codes are words."""
+"""A code that only repeats the status, as some providers send it: clients expect a word."""
 
 _BEYOND_FIELDS = re.compile(r"\$\.\.|\$(?!\.)")
-"""What reads more of a body than named fields of it, or something else."""
+"""Reads of a body other than named fields."""
 _FIELD = re.compile(r"\$\.(\w+)")
 _ONE_WORD = re.compile(r"\$\.[\w.\[\]]+ == '([\w-]+)'", re.ASCII)
 
 
 def marks_of(expression: str, holds: Read) -> tuple[bytes, ...] | None:
-    """Byte strings of which a JSON text must hold at least one for the expression, compiled as `holds`, to be true;
-    None when that cannot be told.
+    """Byte strings of which a JSON text must contain at least one for the expression, compiled as `holds`, to be true;
+    None if that is not known.
 
     "$.base_resp.status_code" -> (b'"base_resp"',); "$.choices[0].why == 'broken'" -> (b'"broken"',), which is rarer.
-    To what has none of the fields it looks like an empty object: a condition that holds there has no marks.
+    A body without any of the fields gives the same result as an empty object: a condition that is true for one has no
+    marks.
     """
     if word := _ONE_WORD.fullmatch(expression.strip()):
         return (f'"{word[1]}"'.encode(),)

@@ -1,8 +1,8 @@
-"""The examples inside a provider file, run.
+"""Runs the examples in a provider file.
 
-`of:` is request, response or stream (edits over `given`), answer (what a whole answer, or a list of events, is in the
-hub, its edits and `in_text` applied), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what
-`adds` makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`), a
+`of:` is request, response or stream (edits over `given`), answer (a whole answer, or a list of events, in the hub,
+after its edits and `in_text`), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what `adds`
+makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`), a
 `protocol` (an endpoint), `can`, `request`, `headers`, for auth `secret`, for poll `http` and `vars`. A request example
 whose `given.model` is an upstream name is run as that model.
 """
@@ -44,11 +44,11 @@ _FORM = Form(
     bare=IMAGE_EXAMPLES,
 )
 _VERDICT = {"verdict": "kind", "as": "status"}
-"""Names of the file for fields of a verdict."""
+"""Names in the file for fields of a verdict."""
 
 
 def run_provider_examples(compiled: CompiledProvider) -> list[Problem]:
-    """Run every example of a provider file; each one that does not hold is a problem showing what came out instead."""
+    """Run every example of a provider file; each one that fails is a problem that shows the actual result."""
     provider = compiled.config
     make = partial(_made, compiled)
     return run_each(provider.document, provider.examples, _FORM, lambda example: hold(example, make))
@@ -92,7 +92,7 @@ def _polled(compiled: CompiledProvider, spoken: Spoken | None, example: Example)
 
 
 def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
-    """What a signature adds to the given call, or what a token is asked for with."""
+    """What a signature adds to the given call, or the request for a token."""
     given, secrets = example.given if isinstance(example.given, dict) else {}, example.brought.get("secret")
     now = given.get("now") or NOW
     if compiled.signing is not None:
@@ -113,7 +113,7 @@ def _discovered(compiled: CompiledProvider, spoken: Spoken | None, example: Exam
 
 
 def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
-    """What edits make of a document, or what an answer comes to."""
+    """A document after its edits, or the result of reading an answer."""
     context, more, endpoint = example.context, example.brought, spoken.endpoint if spoken else None
     model, context.model = _model(compiled, spoken, example)
     context.can = {**compiled.scopes.can(endpoint, model), **(more.get("can") or {})}
@@ -128,7 +128,7 @@ def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: 
 def _answer(
     compiled: CompiledProvider, spoken: Spoken | None, model: Model | None, given: Any, context: Context
 ) -> dict[str, Any]:
-    """What an upstream's answer comes to in the hub, before a client's format is made of it."""
+    """An upstream's answer in the hub, before it is converted to a client's format."""
     if spoken is None or spoken.mapping is None:
         raise LookupError("this provider speaks no format with a mapping")
     endpoint, mapping = spoken.endpoint, spoken.mapping
@@ -147,7 +147,7 @@ def _edited(edits: EditList, written: Any, context: Context) -> Any:
 
 
 def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> tuple[Model | None, dict[str, Any]]:
-    """The model an example is run as, and what `$model` reads: that model, or what the example says instead."""
+    """The model that an example is run as, and what `$model` reads: that model's facts, or those in the example."""
     models, given = compiled.config.models, example.given
     named = example.brought.get("model", example.said.get("model"))
     found: Model | None = None
@@ -169,7 +169,7 @@ def _headers(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _comparable(of: str, got: Any, wanted: Any) -> Any:
-    """For verdicts, answers and models only what the example speaks of is compared."""
+    """Of verdicts, answers and models only the fields that the example has are compared."""
     if of == "errors" and isinstance(got, dict) and isinstance(wanted, dict):
         return {name: got.get(_VERDICT.get(name, name)) for name in wanted}
     if of in ("answer", "poll") and isinstance(got, dict) and isinstance(wanted, dict):
@@ -202,4 +202,4 @@ _MAKERS: Mapping[str, Callable[[CompiledProvider, Spoken | None, Example], Any]]
     "auth": _authorised,
     "discover": _discovered,
 }
-"""By what an example is `of`; the others are `_edited_or_read`."""
+"""By `of`; all others are `_edited_or_read`."""

@@ -1,4 +1,4 @@
-"""The headers of a provider's calls: which of them are the same for all calls, and which are made for each."""
+"""The headers of a provider's calls: those that are the same for all calls, and those that are computed for each."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
 
 Headers = Mapping[str, tuple[frozenset[str], Template]]
-"""By lower-case name, each compiled, with what it reads that only a call tells."""
+"""By lower-case name: the names it reads that are only known for a call, and its template."""
 
 _OF_A_REQUEST = ("headers", "stream", "native")
-"""What only the client's request tells."""
+"""Known only with the client's request."""
 _OF_A_MOMENT = ("now", "nonce")
-"""What is another for every call."""
+"""Different for every call."""
 
 
 def compile_headers(
     pieces: Pieces, nodes: Mapping[str, Node], reads: tuple[str, ...] = ("model", "can", *_OF_A_REQUEST)
 ) -> dict[str, tuple[frozenset[str], Template]]:
-    """A `headers:` block of a provider file, which may read these names beside those that are always there. Mistakes
-    are noted in `pieces`."""
+    """A `headers:` block of a provider file; its templates may read these names and those that are always known.
+    Mistakes are noted in `pieces`."""
     names = pieces.names("vars", "secret", *reads, *_OF_A_MOMENT)
     made = {}
     for name, node in nodes.items():
@@ -36,7 +36,7 @@ def compile_headers(
 
 
 class MadeHeader:
-    """A header with what is known at start filled in; what the request says and the moment are missing."""
+    """A header with the values that are known at start; those of the request and of the moment are missing."""
 
     __slots__ = ("_reads_nonce", "_template", "_values")
 
@@ -46,8 +46,8 @@ class MadeHeader:
         self._reads_nonce = "nonce" in reads
 
     def __call__(self, context: Context, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
-        """Its value for one call, or None where it is absent. All headers of a call are given the same `context`: they
-        have the same time and nonce."""
+        """Its value for one call, or None if it is absent. All headers of a call get the same `context`, and so the
+        same time and nonce."""
         moment = {"now": context.now, "nonce": context.nonce if self._reads_nonce else None}
         return self._template(None, context, headers=headers, stream=stream, native=native, **moment, **self._values)
 
@@ -55,7 +55,7 @@ class MadeHeader:
 def split_headers(
     headers: Headers, values: Mapping[str, Any]
 ) -> tuple[dict[str, str], tuple[tuple[str, MadeHeader], ...]]:
-    """The headers that are the same for every call, and those to be made for each, over these values."""
+    """The headers that are the same for every call, and those to be computed for each, with these values."""
     context = Context(model=values["model"], can=values["can"])
     fixed, made = {}, []
     for name, (reads, template) in headers.items():
@@ -67,8 +67,8 @@ def split_headers(
 
 
 def unasked_headers(headers: Headers, values: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of one call that no client's completion is behind, such as an image job's; what is absent is left
-    out."""
+    """The headers of a call that does not come from a client's completion, such as an image job's; absent ones are
+    left out."""
     fixed, made = split_headers(headers, {"model": {}, "can": {}, **values})
     context = Context()
     for name, header in made:

@@ -1,4 +1,4 @@
-"""A model as mappings read it (`$model`), and its price block as usage rows keep it."""
+"""A model as mappings read it (`$model`), and its price block as usage rows store it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollgate.config.model import Model
 
 
 def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
-    """What `$model` reads; what the file does not say is absent."""
+    """What `$model` reads; what the file does not set is absent."""
     facts = {
         "id": model.id,
         "upstream": model.upstream,

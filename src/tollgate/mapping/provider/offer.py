@@ -1,6 +1,6 @@
-"""What the request path reads of a provider: an `Offer` is one model through one protocol, everything precomputed.
+"""What the request path uses of a provider: an `Offer` is one model through one protocol, with everything precomputed.
 
-A request asks an offer for its URL and headers and runs its edits; nothing here parses, looks up or decides.
+A request takes an offer's URL and headers and runs its edits; nothing here parses, looks up or decides.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where calls go: finished URLs for a whole and for a streamed answer,
-    and for counting tokens where that exists."""
+    """Where calls go: complete URLs for whole and for streamed answers, and for counting tokens if the provider has
+    that."""
 
     whole: str
     stream: str
@@ -46,14 +46,14 @@ class Address:
 class Offer:
     """One model through one protocol of one provider.
 
-    `protocol` is the wire format (the mapping's name), so a request is native when it equals the client's. An edit
-    list is None where nothing applies: then the body or the event's bytes may pass as they came. `tariff` is what the
-    caller pays (the catalog's price of the canonical model, SPEC service 1), `own_tariff` what this route's file says.
+    `protocol` is the wire format (the mapping's name), so a request is native if it equals the client's. An edit list
+    is None if there are no edits: then the body or the event's bytes can pass unchanged. `tariff` is what the caller
+    pays (the catalog's price of the canonical model, SPEC service 1), `own_tariff` the price of this route's file.
     """
 
     provider: str
     route: str
-    """`provider/upstream id`: the name health and stickiness know this route by; the same for all its protocols."""
+    """`provider/upstream id`: the route's name for health and stickiness; the same for all its protocols."""
     model: Model
     protocol: str
     endpoint: str
@@ -64,8 +64,8 @@ class Offer:
     timeouts: Timeouts
     fixed_headers: Mapping[str, str]
     made_headers: tuple[tuple[str, Callable[..., Any]], ...] = ()
-    """Headers made for each call: those that read the caller's own (`$headers`), whether the answer streams
-    (`$stream`), the time or a nonce; left out where that is absent."""
+    """Headers computed for each call: those that read the caller's own (`$headers`), whether the answer streams
+    (`$stream`), the time or a nonce; absent ones are left out."""
     request_edits: EditList | None = None
     response_edits: EditList | None = None
     stream_edits: EditList | None = None
@@ -73,29 +73,30 @@ class Offer:
     model_facts: Mapping[str, Any] = field(default_factory=dict)
     """What `$model` reads in templates, edits and mappings."""
     usage: ReportedUsage = ReportedUsage()
-    """How its token counts are read, where not as its mapping has them."""
+    """How its token counts are read, if not as in its mapping."""
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     unwrap: Template | None = None
     in_text: InText | None = None
-    """Marks in the text of its answers, which are then made anew for every client, also where the formats match."""
+    """Marks in the text of its answers. With marks, answers are converted for every client, also where the formats
+    match."""
     batch: int | None = None
     encoding: BodyEncoding = "json"
     polling: Polling | None = None
-    """How an answer that is not there at once is asked for again."""
+    """How an answer that is not ready at once is polled."""
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
     prices_text: str = ""
-    """The prices in force, for the usage row (prices change; a row must stay explicable)."""
+    """The current prices, for the usage row (prices change, and a row must stay explicable)."""
     auth: Authorisation | None = None
     proxy: str | None = None
     verify: bool = True
     ca_file: str | None = None
     streams: bool = field(init=False)
-    """Whether this upstream streams: its mapping says what the events mean, its file does not deny it, and where the
-    answer is asked for again the file says where its stream is. Of one that does not, the whole answer is asked for."""
+    """Whether this upstream streams: its mapping has stream rules, its file does not exclude it, and where the
+    answer is polled the file has the address of a stream. If not, the whole answer is requested."""
     whole: bool = field(init=False)
-    """Whether this upstream gives whole answers. Of one that does not, a stream is asked for and put together."""
+    """Whether this upstream gives whole answers. If not, a stream is requested and put together."""
 
     def __post_init__(self) -> None:
         mapping, can, polling = self.mapping, self.can, self.polling
@@ -107,15 +108,14 @@ class Offer:
         object.__setattr__(self, "whole", whole)
 
     def hearing(self, headers: Values) -> Offer:
-        """This offer, whose template of usage reads the headers of a streamed answer beside its events; the same one,
-        where the template does not."""
+        """This offer with the headers of a streamed answer, if its usage template reads them; else the same offer."""
         usage = self.usage.hearing(headers)
         return self if usage is self.usage else replace(self, usage=usage)
 
     @property
     def minter(self) -> str:
-        """Who can read what this upstream encrypts or signs: the word under `can: {signatures_of: ...}`; empty for the
-        service that the format is named after."""
+        """Who can read what this upstream encrypts or signs: the word in `can: {signatures_of: ...}`; empty for the
+        vendor of the format."""
         return str(self.can.get("signatures_of") or "")
 
     def url(self, stream: bool, query: str = "") -> str:
@@ -124,8 +124,8 @@ class Offer:
         return with_query(address, query) if query else address
 
     def encoded(self, document: Any) -> bytes:
-        """A request's document as the bytes to send. TypeError where it cannot be JSON, `UnfitRequest` where it cannot
-        be a form."""
+        """A request's document as the bytes to send. TypeError if it cannot be JSON, `UnfitRequest` if it cannot be
+        a form."""
         if self.encoding == "json":
             return orjson.dumps(document)
         if type(document) is not dict:
@@ -141,8 +141,8 @@ class Offer:
         stream: bool = False,
         native: bool = False,
     ) -> Mapping[str, str]:
-        """The headers to send: the fixed ones (the same read-only map each time), with those made from the caller's
-        headers (lower-case names), from whether a stream is asked for or from whether the body passes as it came."""
+        """The headers to send: the fixed ones (always the same read-only map), and those computed from the caller's
+        headers (lower-case names), from whether a stream is requested, and from whether the body passes unchanged."""
         if not self.made_headers:
             return self.fixed_headers
         made, readable = dict(self.fixed_headers), readable_headers(inbound)

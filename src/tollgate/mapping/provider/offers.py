@@ -1,4 +1,4 @@
-"""The offers of a provider's models: what its scopes and endpoints say, put together for one model each."""
+"""The offers of a provider's models: for each model, what its scopes and endpoints set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Offers:
-    """Makes the offers of one provider. What is equal between them is one object."""
+    """Makes the offers of one provider. Equal parts of them are one object."""
 
     _pieces: Pieces
     _spoken: Mapping[str, Spoken]
@@ -104,8 +104,8 @@ class Offers:
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
-        """One read-only map for all offers with the same headers:
-        the upstream client writes out a map that cannot change only once."""
+        """One read-only map for all offers with the same headers, because the upstream client serialises such a map
+        only once."""
         return self._headers_sent.setdefault(tuple(headers.items()), MappingProxyType(headers))
 
     def _edits(self, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
@@ -114,6 +114,6 @@ class Offers:
 
 
 def nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
-    """The budgets of a scope laid over those of the wider scope, field by field."""
+    """The timeouts of a wider scope, with those of a nearer scope in their place, field by field."""
     known = {each.name for each in fields(Timeouts)}
     return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base

@@ -1,4 +1,4 @@
-"""Templates of one provider file, compiled with every mistake collected, and evaluated once at start.
+"""Templates of one provider file: compiled with every mistake collected, and evaluated at start where that is possible.
 
 Owns which names each kind of place may read. A value that is known at start (vars, headers, addresses) is computed
 here; only what reads the caller's own headers stays a template.
@@ -21,14 +21,14 @@ from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
 Names = Mapping[str, frozenset[str] | None]
-"""What a piece may read, and which fields each name has."""
+"""The names that a piece may read, with the fields of each."""
 Read = Callable[..., Any]
-"""Over the document, and the values of the names it was compiled with."""
+"""Called with the document, and with the values of the names it was compiled with."""
 _Made = TypeVar("_Made")
 
 
 class Pieces:
-    """The compiled pieces of a provider file so far, and what is wrong with it."""
+    """The compiled pieces of a provider file so far, and the mistakes in it."""
 
     def __init__(self, provider: Provider, secrets: Secrets, plugins: Mapping[str, Filter] | None = None) -> None:
         self.provider = provider
@@ -37,10 +37,10 @@ class Pieces:
         self.warnings: list[Problem] = []
         self.secrets = {name: secrets.get(name) for name in secrets.names()}
         self.redact = secrets.redact
-        """A text without our secrets."""
+        """Removes our secrets from a text."""
         self._made: dict[tuple[Any, ...], tuple[Node, Template | None]] = {}
-        """What was compiled before, with its node (whose identity is the key):
-        an endpoint's errors are also the provider's."""
+        """Pieces that are compiled already, with their node (whose identity is the key): an endpoint's errors are
+        also the provider's."""
         self.functions = self.tried(lambda: Functions(provider.document, provider.defines, plugins=plugins))
         self.variables: dict[str, Any] = {}
         for name, node in provider.variables.items():
@@ -50,7 +50,7 @@ class Pieces:
         self._fields = {"model": MODEL_FIELDS, "vars": known, "http": HTTP}
 
     def tried(self, make: Callable[[], _Made]) -> _Made | None:
-        """What `make` gives, or None with its problems noted."""
+        """The result of `make`, or None with its problems noted."""
         try:
             return make()
         except ConfigErrors as errors:
@@ -65,25 +65,25 @@ class Pieces:
         return self._made[key][1]
 
     def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
-        """Note something wrong, once: a step that a model changes in one key is compiled again with all others."""
+        """Note a mistake, once: a step that a model changes in one key is compiled again with all other keys."""
         problem = self.document.problem(at, message, path=path, hint=hint)
         if not any(known.mark == problem.mark and known.message == message for known in self.problems):
             self.problems.append(problem)
 
     def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
-        """Note what loads and is probably not meant."""
+        """Note something that loads and was probably not meant."""
         self.warnings.append(self.document.warning(at, message, path, hint))
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
-        """The names that a template may read, each with its known fields."""
+        """The names that a template may read, with the fields of each."""
         return {name: self._fields.get(name) for name in wanted}
 
     def template(self, node: Node, names: Names) -> Template | None:
-        """A template over the given names; one that reads `$` reads what the provider said."""
+        """A template over the given names; one that reads `$` reads the provider's answer."""
         return self._once(compile_template, node, names, answer="$" in names)
 
     def expression(self, node: Node, *more: str) -> Template | None:
-        """A place that takes an expression over `$`, and over more names."""
+        """An expression over `$` and more names."""
         return self._once(compile_expression, node, self.names("$", *more))
 
     def url(self, node: Node | None) -> Template | None:
@@ -96,18 +96,18 @@ class Pieces:
         return self.template(node, names)
 
     def reader(self, node: Node, *more: str) -> Read | None:
-        """A template over `$`, and over more names, as a total function: what cannot be computed is absent."""
+        """A template over `$` and more names, as a total function: absent if it cannot be computed."""
         template = self.template(node, self.names("$", *more))
         return total(template) if template is not None else None
 
     def condition(self, node: Node, *more: str) -> Read | None:
-        """A condition over `$`, and over more names, as a total function: what cannot be computed does not hold."""
+        """A condition over `$` and more names, as a total function: false if it cannot be computed."""
         template = self.expression(node, *more)
         return total(template.test) if template is not None else None
 
 
 def total(call: Callable[..., Any]) -> Read:
-    """`call` made total: None where the data does not fit it."""
+    """`call` made total: None if the data does not fit it."""
 
     def read(body: Any, **values: Any) -> Any:
         try:

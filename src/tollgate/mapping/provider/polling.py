@@ -1,7 +1,7 @@
-"""An endpoint whose answer is not there at once: the first one says where it will be, and it is asked for until it is
-done, or is streamed from there.
+"""An endpoint whose answer is not ready at once: the first answer says where it will be, and it is polled until it is
+ready, or streamed from there.
 
-Owns what the file says (`speaks.<protocol>.poll`); the waiting is `completions/polling.py`.
+Owns what the file declares (`speaks.<protocol>.poll`); the waiting is `completions/polling.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tollgate.mapping.provider.pieces import Pieces, Read
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NAMES = ("http", "model", "vars")
 _LAST = "last"
-"""What the address of `fetch` reads beside these: the answer that ended the waiting."""
+"""The additional name that the address of `fetch` reads: the answer that ended the polling."""
 
 
 class NoAddress(Exception):
-    """An answer gives no address to ask at, or one under no host that the file declares."""
+    """An answer without an address to poll, or with one whose host the file does not declare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An answer as its file reads it: its body as `$`, its `status` and `headers` as `$http`."""
+    """An answer as the file's templates read it: its body as `$`, its `status` and `headers` as `$http`."""
 
     body: Any
     http: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one of the calls goes; its address reads the first answer, that of `fetch` also the last one."""
+    """The address of one of the calls; it reads the first answer, that of `fetch` also the last one."""
 
     method: str
     url: JobRead
@@ -60,8 +60,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """How an endpoint's answer is waited for. `unfinished` is what `while` says of an answer; it and `again` are None
-    where the first answer leads to a `stream` and to nothing else."""
+    """How an endpoint's answer is polled. `unfinished` is the condition `while`; it and `again` are None if the
+    first answer leads to a `stream` only."""
 
     unfinished: Read | None
     again: Place | None
@@ -73,8 +73,8 @@ class Polling:
     variables: Mapping[str, Any]
 
     def kept(self, last: Told, fetched: Any) -> Any:
-        """What was fetched, with what `keep` makes of the answer that ended the waiting, where that has fields of other
-        names."""
+        """The fetched answer, with the fields that `keep` takes from the answer that ended the polling and that it
+        does not have."""
         kept = self.keep(last.body, http=last.http) if self.keep is not None else None
         return {**kept, **fetched} if isinstance(kept, dict) and isinstance(fetched, dict) else fetched
 
@@ -85,9 +85,9 @@ class Polling:
     def describe(
         self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None, last: Any = None
     ) -> dict[str, Any]:
-        """What becomes of a first answer, for examples: whether it `waits`, and the calls that could follow; of a
-        `last` one what is kept. An example brings `variables` of its own where those of the file are secrets that are
-        not set."""
+        """What follows a first answer, for examples: whether it `waits`, and the possible calls; for a `last`
+        answer, what is kept. An example has `variables` of its own where those of the file are secrets that are not
+        set."""
         known = {**self.variables, **(variables or {})}
         unset = [f"`$vars.{name}` has no value" for name, value in known.items() if value is None]
         ended = Told(last, {"status": 200, "headers": {}}) if last is not None else None

@@ -1,5 +1,4 @@
-"""`usage:` of a provider or an endpoint: how the token counts that it reports are read, where not as its format has
-them."""
+"""`usage:` of a provider or an endpoint: how its token counts are read, if not as in its format."""
 
 from __future__ import annotations
 
@@ -16,25 +15,25 @@ from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces, total
 
 _DOCUMENT = re.compile(r"\$(?!\w)(?:\.(\w+))?")
-"""Where a template reads `$`, and which member of it."""
+"""Reads of `$` in a template, with the field that is read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportedUsage:
-    """What such a block says."""
+    """The compiled block."""
 
     excludes: frozenset[str] = frozenset()
     template: Template | None = None
-    """Hub usage read from an answer or event, instead of the mapping's."""
+    """Reads the hub usage from an answer or event, in place of the mapping's rules."""
     read: Callable[..., Any] | None = None
-    """The same as a function that tells none where it cannot be computed: the answer is good, and its tokens are
-    estimated."""
+    """The template as a function that gives none if it cannot be computed: the answer is still good, and its tokens
+    are estimated."""
     hears: bool = False
     """Whether the template reads the headers of an answer."""
     apart: bool = False
-    """Whether it looks at more of an event than its `usage`."""
+    """Whether it reads more of an event than its `usage`."""
     words: Template | None = None
-    """Words of a request as it is sent that its prices may ask for."""
+    """Words of the request as sent, which its price may depend on."""
 
     def hearing(self, headers: Mapping[str, Any]) -> ReportedUsage:
         """The same for the events of an answer with these headers."""
@@ -43,7 +42,7 @@ class ReportedUsage:
         return replace(self, read=partial(self.read, answer_headers=headers))
 
     def words_of(self, request: Any) -> tuple[str, ...]:
-        """The words of a request, as it is sent, that its prices may ask for."""
+        """The words of a request as sent that its price may depend on."""
         if self.words is None:
             return ()
         said = self.words(request)

@@ -1,6 +1,6 @@
-"""What the scopes of a provider file say of one model through one endpoint: its edits, what it can, marks in its texts.
+"""What the scopes of a provider file set for one model through one endpoint: its edits, its abilities, its text marks.
 
-Scopes are layered provider, endpoint, policies top to bottom, model; the later wins, and edits run in that order.
+The order is provider, endpoint, policies from top to bottom, model; the later one wins, and edits run in that order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tollgate.mapping.provider.pieces import Pieces
 
 Scope = Provider | Endpoint | Policy | Model
 KINDS = ("request", "response", "stream")
-"""What edits there are."""
+"""The kinds of edits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scopes:
-    """The scopes of one provider file, with what is compiled of them by the identity of what it was compiled from."""
+    """The scopes of one provider file, with their compiled parts by the identity of their source."""
 
     provider: Provider
     edit_lists: Mapping[int, EditList | None]
@@ -39,21 +39,21 @@ class Scopes:
             yield model
 
     def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:
-        """What is declared, the nearest scope's word for each."""
+        """The declared abilities; of each, the value of the nearest scope."""
         return {word: value for scope in self.over(endpoint, model) for word, value in scope.can.items()}
 
     def edits(self, kind: str, endpoint: Endpoint | None, model: Model | None) -> EditList | None:
-        """The edits of one kind that apply, in scope order; None where none do."""
+        """The edits of one kind that apply, in scope order; None if there are none."""
         return chain([self.edit_lists.get(id(getattr(scope.edits, kind))) for scope in self.over(endpoint, model)])
 
     def in_text(self, endpoint: Endpoint | None, model: Model | None) -> InText | None:
-        """The marks of the nearest scope that says some; an empty list says that there are none."""
+        """The marks of the nearest scope that sets some; an empty list means no marks."""
         said = [scope.in_text for scope in self.over(endpoint, model) if scope.in_text is not None]
         return self.marks[id(said[-1])] if said else None
 
 
 def compile_scopes(pieces: Pieces) -> Scopes:
-    """All edits and marks of the file, each once for all of its offers; also where no model is of it."""
+    """All edits and marks of the file, each compiled once for all offers; also those that apply to no model."""
     provider, defines = pieces.provider, pieces.functions
     edit_lists: dict[int, EditList | None] = {}
     marks: dict[int, InText | None] = {}

@@ -1,4 +1,4 @@
-"""A signature in a provider file's own words: `adds` of `auth: {kind: signed}`, a template over the call to be sent."""
+"""A signature defined by a provider file: `adds` of `auth: {kind: signed}`, a template over the call to be sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tollgate.wording import did_you_mean
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signing:
-    """The compiled template with what it reads beside the call."""
+    """The compiled template, with what it reads besides the call."""
 
     _template: Template
     _variables: Mapping[str, Any]
@@ -28,9 +28,9 @@ class Signing:
     def adds(
         self, call: Mapping[str, object], now: int, secrets: Mapping[str, str | None] | None = None
     ) -> dict[str, dict[str, str]]:
-        """The `headers` and `query` of a call (`CALL_FIELDS`) sent at this time; what is absent is left out.
+        """The `headers` and `query` of a call (`CALL_FIELDS`) sent at this time; absent ones are left out.
 
-        An example brings `secrets` of its own. Raises `UpstreamFailed` where the template cannot be computed.
+        An example has `secrets` of its own. Raises `UpstreamFailed` if the template cannot be computed.
         """
         try:
             made = self._template(call=call, now=now, vars=self._variables, secret=secrets or self._secrets)
@@ -44,7 +44,7 @@ class Signing:
 
 
 def compile_signing(pieces: Pieces, provider: Provider) -> Signing | None:
-    """The signature of a provider of kind `signed`; None where it has none, or with its mistakes noted in `pieces`."""
+    """The signature of a provider of kind `signed`; None if it has none, or with its mistakes noted in `pieces`."""
     node = provider.auth.options.get("adds") if provider.auth.kind == "signed" else None
     if node is None:
         return None

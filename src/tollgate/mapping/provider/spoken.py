@@ -1,4 +1,4 @@
-"""An endpoint of a provider, compiled: what all models that are served through it share."""
+"""An endpoint of a provider, compiled: what all models served through it share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One endpoint with everything in it compiled."""
+    """One endpoint with all its parts compiled."""
 
     endpoint: Endpoint
     mapping: ProtocolMapping | None
@@ -46,7 +46,7 @@ def compile_endpoint(
     headers: Headers,
     query: Mapping[str, Template],
 ) -> Spoken:
-    """Compile one endpoint, below whose headers and query those of the provider lie; mistakes are noted in `pieces`."""
+    """Compile one endpoint; its headers and query override those of the provider. Mistakes are noted in `pieces`."""
     provider = pieces.provider
     polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
     if mapping is not None:
@@ -67,21 +67,21 @@ def compile_endpoint(
 
 
 def compile_query(pieces: Pieces, written: Mapping[str, Node]) -> dict[str, Template]:
-    """The templates of `query:`; what does not compile is noted in `pieces` and left out."""
+    """The templates of `query:`; those that do not compile are noted in `pieces` and left out."""
     names = pieces.names("model", "vars", "secret")
     made = {name: pieces.template(node, names) for name, node in written.items()}
     return {name: template for name, template in made.items() if template is not None}
 
 
 def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping, polling: Polling | None) -> None:
-    """Note where an endpoint's mapping is not for what is asked there, or lacks sections."""
+    """Note an endpoint whose mapping is for something else, or lacks sections."""
     where = f"speaks.{endpoint.protocol}"
     at = find(pieces.document.root, ["speaks", endpoint.protocol])
     if (model_type_of(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
         said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
         hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
         pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", where, hint)
-    if endpoint.mapping not in CLIENT_FORMATS and (missing := _missing(mapping, polling)):  # a client's may just pass
+    if endpoint.mapping not in CLIENT_FORMATS and (missing := _missing(mapping, polling)):  # native requests need none
         pieces.mistake(
             at,
             f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs",
@@ -90,8 +90,8 @@ def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping,
 
 
 def _missing(mapping: ProtocolMapping, polling: Polling | None) -> list[str]:
-    """The sections that a format lacks for being spoken to an upstream. For one that answers in streams only,
-    `stream.to_hub` stands in for `response.to_hub`, but where the answer is asked for again, which is a whole one."""
+    """The sections that a format lacks to be used with an upstream. If it answers in streams only, `stream.to_hub`
+    replaces `response.to_hub`, unless the answer is polled, which gives a whole one."""
     wanted = ["request.from_hub"]
     if polling is not None and polling.again is not None or mapping.stream_in is None or mapping.hub:
         wanted.append("response.to_hub")

@@ -1,4 +1,4 @@
-"""What a token is asked for with: `form`, `body` and `headers` of a file's `auth:`, computed for every request anew."""
+"""The request for a token: `form`, `body` and `headers` of a file's `auth:`, computed again for every request."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PARTS = ("form", "body", "headers")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenRequest:
-    """The compiled parts with what they read beside the moment."""
+    """The compiled parts, with what they read besides the time and nonce."""
 
     _parts: Mapping[str, Template]
     _variables: Mapping[str, Any]
     _secrets: Mapping[str, str | None]
     fresh: bool
-    """Whether any of them reads the time or a nonce, so that no two requests are alike."""
+    """Whether any of them reads the time or a nonce, so that every request is different."""
 
     def __call__(self, now: int, nonce: str, secrets: Mapping[str, str | None] | None = None) -> dict[str, Any]:
         """The parts, by name, of a request made at this time with this nonce; an absent one is None.
 
-        An example brings `secrets` of its own. Raises `UpstreamFailed` where a part cannot be computed.
+        An example has `secrets` of its own. Raises `UpstreamFailed` if a part cannot be computed.
         """
         said: dict[str, Any] = {"vars": self._variables, "secret": secrets or self._secrets, "now": now, "nonce": nonce}
         context = Context(now=now)
@@ -45,7 +45,7 @@ class TokenRequest:
 
 
 def compile_token_request(pieces: Pieces) -> TokenRequest | None:
-    """What the provider's file says of its token requests; None where it says nothing. Mistakes are noted in
+    """The parts that the provider's file sets for its token requests; None if it sets none. Mistakes are noted in
     `pieces`."""
     nodes = {name: node for name in PARTS if (node := pieces.provider.auth.options.get(name)) is not None}
     names = pieces.names("vars", "secret", "now", "nonce")
