@@ -1,5 +1,5 @@
-"""Models files (`models_from:` of a provider) out of facts about models on sale: `entries` are made, `models_file` is
-their text. Pure: values in, values out."""
+"""Makes models files (`models_from:` of a provider) from facts about models on sale: `entries` makes the entries,
+`models_file` writes their text. Pure: values in, values out."""
 
 from tollgate.catalog_import.entries import Import, Source, changes, import_models, offers_of
 from tollgate.catalog_import.models_file import NAMES_SCHEMA, SCHEMA, write

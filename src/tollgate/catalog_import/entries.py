@@ -1,8 +1,8 @@
-"""Facts about models on sale become the entries of a models file.
+"""Turns facts about models on sale into the entries of a models file.
 
 A facts file has `models`, one entry per offer (a model at a provider), and may have `canonical`, one entry per model,
-whose names become aliases. A price stays the exact decimal it is; only its point moves, so that all are per million.
-What the configuration has no field for is left out and told (`Import.left_out`), never bent into another field.
+whose names become aliases. A price stays the exact decimal; only its point is moved, so that all are per million. Facts
+for which the configuration has no field are left out and reported (`Import.left_out`), never put into another field.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from tollgate.money import CONTEXT, decimal_of, decimal_text
 
 UNIT = 1_000_000
 _ADDED_PRICES = ("image_output_token", "why")
-"""Of a price, what a person may have added: facts seldom tell what generated pictures cost."""
+"""Fields of a price that a person may have added: facts seldom have the price of generated pictures."""
 
 PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
-"""The protocol behind a path that an offer is said to serve."""
+"""The protocol by the path under which facts list it."""
 
 _BY_WORD = "request_by_search_context"
-"""Fees of a call by a word that its request says."""
+"""Fees per call that depend on a word in the request."""
 _NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows", _BY_WORD})
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
-"""A name a client would type: no path, no version mark, no region in front."""
+"""A name that a client would type: without a path, a version mark, or a region in front."""
 _REGIONS = ("global", None, "us", "eu")
-"""Which of several offers of one model is taken: the one that runs anywhere, else the plain one."""
+"""The order in which one of several offers of a model is chosen: the one that runs anywhere, else the plain one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The `from:` of a models file: which offers of which provider of a facts file it holds."""
+    """The `from:` of a models file: the provider in the facts file, and which of its offers the models file has."""
 
     provider: str
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
 
     def takes(self, model: str, upstream: str) -> bool:
-        """Whether an offer belongs into the file."""
+        """Whether an offer belongs in the file."""
         return names_match((*self.only, *(f"!{glob}" for glob in self.without)), model, upstream)
 
 
 @dataclass(slots=True)
 class Import:
-    """Entries by canonical id, in the order in which they are written, and the offers that were left out, with why."""
+    """Entries by canonical id, in the order of the file, and the offers that were left out, with the reason."""
 
     source: Source
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Import:
 
 
 def offers_of(facts: Any) -> list[dict[str, Any]]:
-    """The offers of a facts document. ValueError when it is none."""
+    """The offers of a facts document. ValueError if it is none."""
     listed = facts.get("models") if isinstance(facts, dict) else facts
     if not isinstance(listed, list) or not all(
         isinstance(offer, dict) and offer.get("id") and offer.get("provider") for offer in listed
@@ -70,8 +70,8 @@ def offers_of(facts: Any) -> list[dict[str, Any]]:
 def import_models(
     facts: Any, source: Source, *, speaks: Collection[str] = (), kept: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Import:
-    """The entries of one provider. `speaks`: its protocols, to tell which models are served through some only;
-    `kept`: the entries of the present file, of which the keys stay that no entry is made of here."""
+    """The entries of one provider. `speaks` has its protocols, to find models that only some of them serve. `kept`
+    has the entries of the present file: their keys that are not made here are kept."""
     made = Import(source)
     names, slugs = aliases(facts), canonical_slugs(facts)
     best = _best_offers(facts, source, made.left_out)
@@ -89,7 +89,7 @@ def import_models(
 
 
 def _best_offers(facts: Any, source: Source, left_out: list[str]) -> dict[str, dict[str, Any]]:
-    """Of each model the offer to take; `left_out` is told of the others."""
+    """The chosen offer of each model; the others are added to `left_out`."""
     best: dict[str, dict[str, Any]] = {}
     for offer in offers_of(facts):
         upstream = str(offer.get("upstream_model") or "")
@@ -118,23 +118,23 @@ def _best_offers(facts: Any, source: Source, left_out: list[str]) -> dict[str, d
 
 
 def canonical_slugs(facts: Any) -> dict[str, str]:
-    """Canonical id -> stable slug, where that is another name."""
+    """Canonical id -> stable slug, where the two differ."""
     slugs = {model["id"]: model.get("canonical_slug") for model in _canonical(facts)}
     return {name: slug for name, slug in slugs.items() if isinstance(slug, str) and slug and slug != name}
 
 
 def _canonical(facts: Any) -> Sequence[dict[str, Any]]:
-    """The models of a facts document by themselves; none where it tells offers only."""
+    """The models of a facts document; none if it has offers only."""
     return (facts.get("canonical") if isinstance(facts, dict) else None) or ()
 
 
 def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
-    """Canonical id -> names clients use for it; a name two models could be meant by is nobody's. Another name that only
-    some provider has for a model counts where it can mean no other."""
+    """Canonical id -> names that clients use for it. A name that could mean two models is no alias. A name that only
+    one provider has counts if it can mean no other model."""
     offers = offers_of(facts)
     own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers}
     found: dict[str, list[str]] = {}
-    meant: dict[str, set[str]] = {}  # by name, the models that it could be for
+    meant: dict[str, set[str]] = {}  # by name, the models that it could mean
     for model in _canonical(facts):
         found[model["id"]] = []
         provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
@@ -172,8 +172,8 @@ def _rank(offer: Mapping[str, Any]) -> tuple[int, bool, int]:
 def _entry(
     offer: Mapping[str, Any], names: Sequence[str], slug: str | None, speaks: frozenset[str], made: Import
 ) -> dict[str, Any] | None:
-    """All keys that are made of facts, in the order of the file; empty where the facts tell nothing, or what is the
-    default. None, which is told, where the offer cannot be served."""
+    """All keys that are made from facts, in the order of the file; without keys that the facts do not have or that
+    would be the default. None, which is reported, if the offer cannot be served."""
     name = offer["id"]
     kind = offer.get("type", "chat")
     protocols = _protocols(offer, speaks)
@@ -235,7 +235,7 @@ def _listed(words: list[str]) -> str:
 
 
 def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | None:
-    """The protocols an offer is limited to; None: no limit; []: it cannot be served at all."""
+    """The protocols that an offer is limited to; None: all; []: it cannot be served at all."""
     paths = [str(path) for path in offer.get("endpoints") or ()]
     if offer.get("native_endpoint") == "responses":
         paths = ["/v1/responses"]
@@ -244,7 +244,7 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
     protocols = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
     if not protocols:
         return []
-    chatty = speaks & {"chat", "responses"}  # which of the two is all these paths tell apart
+    chatty = speaks & {"chat", "responses"}  # the paths tell only these two apart
     served = [protocol for protocol in sorted(chatty) if protocol in protocols]
     return served if set(served) != chatty else None
 
@@ -305,21 +305,21 @@ def _row(
 
 
 def _per_token(row: Mapping[str, Any]) -> bool:
-    """Whether `image` is the price of an image *token*, as some lists have it: then it is close to that of a prompt
+    """Whether `image` is the price of an image *token*, as in some lists: then it is close to that of a prompt
     token, while a whole picture costs far more."""
     image, prompt = decimal_of(str(row.get("image", "0"))), decimal_of(str(row.get("prompt", "0")))
     return bool(image) and image <= prompt * 10
 
 
 def digits(amount: Decimal) -> str:
-    """A price as a person writes it: no exponent, no zeros at the end beyond the cents."""
+    """A price as a person writes it: no exponent, no zeros at the end after the cents."""
     whole, _, places = decimal_text(amount).partition(".")
     places = places.rstrip("0")
     return f"{whole}.{places.ljust(2, '0')}" if places or amount else whole
 
 
 def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What an import does to a file, in lines of `+ model`, `- model` and `~ model: keys`."""
+    """What an import changes in a file, in lines of `+ model`, `- model` and `~ model: keys`."""
     said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
     for name in after:
         if name in before:

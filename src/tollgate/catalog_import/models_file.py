@@ -1,7 +1,7 @@
-"""The YAML text of a models file: entries in, text out, the same entries always as the same text.
+"""Writes the YAML text of a models file; the same entries always give the same text.
 
-Prices stand in quotes, so that nothing reads them as binary fractions; a list that many entries share is written once
-and pointed at.
+Prices are quoted, so that no parser reads them as binary fractions; a list that many entries share is written once,
+with an anchor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Quoted(str):
-    """Text that is written in quotes: a price is never read as a binary fraction."""
+    """Text that is written in quotes."""
 
 
 class Flow(dict[str, Any]):
@@ -25,13 +25,13 @@ class Flow(dict[str, Any]):
 
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._/()+*-]*[A-Za-z0-9.)+]\Z|[A-Za-z]\Z")
-"""Text that means itself without quotes."""
+"""Text that needs no quotes."""
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
-"""Plain words that YAML parsers read as something else."""
+"""Plain words that YAML parsers do not read as text."""
 NAMES_SCHEMA = "# yaml-language-server: $schema="
-"""How a file's first line tells editors where its schema is."""
+"""The comment by which a file's first line names its schema for editors."""
 SCHEMA = NAMES_SCHEMA + "../../src/tollgate/schemas/models.schema.json"
-"""That line of the repository's own files."""
+"""That line in the repository's own files."""
 _WIDTH = 140
 """Columns of the file, where a list can be wrapped."""
 
@@ -65,7 +65,7 @@ def write(made: Import, name: str, schema: str = SCHEMA) -> str:
 
 
 def _shared(entry: Mapping[str, Any]) -> str:
-    """The text of a list that many entries share: it is written once and pointed at."""
+    """The text of a list that many entries share: written once, with an anchor."""
     return _flow(entry["parameters"]) if entry.get("parameters") else "-"
 
 

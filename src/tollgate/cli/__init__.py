@@ -1,6 +1,6 @@
-"""The `tollgate` command. Each subcommand is a module beside this one with a click command named `command`.
+"""The `tollgate` command. Each subcommand is a module beside this one, with a click command named `command`.
 
-Modules are imported only when their command runs: `tollgate --help` starts in the time of click alone.
+A module is imported only when its command runs: `tollgate --help` starts as fast as click alone.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "catalog": ("tollgate.cli.catalog", "Import model lists and prices."),
     "sandbox": ("tollgate.cli.sandbox", "Run the sandbox provider as a server of its own."),
 }
-"""Name -> module and its one line of help. The order is that of `--help`."""
+"""Name -> module and its line of help. The order is that of `--help`."""
 
 
 class _Lazy(click.Group):
-    """A group that imports a subcommand when it is asked for."""
+    """A click group that imports a subcommand when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -53,11 +53,11 @@ class _Lazy(click.Group):
             raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
-        """A failure that a command did not word itself, in one line: what was found where; exit code 1."""
+        """Report an error that a command did not catch in one line, and end with exit code 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # click's own: who reads our output has gone
+            raise  # for click: the reader of our output has gone
         except click.UsageError as error:
             hint = _option_meant(error)
             if not hint:
@@ -74,13 +74,13 @@ class _Lazy(click.Group):
         sys.exit(1)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table's own words: asking each command for its help would import it."""
+        """The help lines come from the table: asking each command for its help would import it."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
 def _option_meant(error: click.UsageError) -> str:
-    """The option that an argument too many was likely meant for; empty text for every other mistake."""
+    """The option that an unexpected argument was probably meant for; "" for any other mistake."""
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+)\)", error.message)
     if extra is None or error.ctx is None:
         return ""

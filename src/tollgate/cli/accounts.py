@@ -155,7 +155,7 @@ def link(path: Path | None, account: str, as_json: bool) -> None:
     from tollgate.ledger import Ledger
 
     async def work(books: Administration) -> str:
-        if type(books) is Ledger:  # one that is shared finds a gateway that runs
+        if type(books) is Ledger:  # a shared ledger reaches the running gateway itself
             fail("no gateway is running here, so nobody would know the link; start it with: tollgate serve")
         return await books.create_link(account)
 
@@ -191,7 +191,7 @@ def password(path: Path | None, id: str, stdin: bool, remove: bool) -> None:
 
 
 def at_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether there is a terminal, so that a person can be asked."""
     return sys.stdin.isatty()
 
 

@@ -8,7 +8,7 @@ import click
 
 
 def read_address(value: str, *, unix: bool = True) -> str:
-    """The address as it is; `BadParameter` (exit code 2) says what is wrong with it."""
+    """The same address; `BadParameter` (exit code 2) if it is invalid."""
     from tollgate.config.schema import BIND
 
     known = re.match(BIND, value) is not None and (unix or not value.startswith("unix:"))
@@ -20,10 +20,10 @@ def read_address(value: str, *, unix: bool = True) -> str:
 
 
 def addresses(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """For an option that may be repeated."""
+    """Callback of an option that may be repeated."""
     return tuple(read_address(value) for value in values)
 
 
 def network_address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """For an option with one address that is no unix socket."""
+    """Callback of an option with one address, which cannot be a unix socket."""
     return read_address(value, unix=False)

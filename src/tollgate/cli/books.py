@@ -1,8 +1,8 @@
-"""What the commands about money and keys share: finding the store, opening its books, printing tables or JSON,
-exit codes.
+"""What the commands about money and keys share: finding the store, opening its ledger, printing tables or JSON, exit
+codes.
 
-Exit codes: 0 done · 1 refused or not possible, the reason on stderr · 2 the command line itself is wrong (click).
-A `TollgateError` or `OSError` that a command lets pass is told by `tollgate.cli`, and is a 1.
+Exit codes: 0 done · 1 refused or not possible, the reason on stderr · 2 the command line itself is wrong (click). A
+`TollgateError` or `OSError` that a command does not catch is printed by `tollgate.cli`, and gives exit code 1.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _NO_WIDTH = 1_000_000
-"""Characters of a line: more than any table has."""
+"""Characters of a line: wider than any table."""
 
 
 def config_option(command: Command) -> Command:
-    """`--config`, as every command has it."""
+    """The option `--config` of every command."""
     return click.option(
         "--config",
         "path",
@@ -44,7 +44,7 @@ def config_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """`--json` for scripts."""
+    """The option `--json`, for scripts."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; amounts are exact, as text.")(command)
 
 
@@ -56,7 +56,7 @@ def settings(path: Path | None) -> Gateway:
 
 
 def compiled(path: Path | None, *, everything: bool = False) -> Runtime:
-    """The configuration, compiled; `everything`: its providers that are off, too. Raises `ConfigErrors`."""
+    """The compiled configuration; `everything`: with the providers that are off. Raises `ConfigErrors`."""
     from tollgate.config.build import load_gateway
     from tollgate.runtime import build_runtime
 
@@ -64,7 +64,7 @@ def compiled(path: Path | None, *, everything: bool = False) -> Runtime:
 
 
 def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]) -> T:
-    """Run `work` with the books of the configured store, through the running gateway when there is one. Raises
+    """Run `work` with the ledger of the configured store, through the running gateway if there is one. Raises
     `TollgateError`."""
     from tollgate.config.files import shown
     from tollgate.ledger.admin_socket import open_books
@@ -87,13 +87,13 @@ def with_books(path: Path | None, work: Callable[[Administration], Awaitable[T]]
 
 
 def _warn_of_owner(directory: Path) -> None:
-    """Say whose a store is before somebody else writes into it: its gateway could not open what root makes there, and
-    would not start."""
+    """Warn a user who does not own the store before writing to it: a gateway that runs as its owner could not open
+    files that root creates there, and would not start."""
     from tollgate.config.files import shown
     from tollgate.ledger.admin_socket import SOCKET_NAME
 
     owner, user = directory.stat().st_uid, os.geteuid()
-    if user == owner or user == 0 and (directory / SOCKET_NAME).exists():  # root's changes are made by the gateway
+    if user == owner or user == 0 and (directory / SOCKET_NAME).exists():  # root's changes go through the gateway
         return
     click.echo(
         f"warning: {shown(directory)} is {_user_name(owner)}'s, and this runs as {_user_name(user)}: a gateway cannot "
@@ -110,7 +110,7 @@ def _user_name(number: int) -> str:
 
 
 def fail(message: str) -> NoReturn:
-    """Say why on stderr and end with 1."""
+    """Print a message on stderr and end with exit code 1."""
     click.echo(message, err=True)
     sys.exit(1)
 
@@ -135,8 +135,8 @@ def _plain(value: object) -> object:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[str] = frozenset()
 ) -> None:
-    """A table for people; on a pipe it is as wide as it needs to be. A terminal too narrow for its words and figures
-    gets one row below the other: a figure in pieces cannot be read."""
+    """A table for people. On a pipe it is as wide as it needs to be. If the terminal is too narrow for its words and
+    figures, each row is printed as lines, because a figure must not be broken."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.measure import Measurement
@@ -167,13 +167,14 @@ def print_views(
     *,
     numbers: frozenset[str] = frozenset(),
 ) -> None:
-    """A table of some values, a row each; a column is an attribute of them, such as `account.id`, or made of them."""
+    """A table of values, one per row; a column is an attribute of a value, such as `account.id`, or a function of
+    it."""
     makers = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
     print_table(tuple(columns), [[make(view) for make in makers] for view in views], numbers=numbers)
 
 
 def print_row(columns: Sequence[str], row: Sequence[object]) -> None:
-    """One row for people, its columns below one another."""
+    """One row for people, one line per column."""
     print_table((columns[0], _cell(row[0])), list(zip(columns[1:], row[1:], strict=True)))
 
 
@@ -192,6 +193,6 @@ def _cell(value: object) -> str:
 
 
 def confirm_or_stop(question: str, sure: bool) -> None:
-    """Ask before something that cannot be undone; without a terminal `--yes` is needed."""
+    """Ask before something that cannot be undone; without a terminal `--yes` is required."""
     if not sure and not (sys.stdin.isatty() and click.confirm(question)):
         fail("nothing was changed; say --yes to do it without being asked")

@@ -28,12 +28,12 @@ from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape
 
 _MOST_LINES = 200
-"""Of one file's diff; the summary above it is complete."""
+"""Lines of one file's diff; the summary above it is complete."""
 
 
 @click.group(help="Import model lists and prices.")
 def command() -> None:
-    """The group; its one command is `import`."""
+    """The group; its only command is `import`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ def _one(facts: Any, source: Source, name: str, out: Path) -> _Planned:
 
 
 def _schema(path: Path, before: str) -> str:
-    """The line that tells editors where the schema is: the file's own, or that of the starter set a new file is in."""
+    """The comment that names the schema for editors: the file's own, or that of the starter set which a new file
+    belongs to."""
     first = before.partition("\n")[0]
     if first.startswith(NAMES_SCHEMA):
         return first
@@ -155,8 +156,8 @@ def _schema(path: Path, before: str) -> str:
 
 
 def _tree(path: Path, kind: Literal["models", "provider"]) -> dict[str, Any]:
-    """A YAML file as plain values; nothing when it is not there. One that does not load ends the command: it would be
-    lost."""
+    """A YAML file as plain values; empty if there is no file. One that does not load ends the command, because its
+    content would be lost."""
     if not path.is_file():
         return {}
     document = read_file(path) if kind == "models" else read_whole(path)

@@ -1,8 +1,8 @@
-"""`tollgate check`: everything that can be wrong with a configuration, found offline, all at once.
+"""`tollgate check`: finds all mistakes of a configuration at once, offline.
 
-The configuration is loaded and compiled; then each stage, `run(report)` of a module beside this one, adds what it finds
-to the report. What is wrong with one file, or in one place, keeps nobody from hearing of the others: an
-operator mends them all in one go. Exit code 0: it loads and runs; 1: it does not.
+The configuration is loaded and compiled; then each stage, `run(report)` of a module beside this one, adds its findings
+to the report. A mistake in one file or place does not hide those in others, so that an operator can fix all of them in
+one go. Exit code 0: it loads and runs; 1: it does not.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `loaded` is the configuration without what is wrong in it, `compiled` is what of that compiles;
-    each is None where nothing is left. `said` are lines that stages want to be shown."""
+    """The findings. `loaded` is the configuration without its wrong parts, `compiled` the part of it that compiles;
+    each is None if nothing is left. `said` are lines that stages want to print."""
 
     problems: list[Problem] = field(default_factory=list)
     loaded: Loaded | None = None
     compiled: CompiledFiles | None = None
     said: list[str] = field(default_factory=list)
     loads: bool = False
-    """Whether the files load: every one of them, and together."""
+    """Whether all files load."""
 
     @property
     def errors(self) -> list[Problem]:
-        """What keeps the configuration from running."""
+        """The errors, which keep the configuration from running."""
         return [problem for problem in self.problems if problem.level == "error"]
 
     @property
     def wrong_files(self) -> frozenset[str]:
-        """The files with an error, by the names they are shown by."""
+        """The files with an error, by their names in messages."""
         return frozenset(problem.mark.file for problem in self.errors)
 
 
@@ -76,8 +76,8 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 
 
 def check(path: Path | None, *, coverage: bool = False) -> Report:
-    """Load, compile and run every stage; each stage works on what the earlier ones found nothing wrong with. With
-    `coverage` the report says which lines of the mappings no example reaches."""
+    """Load, compile and run every stage; each stage works on what is left after earlier errors. With `coverage` the
+    report lists the lines of mappings that no example reaches."""
     from tollgate.process.garbage_collector import collector_resting
 
     with collector_resting():
@@ -106,7 +106,7 @@ def _checked(path: Path | None, coverage: bool) -> Report:
 
 
 def _run(stage: Callable[[Report], None], report: Report) -> None:
-    """A stage's findings; what a file lacks because something is wrong in it is not worth a warning."""
+    """Run a stage; a warning is left out if it only follows from an error in the same file."""
     wrong, before = report.wrong_files, len(report.problems)
     stage(report)
     found = report.problems[before:]
@@ -114,7 +114,7 @@ def _run(stage: Callable[[Report], None], report: Report) -> None:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write the JSON Schemas of all kinds of files into a folder, those of other parts of the package too."""
+    """Write the JSON Schemas of all kinds of files into a folder, with those of other parts of the package."""
     from tollgate.config.schema_export import export
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A stage of `tollgate check`: content that a mapping has no word about.
+"""A stage of `tollgate check`: content that a mapping ignores.
 
-No conversion may leave out what a user shows the model: it is carried, or refused with a 400 (PITFALLS 13). A mapping
-that only collects texts does neither, so each is asked with one part of every kind.
+A conversion must not leave out what a user shows the model: it is carried over, or refused with a 400 (PITFALLS 13). A
+mapping that only collects texts does neither, so each is tested with one part of every kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN: dict[str, dict[str, object]] = {
     "video": {"kind": "video", "mime": "video/mp4"},
 }
 _WAYS = {"data": "AAAA", "url": "https://pictures.example/a"}
-"""How a part holds its content."""
+"""The fields in which a part can hold its content."""
 _CURE = "such as `$match: $p.kind` with `image|file|audio|video: {$refuse: [{when: true, say: ..., param: messages}]}`"
 _CURES = {
     "data": "carry `$p.data` too, or refuse it: {$refuse: [{when: $p.data, say: ..., param: messages}]}",
@@ -31,7 +31,7 @@ _CURES = {
 
 
 def run(report: Report) -> None:
-    """Warn of every mapping that leaves out pictures, files, sounds or films because no line of it reads them."""
+    """Warn of every mapping that leaves out pictures, files, audio or video because no line of it reads them."""
     assert report.compiled is not None, "stages run on what compiles"
     for mapping in report.compiled.mappings.values():
         if mapping.hub or "request.from_hub" not in mapping.sections:

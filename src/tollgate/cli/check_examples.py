@@ -1,8 +1,7 @@
-"""A stage of `tollgate check`: warnings of the mappings, every example of every mapping and provider file,
-and coverage.
+"""A stage of `tollgate check`: warnings about mappings, every example of every mapping and provider file, and coverage.
 
-Examples are of whole files: those of a file with an error elsewhere, or that need a mapping which does not compile,
-would fail for that alone, and are left for the next check.
+Examples need their whole file: in a file with an error elsewhere, or with a mapping that does not compile, they would
+fail for that reason, so they are left for the next check.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def run(report: Report, *, coverage: bool) -> None:
-    """Add what is wrong with the examples; with `coverage`, say which lines of the mappings none of them reaches."""
+    """Add the examples that fail; with `coverage`, list the lines of mappings that no example reaches."""
     files = report.compiled
     assert files is not None, "stages run on what compiles"
     for mapping in files.mappings.values():
         report.problems += mapping.warnings
-    # what several files share is compiled, and warned of, with each of them
+    # a shared part is compiled with each file that uses it, and so are its warnings
     report.problems += dict.fromkeys(warning for each in files.providers.values() for warning in each.warnings)
     if not coverage:
         report.problems += _all(report, files)
@@ -55,7 +54,7 @@ def _all(report: Report, files: CompiledFiles) -> Iterable[Problem]:
 
 
 def _others(mapping: Mapping) -> Iterator[str]:
-    """The mappings that the examples of one name with `other:`."""
+    """The mappings that the examples of a mapping name with `other:`."""
     for node in items_of(mapping.examples):
         other = lookup(node, "other")
         if isinstance(other, Scalar):

@@ -1,4 +1,4 @@
-"""A stage of `tollgate check`: what loads and compiles, and yet would not run, or would surprise whoever runs it."""
+"""A stage of `tollgate check`: what loads and compiles, and would still not run, or not as expected."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def run(report: Report) -> None:
-    """Add warnings of providers without models, of models without a price or soon withdrawn, and of words of `can:` and
-    `usage: read:` that nothing reads; as errors a store that cannot be opened here, and certificates that are none."""
+    """Add warnings about providers without models, models without a price or near retirement, and names in `can:`
+    and `usage: read:` that nothing reads; and errors for a store that cannot be opened here, and for invalid
+    certificates."""
     assert report.loaded is not None, "stages run on what loads"
     gateway = report.loaded.gateway
     report.problems += [
@@ -38,7 +39,7 @@ def run(report: Report) -> None:
 
 
 def _idle(gateway: Gateway) -> Iterator[Problem]:
-    """Providers that serve nothing, because nothing says which models they have."""
+    """Providers that serve nothing, because no models are configured for them."""
     for provider in gateway.providers.values():
         if not provider.models and provider.discover is None:
             yield provider.document.warning(
@@ -48,7 +49,7 @@ def _idle(gateway: Gateway) -> Iterator[Problem]:
 
 
 def _usage(gateway: Gateway) -> Iterator[Problem]:
-    """Counts that a provider's own `usage: read:` puts where nobody looks for them."""
+    """Counts in a provider's `usage: read:` under names that nothing reads."""
     for provider in gateway.providers.values():
         places = [
             ("usage", provider.usage),
@@ -74,7 +75,7 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:
-    """A shared store needs a package that not everybody has; a start would say the same, without the place."""
+    """A shared store needs an optional package; a start would report this without the position in the file."""
     if not gateway.store.url or find_spec("asyncpg") is not None:
         return
     document = read_file(gateway.files[0], shown(gateway.files[0]))

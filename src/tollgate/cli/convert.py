@@ -1,5 +1,4 @@
-"""`tollgate convert`: what a mapping makes of a request, an answer, a stream or an error; with `--explain`,
-step by step.
+"""`tollgate convert`: converts a request, an answer, a stream or an error with a mapping; `--explain` shows each step.
 
 Exit codes: 0 converted · 1 refused, failed or unreadable, the reason on stderr · 2 the command line itself is wrong.
 """

@@ -1,7 +1,7 @@
-"""`tollgate convert --from images`: what an image model's file makes of an input, and of a provider's answer.
+"""`tollgate convert --from images`: what an image model's file makes of an input, or of a provider's answer.
 
-An input (`{"prompt": ...}`) gives the calls it leads to; with `--answer` FILE is what the provider said to a step
-(`--to submit`, `poll` or `fetch`), and the job it means is shown, with its price when it is done.
+An input (`{"prompt": ...}`) gives the calls for it. With `--answer`, FILE is the provider's answer to a step (`--to
+submit`, `poll` or `fetch`), and the resulting job is shown, with its price if it is done.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def convert_image(
 
 
 def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
-    """The input with its defaults, the call that submits it (headers left out: they hold the key),
-    and what is held for it."""
+    """The input with its defaults, the call that submits it (without headers, which have the key), and the amount
+    held for it."""
     from tollgate.mapping.images.price import PriceMissing
     from tollgate.money import decimal_text
 
@@ -65,7 +65,7 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
 
 
 def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
-    """What a provider's answer to a step means: the step's result, and the job it makes of it."""
+    """What a provider's answer to a step means: the step's result, and the state of the job."""
     from tollgate.money import decimal_text
 
     name = name or ("submit" if offer.synchronous else "poll")

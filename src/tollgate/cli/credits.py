@@ -1,4 +1,4 @@
-"""`tollgate credits`: give credits and show where they went."""
+"""`tollgate credits`: grant credits and list grants."""
 
 from __future__ import annotations
 

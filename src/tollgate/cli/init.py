@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 _REPOSITORY = "src/tollgate/schemas/"
-"""Where the shipped files, which are the repository's own, say their schemas are."""
+"""The path of the schemas in the shipped files, which are the repository's own."""
 _MOST_NAMED = 5
-"""Files in the way; more are only counted."""
+"""Existing files that are listed by name; if there are more, they are counted."""
 
 
 @click.command(
@@ -45,7 +45,7 @@ def command(folder: Path) -> None:
 
 
 def starter_files(folder: Path) -> dict[Path, str]:
-    """The files of the starter set: the path each would be written to, and its text."""
+    """The files of the starter set: the path to write each to, and its text."""
     from tollgate.config.files import GATEWAY_FILE, defaults_root
 
     root = defaults_root()

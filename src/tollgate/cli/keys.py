@@ -27,13 +27,13 @@ _LIMITS = {
     "endpoints": "all",
     "addresses": "all",
 }
-"""Options of a change with the word that ends the limit; an empty text does not,
-for it may be a script's empty variable."""
+"""Options of a change, with the word that removes the limit. An empty text does not, because it may be an empty
+variable of a script."""
 
 
 def _named_list(_context: click.Context, option: click.Parameter, text: str | None) -> str:
-    """An option that is a list. An empty one is refused: a script whose variable was empty meant none, and would get
-    all."""
+    """Callback of an option that is a list. An empty one is refused: a script with an empty variable means none, and
+    would get all."""
     if text is not None and not text.replace(",", " ").strip():
         wanted = (
             "names no model; leave it out (or say all) to allow every model, none to allow no model"
@@ -218,8 +218,8 @@ def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json:
 
 
 def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
-    """Say on stderr which of a key's globs fit nothing that the configuration offers: an alias, a slip,
-    or a provider that is off."""
+    """Warn on stderr of a key's globs that match nothing in the configuration: an alias, a mistake, or a provider
+    that is off."""
     if not globs:
         return
     from tollgate.config.build import load_gateway
@@ -228,7 +228,7 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
     try:
         providers = load_gateway(path, environ=os.environ).gateway.providers.values()
     except ConfigErrors:
-        return  # `tollgate check` says what is wrong; the key is made all the same
+        return  # `tollgate check` reports the mistake; the key is made anyway
     on = [model.id for provider in providers if not provider.off for model in provider.models]
     off = [model.id for provider in providers if provider.off for model in provider.models]
     listing = any(provider.discover is not None and not provider.off for provider in providers)
@@ -246,8 +246,8 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
 
 
 def print_keys(views: list[KeyView]) -> None:
-    """Keys as a table; the secret is shown by its last four characters. What few keys have is a column where one of
-    these has it."""
+    """Keys as a table, with the last four characters of their secrets. Rare settings have a column only if one of
+    these keys has them."""
     columns: dict[str, str | Callable[[KeyView], object]] = {
         "key": "key.id",
         "ends in": "key.last_four",

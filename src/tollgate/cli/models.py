@@ -1,5 +1,4 @@
-"""`tollgate models`: what is on offer, at which price, over which routes; from the configuration alone,
-without a gateway."""
+"""`tollgate models`: the models on offer, their prices and routes, from the configuration alone, without a gateway."""
 
 from __future__ import annotations
 

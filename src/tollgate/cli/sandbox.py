@@ -1,4 +1,4 @@
-"""`tollgate sandbox`: the sandbox provider as a server of its own, to aim a gateway or a client library at."""
+"""`tollgate sandbox`: the sandbox provider as a server of its own, for tests of a gateway or a client library."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _hypercorn(app: Any, listening: socket.socket, stopped: Stopped) -> No
     config = Config()
     config.bind = [f"fd://{listening.fileno()}"]
     config.accesslog = None
-    config.errorlog = None  # a connection dropped on request is no error to log
+    config.errorlog = None  # connections are dropped on request, which is no error
     config.graceful_timeout = 0.5
     config.keep_alive_timeout = 75
     await serve(app, config, shutdown_trigger=stopped)

@@ -1,4 +1,4 @@
-"""`tollgate serve`: the gateway itself. Prints where it listens and, on its first start, a key and a request to try."""
+"""`tollgate serve`: the gateway itself. Prints its addresses and, on the first start, a key and a request to try."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("tollgate.cli.serve")
 
 
 def instance_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """The name as it is; `BadParameter` (exit code 2) for one that no file could carry."""
+    """The same name; `BadParameter` (exit code 2) if a file name cannot contain it."""
     from tollgate.config.schema import INSTANCE
 
     if value is not None and not re.match(INSTANCE, value):
@@ -66,7 +66,7 @@ def command(
 ) -> None:
     open_all()
     set_logging(log_level)
-    gc.disable()  # until the server starts: everything made before then stays
+    gc.disable()  # until the server starts: everything made before then is kept for ever
     from dataclasses import replace
 
     from tollgate import server
@@ -74,7 +74,7 @@ def command(
     from tollgate.config.model import Gateway
 
     def adjusted(gateway: Gateway) -> Gateway:
-        """What the command line says holds after a reload too."""
+        """The settings with the options of the command line, which also apply after a reload."""
         store = replace(gateway.store, instance=instance) if instance else gateway.store
         return replace(gateway, server=served_at(gateway.server, bind, engine), store=store)
 
@@ -90,7 +90,7 @@ def command(
 
 
 def _fail(message: str) -> NoReturn:
-    """End with exit code 1 and a message behind the lines of the log."""
+    """End with exit code 1, with a message after the lines of the log."""
     for handler in logging.getLogger().handlers:
         handler.flush()
     click.echo(message, err=True)
@@ -98,8 +98,8 @@ def _fail(message: str) -> NoReturn:
 
 
 def set_logging(level: str) -> None:
-    """Write the gateway's own lines from this level on, and warnings of the libraries: what they say below that is not
-    ours to answer for. The one that reads the headers of HTTP/2 writes them down, keys and cookies included."""
+    """Log the gateway's own lines from this level on, and warnings of libraries. Lower levels of libraries are left
+    out: the one that reads HTTP/2 headers logs them, with keys and cookies."""
     logging.basicConfig(
         level=max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -136,7 +136,7 @@ def _announce(opened: Opened) -> None:
     try:
         click.echo("\n".join(lines) + "\n")
         sys.stdout.flush()
-    except OSError as error:  # whoever read it is gone, or its disk is full: no reason not to serve
+    except OSError as error:  # its reader is gone, or its disk is full: serve anyway
         let_go_of_output()
         log.warning(
             "what a start prints went nowhere (%s); another key: tollgate keys create --account %s, "

@@ -1,8 +1,8 @@
-"""The standard streams of a process that serves: all three are open, and no reader of the log can hold a request up.
+"""The standard streams of a server process: all three are open, and a slow reader of the log cannot block a request.
 
-A pipe takes 64 KiB while its reader (a pager, a container's log driver, a logger whose disk hangs) looks elsewhere; the
-write after that waits, and on the event loop everybody waits with it, health checks too. So lines are written by a
-thread of their own. What does not fit is left out and counted: a request is worth more than a line about it.
+A pipe holds 64 KiB while its reader (a pager, a container's log driver, a logger on a hanging disk) does not read; the
+next write blocks, and with it the event loop, health checks included. So a thread of its own writes the lines. Lines
+that do not fit are dropped and counted: a request is worth more than a line about it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import time
 from collections import deque
 
 _MOST_BYTES = 4 << 20
-"""Of lines that wait for their reader: some 30,000, a minute of a gateway whose every request fails and is told."""
+"""Bytes of lines that wait for their reader: some 30,000 lines, a minute of a gateway in which every request fails."""
 _PIECE = 4096
-"""PIPE_BUF: the most that a pipe said to be ready takes without waiting."""
+"""PIPE_BUF: the most that a pipe which is ready accepts without blocking."""
 _LAST_SECONDS = 1.0
-"""That a process which ends waits for the reader of its log."""
+"""How long a process that ends waits for the reader of its log."""
 
 
 def open_all() -> None:
-    """Put `/dev/null` where standard input, output or error came closed (`2>&-`): else the next socket or database
-    file gets that number, which the event loop's library takes for a mistake and aborts."""
+    """Open `/dev/null` for a standard stream that came closed (`2>&-`): otherwise the next socket or database file
+    would get its number, which the event loop's library treats as a fatal mistake."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -35,7 +35,7 @@ def open_all() -> None:
 
 
 def let_go_of_output() -> None:
-    """Give up what could not be written to standard output: at the process's end the interpreter would try again, and
+    """Drop what could not be written to standard output: when the process ends, the interpreter would try again and
     complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -43,16 +43,16 @@ def let_go_of_output() -> None:
 
 
 def log_handler() -> logging.Handler:
-    """What writes the log to standard error: beside the caller where that is a real file, pipe or terminal."""
+    """The handler that writes the log to standard error; in a thread, if that is a real file, pipe or terminal."""
     try:
         return BesideHandler(sys.stderr.fileno())
-    except (AttributeError, OSError):  # none, or one of another kind, as tests have it
+    except (AttributeError, OSError):  # none, or not a real file, as in tests
         return logging.StreamHandler()
 
 
 class BesideHandler(logging.Handler):
-    """Writes lines to a file descriptor in a thread of its own, which the first line begins. `emit` never waits for
-    whoever reads them; `flush` does, for a second at most."""
+    """Writes lines to a file descriptor in a thread, which the first line starts. `emit` never waits for the reader;
+    `flush` waits for at most a second."""
 
     def __init__(self, descriptor: int, most_bytes: int = _MOST_BYTES) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ class BesideHandler(logging.Handler):
         self._most_bytes = most_bytes
         self._lines: deque[bytes] = deque()
         self._bytes = 0
-        """Of the lines that wait and of those being written."""
+        """Of the lines that wait or are being written."""
         self._left_out = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line for writing, or count it as left out where too much waits already."""
+        """Queue a line, or count it as dropped if too much is waiting."""
         try:
             line = (self.format(record) + "\n").encode(errors="backslashreplace")
         except Exception:
@@ -84,7 +84,7 @@ class BesideHandler(logging.Handler):
                 self._thread.start()
 
     def flush(self) -> None:
-        """Wait until everything is written, or for a second."""
+        """Wait until everything is written, for at most a second."""
         deadline = time.monotonic() + _LAST_SECONDS
         with self._changed:
             while self._bytes and (seconds := deadline - time.monotonic()) > 0:
@@ -106,7 +106,7 @@ class BesideHandler(logging.Handler):
                 self._changed.notify_all()
 
     def _write(self, data: bytes) -> None:
-        """Write all of it; what a reader that is gone or a full disk does not take is lost."""
+        """Write all of it; what a closed pipe or full disk does not accept is lost."""
         rest = memoryview(data)
         ready = select.poll()
         ready.register(self._descriptor, select.POLLOUT)
@@ -115,7 +115,7 @@ class BesideHandler(logging.Handler):
                 ready.poll()
                 try:
                     rest = rest[os.write(self._descriptor, rest[:_PIECE]) :]
-                except BlockingIOError:  # a descriptor that does not wait, with less room than that
+                except BlockingIOError:  # a non-blocking descriptor with less room than that
                     time.sleep(0.01)
         except OSError:
             return

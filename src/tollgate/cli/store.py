@@ -1,4 +1,4 @@
-"""`tollgate store`: move what one gateway keeps in a folder into the database that several share."""
+"""`tollgate store`: moves the data of one gateway from its folder into a database that several gateways share."""
 
 from __future__ import annotations
 

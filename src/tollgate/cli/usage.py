@@ -1,4 +1,4 @@
-"""`tollgate usage`: reports and free SQL over the published usage files, beside a running gateway or without one."""
+"""`tollgate usage`: reports and free SQL over the published usage files, with or without a running gateway."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ def command(
             f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",
             err=True,
         )
-    descriptors.allow_many()  # a query has all its files open, and 1,024, with which shells begin, are six weeks
+    descriptors.allow_many()  # a query opens all its files; the usual limit of 1,024 is reached after six weeks
     try:
         connection = _columns() if columns else open_usage(folder, filters)
         _write(connection, _answering(connection, query), form, output, utc=sql is None)
     except duckdb.Error as error:
         if too_many_open(error):
             fail("the query has all its files open, more than may be: name less with --since, or raise ulimit -n")
-        at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # these are mistakes of the query
+        at_fault = not isinstance(error, (duckdb.ProgrammingError, duckdb.DataError))  # mistakes in the query
         damaged = damaged_files(folder, filters) if at_fault else []
         fail("\n".join(damage(folder, path) for path in damaged) or str(error))
     except OSError as error:
@@ -132,7 +132,7 @@ def command(
 
 
 def _columns() -> duckdb.DuckDBPyConnection:
-    """A database of one table, `columns`: what each column of the usage files means."""
+    """A database with one table, `columns`: the meaning of each column of the usage files."""
     import duckdb
 
     from tollgate.ledger.usage_row import COLUMNS, base_type
@@ -146,7 +146,7 @@ def _columns() -> duckdb.DuckDBPyConnection:
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
-    """A time in the past: a span back from now, a day's beginning, or an ISO time; UTC unless it says otherwise."""
+    """A time in the past: a span back from now, the beginning of a day, or an ISO time; in UTC unless it has a zone."""
     from tollgate.notations import read_span
 
     if text is None:
@@ -167,7 +167,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 
 
 def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    """The statement whose rows are shown, the last one, fit to stand in brackets: without the `;` at its end. Those
+    """The last statement, whose rows are shown, without the `;` at its end so that it can be put in brackets. Those
     before it (`SET`, `CREATE TEMP TABLE`) are run."""
     import duckdb
 
@@ -184,7 +184,7 @@ def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool) -> None:
-    """`utc`: times without a zone are known to be UTC. Of a query of somebody's own they may be any."""
+    """Write the rows of a query. `utc`: times without a zone are in UTC. In a user's own query they may be in any."""
     from tollgate.ledger.usage_row import sql_text
 
     if form in ("csv", "parquet"):
@@ -197,16 +197,16 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
     result = connection.execute(query)
     zoned = [each[0] for each in result.description or () if str(each[1]) == "TIMESTAMP WITH TIME ZONE"]
     columns = [each[0] for each in result.description or ()]
-    if zoned:  # DuckDB gives these to Python by way of a package we do not have
+    if zoned:  # for these DuckDB's Python API needs a package that we do not have
         as_text = ", ".join(
             f'CAST("{name}" AS VARCHAR) AS "{name}"' for name in (name.replace('"', '""') for name in zoned)
         )
         result = connection.execute(f"SELECT * REPLACE ({as_text}) FROM (\n{query}\n)")
-    elif len(set(columns)) < len(columns):  # of columns of one name JSON would have the last alone
+    elif len(set(columns)) < len(columns):  # of columns with the same name JSON would keep only the last
         result = connection.execute(f"FROM (\n{query}\n)")
     columns = [each[0] for each in result.description or ()]
     rows = result.fetchall()
-    if utc and form == "json":  # without a zone JavaScript takes them for local ones, and DuckDB for texts
+    if utc and form == "json":  # without a zone JavaScript reads local times, and DuckDB texts
         rows = [tuple(each.replace(tzinfo=UTC) if isinstance(each, datetime) else each for each in row) for row in rows]
     if output is None:
         _say(columns, rows, form)
@@ -216,8 +216,8 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
 
 
 def _for_json(value: Any) -> Any:
-    """A value of a query in what JSON can say: a whole number that most readers would round, and the name of a field,
-    as text."""
+    """A value of a query as JSON can hold it: an integer that most readers would round becomes text, and so does the
+    name of a field."""
     if isinstance(value, dict):
         return {str(key): _for_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
