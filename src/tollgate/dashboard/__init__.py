@@ -1,7 +1,7 @@
-"""The web pages at `/dashboard`: what a person may do with an account, and what an operator may see.
+"""The web pages at `/dashboard`: what a person can do with an account, and what an operator can see.
 
-`dashboard_app(services, reloader)` is an ASGI application; the pages call the same services as the commands do.
-Everything is made at the first visit, off the event loop: a gateway whose pages nobody opens starts as if it had none.
+`dashboard_app(services, reloader)` is an ASGI application; the pages call the same services as the commands do. The
+pages are created at the first visit, off the event loop, so that they do not slow down the start of a gateway.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["dashboard_app"]
 
 
 def dashboard_app(services: Services, reloader: Reloader) -> ASGIApp:
-    """The pages, to be mounted at `/dashboard`; also makes the ledger's sign-in links lead here."""
+    """The pages, to be mounted at `/dashboard`; also makes the ledger's sign-in links point here."""
     base = services.runtime.current.gateway.server.base_url
     services.ledger.links.address = f"{base}/dashboard/link/"
     return _Lazy(services, reloader)
 
 
 class _Lazy:
-    """Makes the pages when they are first asked for."""
+    """Creates the pages when they are first requested."""
 
     def __init__(self, services: Services, reloader: Reloader) -> None:
         self._given = (services, reloader)
@@ -50,7 +50,7 @@ def _make(services: Services, reloader: Reloader) -> ASGIApp:
 
 
 async def _closing(pages: ASGIApp) -> None:
-    """Let go of what the pages hold when the gateway closes."""
+    """Close what the pages have open when the gateway closes."""
     try:
         await asyncio.Event().wait()
     finally:

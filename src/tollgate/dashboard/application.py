@@ -1,7 +1,7 @@
-"""The dashboard as an ASGI application: routes, who may see them, and the headers that keep pages safe.
+"""The dashboard as an ASGI application: routes, access rules, and security headers.
 
-Rules that must stay true: a page that needs an account never runs without one; operator pages look absent to others;
-every POST carries a token made for the session; nothing is loaded from, or sent to, another host.
+These rules must stay true: a page that needs an account never runs without one; operator pages look missing to others;
+every POST has a token of its session; nothing is loaded from, or sent to, another host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Who = Literal["anybody", "account", "operator"]
 
 _MOST_BODY = 1024 * 1024
 _MOST_SIGNING_IN = 64 * 1024
-"""Of the forms of a visitor who has not signed in: whoever has neither key nor password must not fill the memory."""
+"""Bytes of forms before signing in: a visitor without a password must not be able to fill the memory."""
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -51,7 +51,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path below /dashboard, what answers there, and who may come."""
+    """A path below /dashboard, its handler, and who may open it."""
 
     path: str
     handler: Handler
@@ -94,7 +94,7 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
 
 
 class Pages:
-    """The application itself; one per running gateway."""
+    """The application; one per running gateway."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -105,7 +105,7 @@ class Pages:
         self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; the answer has an id of its own, as all of the gateway's have (CLIENTS 3c)."""
+        """Serve one request; like all answers of the gateway it has an id (CLIENTS 3c)."""
         request_id = new_request_id()
         tag = request_id.encode()
 
@@ -203,7 +203,7 @@ class Pages:
 
 
 class Refused(BadRequest):
-    """A form that is not ours."""
+    """A form that was not made by this gateway."""
 
     status = 403
     code = "form_refused"

@@ -1,7 +1,7 @@
 """Charts as geometry: values in, an immutable `Chart` out, which the template draws as SVG with a table beside it.
 
-The drawing stretches with its box (labels are HTML around it), so coordinates are x in columns and y in percent. Each
-series is told apart by a class, `s0` to `s6`; colours are the stylesheet's.
+The drawing stretches with its box (labels are HTML around it), so x coordinates are in columns and y in percent. Each
+series has a class, `s0` to `s6`; the stylesheet has the colours.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 
 Show = Callable[[float], str]
 Axis = Callable[[float, float], str]
-"""A value beside an axis, and the step between two of them: what decimals are needed follows from the step."""
+"""Formats a value beside an axis, given the step between two of them, which decides the decimals."""
 
 HEIGHT = 100.0
 _GAP = 0.16
-"""Of a column's width: the space between bars."""
+"""The space between bars, as a fraction of a column's width."""
 OTHERS = "s6"
 
 
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A piece of a bar."""
+    """A segment of a bar."""
 
     style: str
     y: float
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stretch of time: its bar, and what is said when it is pointed at."""
+    """A time span: its bar, and the text shown when pointing at it."""
 
     x: float
     tip: str
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything the template draws; `starts` and `step` are the stretches of time."""
+    """Everything that the template draws; `starts` and `step` are its time spans."""
 
     id: str
     title: str
@@ -65,17 +65,17 @@ class Chart:
 
     @property
     def width(self) -> int:
-        """Columns across."""
+        """The number of columns."""
         return max(1, len(self.columns))
 
     @property
     def empty(self) -> bool:
-        """Nothing is drawn."""
+        """Whether nothing is drawn."""
         return not any(column.boxes for column in self.columns) and not any(path for _, path in self.lines)
 
     @property
     def about(self) -> str:
-        """What is drawn, in words."""
+        """A description of the chart in words."""
         first, last = stamp(self.starts[0], self.step), stamp(self.starts[-1], self.step)
         return f"{len(self.starts)} columns from {first} to {last}, UTC; " + ", ".join(
             each.label for each in self.series
@@ -83,7 +83,7 @@ class Chart:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Labels below, evenly spread."""
+        """Labels below, evenly spaced."""
         of_days = self.step >= timedelta(hours=6)
         named = [stamp(start, timedelta(days=1)) if of_days else f"{start:%H:%M}" for start in self.starts]
         return tuple(named) if len(named) < 3 else (named[0], named[len(named) // 2], named[-1])
@@ -127,7 +127,7 @@ def bars(
 def lines(
     id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis
 ) -> Chart:
-    """One line for each series; a gap where there is no value, a dash as wide as a bar where a value stands alone."""
+    """One line per series; a gap where there is no value, a dash as wide as a bar for a single value."""
     top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
     columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
@@ -135,7 +135,7 @@ def lines(
 
 
 def spark(values: Sequence[float]) -> str:
-    """A small line without axes: the points of a path in a box as wide as there are values and 100 high."""
+    """A small line without axes: the points of a path in a box that is as wide as there are values, and 100 high."""
     return _path(list(values), max(values, default=0) or 1)
 
 
@@ -155,7 +155,7 @@ def _path(values: Sequence[float | None], top: float) -> str:
 
 
 def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...]]:
-    """A round number above the highest value, and the lines to draw at even steps below it."""
+    """A round number above the highest value, and the horizontal lines at even steps below it."""
     if most <= 0:
         return 1.0, ()
     rough = most / 3
@@ -174,6 +174,6 @@ def _tip(start: datetime, width: timedelta, series: Sequence[Series], place: int
 
 
 def stamp(start: datetime, width: timedelta) -> str:
-    """A bucket's name: 21 Nov, 21 Nov 14:00."""
+    """The name of a bucket: 21 Nov, 21 Nov 14:00."""
     day = f"{start.day} {start:%b}"
     return day if width >= timedelta(days=1) else f"{day} {start:%H:%M}"

@@ -1,6 +1,6 @@
-"""How numbers, money and times are written on the pages. Pure functions from values to text or safe markup.
+"""Formats numbers, money and times for the pages. Pure functions from values to text or safe markup.
 
-Money is always shown with every digit it has: two decimals in the full colour, finer ones dimmed behind them.
+Money always has all its digits: two decimals in full colour, further ones dimmed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TOKEN_KINDS = (
     ("Output", "output_tokens"),
     ("Reasoning", "reasoning_tokens"),
 )
-"""What the pages call the kinds of tokens, and their columns in a row."""
+"""The names of the kinds of tokens on the pages, and their columns in a row."""
 DASH = Markup('<span class="none">–</span>')
 
 
 def money(amount: Decimal | None) -> Markup:
-    """Exact credits: 12.3456 -> $12.34 with a dimmed 56; nothing at all -> a dash."""
+    """Exact credits: 12.3456 -> $12.34 with a dimmed 56; None -> a dash."""
     if amount is None:
         return DASH
     whole, _, decimals = decimal_text(abs(amount)).partition(".")
@@ -37,7 +37,7 @@ def money(amount: Decimal | None) -> Markup:
 
 
 def exact(value: object) -> object:
-    """A value of a row as it is, a decimal in plain notation.
+    """A value of a row as it is; a decimal in plain notation.
 
     0E-12 -> 0, 0.140000000000 -> 0.14, no value -> a dash
     """
@@ -47,7 +47,7 @@ def exact(value: object) -> object:
 
 
 def plain_money(amount: Decimal | float) -> str:
-    """Money for titles and axes, where digits beyond what it takes to tell values apart would only be noise."""
+    """Money for titles and axes, with only as many digits as are needed to distinguish values."""
     value = Decimal(amount) if not isinstance(amount, Decimal) else amount
     if value == 0:
         return "$0"
@@ -84,7 +84,7 @@ def number(value: float | None) -> Markup | str:
 
 
 def compact(value: float) -> str:
-    """Four characters or so: 950, 1.2k, 34k, 5.6M."""
+    """About four characters: 950, 1.2k, 34k, 5.6M."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 0.9995:
             scaled = value / size
@@ -93,7 +93,7 @@ def compact(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """0.0123 -> 1.2%; a small one is never shown as none."""
+    """0.0123 -> 1.2%; a small share is never shown as 0%."""
     if not value:
         return "0%"
     if value < 0.001:
@@ -140,7 +140,7 @@ def relative(moment: datetime, now: datetime) -> str:
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         count = int(gap.total_seconds() / size)
         if count and ahead:
-            count = round(gap.total_seconds() / size)  # a key made for 30 days must not say 29 a moment later
+            count = round(gap.total_seconds() / size)  # a key made for 30 days must not show 29 a moment later
         if count:
             said = f"{count} {unit}{'s' if count > 1 else ''}"
             break
@@ -150,12 +150,12 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """The time of day to the second, for tables that are in one order of time."""
+    """The time of day with seconds, for tables that are sorted by time."""
     return f"{moment.astimezone(UTC):%H:%M:%S}"
 
 
 def span(seconds: float) -> str:
-    """How long something has been: 42 s, 3 min, 5 h, 2 days."""
+    """A duration: 42 s, 3 min, 5 h, 2 days."""
     for size, unit in ((172_800, "days"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / (86_400 if unit == 'days' else size):.0f} {unit}"
@@ -175,7 +175,7 @@ def price(amount: Decimal | None, currency: str = "USD") -> Markup:
 
 
 def limits(key: KeyRecord) -> Markup | str:
-    """A key's limits, but for models, time and money, in a few words."""
+    """A key's limits, except models, time and money, in a few words."""
     said = []
     if key.rpm is not None:
         said.append(f"{key.rpm:,} requests/min")

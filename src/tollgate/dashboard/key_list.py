@@ -1,6 +1,6 @@
-"""Which keys a page lists: those that work first, the newest before others, as many as a person reads.
+"""The keys that a page lists: working ones first, newer before older ones, as many as a person reads.
 
-The rest is found by name. A page of ten thousand would keep every other request waiting for seconds while it is made.
+The others are found by name. Making a page of ten thousand keys would block all other requests for seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ORDER = {"active": 0, "expired": 1, "revoked": 2}
 
 
 class KeyList(NamedTuple):
-    """The keys to show, of how many that were looked for, of how many there are."""
+    """The keys to show, the number of keys that match the search, and the number of all keys."""
 
     views: list[KeyView]
     found: int
@@ -24,8 +24,8 @@ class KeyList(NamedTuple):
 
 
 def key_list(views: Iterable[KeyView], said: str = "", *, chosen: str = "") -> KeyList:
-    """The first `MOST` keys that have `said` in their name or as their last four characters; of them all, the one with
-    the id `chosen` is shown, too."""
+    """The first `MOST` keys with `said` in their name or as their last four characters; also the key with the id
+    `chosen`."""
     every = sorted(views, key=lambda view: (_ORDER[view.state], -view.key.created_at.timestamp()))
     said = said.strip()[:100]
     wanted = said.casefold()

@@ -1,9 +1,9 @@
-"""Who is signed in: a signed cookie that says it, and the tokens that prove a form came from our own page.
+"""Who is signed in: signed session cookies, and tokens that prove that a form came from our own page.
 
-The cookie holds a random session id, the account, when it ends, and a mark of the account's password: a new password
-ends every session. Signing in always begins a new session id. Signing out writes the id down until the session would
-have ended anyway. The signing secret is made once and kept beside the ledger, readable by its owner only; gateways that
-share a ledger share it too.
+The cookie has a random session id, the account, its end, and a digest of the account's password: a new password ends
+every session. Signing in always creates a new session id. Signing out stores the id until the session would have ended.
+The signing secret is created once and kept beside the ledger, readable only by its owner; gateways that share a ledger
+share it too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("tollgate.dashboard")
 _SECRET_NAME = "dashboard.secret"
 _ENDED_NAME = "dashboard.ended"
 _VISIT_SECONDS = 3600
-"""How long the sign-in page may lie open before its form is refused."""
+"""How long the sign-in page may be open before its form is refused."""
 _LONGEST = 1000
 
 
@@ -46,14 +46,13 @@ class Session:
 
 
 class SessionKeeper(Protocol):
-    """Who keeps the signing secret, and the sessions that were signed out with the
-    times at which they would have ended."""
+    """Stores the signing secret, and the signed-out sessions with the times at which they would have ended."""
 
     secret: bytes
     ended: Mapping[str, int]
 
     def end(self, id: str, ends: int) -> None:
-        """One more session is signed out; may take a moment."""
+        """Store one more signed-out session; may take a moment."""
 
 
 class Files:
@@ -68,7 +67,7 @@ class Files:
 
     def end(self, id: str, ends: int) -> None:
         now = self._clock()
-        with self._turn:  # others sign out on threads of their own
+        with self._turn:  # signing out runs on several threads
             self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
             _keep(
                 self._file,
@@ -78,7 +77,7 @@ class Files:
 
 
 class Sessions:
-    """Makes and reads session cookies."""
+    """Creates and reads session cookies."""
 
     def __init__(self, keeper: SessionKeeper, hours: float, clock: Callable[[], float] = time.time) -> None:
         self._keeper = keeper
@@ -86,17 +85,17 @@ class Sessions:
         self._clock = clock
 
     def visitor(self) -> Session:
-        """A new session of somebody who has not signed in."""
+        """A new session of a visitor who is not signed in."""
         return Session(secrets.token_urlsafe(18), "", int(self._clock()) + _VISIT_SECONDS)
 
     def signed_in(self, account: Account) -> Session:
-        """A new session of this account, whatever the browser had before (no session fixation)."""
+        """A new session of this account, independent of any earlier cookie (against session fixation)."""
         return Session(
             secrets.token_urlsafe(18), account.id, int(self._clock() + self._hours * 3600), self.mark(account)
         )
 
     def mark(self, account: Account) -> str:
-        """What changes when the account's password does."""
+        """A digest that changes when the account's password does."""
         return self._sign("password", account.id + "\0" + account.password_hash)[:16]
 
     def cookie(self, session: Session) -> str:
@@ -105,7 +104,7 @@ class Sessions:
         return f"{payload}.{self._sign('session', payload)}"
 
     def read(self, value: str) -> Session | None:
-        """The session of a cookie; None when it is not ours, over, or was signed out."""
+        """The session of a cookie; None if it is not ours, has ended, or was signed out."""
         payload, _, signature = value.partition(".")
         if (
             len(value) > _LONGEST
@@ -120,15 +119,15 @@ class Sessions:
         return session if session.ends > self._clock() and session.id not in self._keeper.ended else None
 
     def end(self, session: Session) -> None:
-        """Sign out: the cookie is refused from now on, after a restart too."""
+        """Sign out: from now on the cookie is refused, also after a restart."""
         self._keeper.end(session.id, session.ends)
 
     def form_token(self, session: Session) -> str:
-        """What every form of this session carries."""
+        """The token in every form of this session."""
         return self._sign("form", session.id)
 
     def owns_form(self, session: Session, token: str) -> bool:
-        """Whether a form was made for this session."""
+        """Whether a form was created in this session."""
         return token.isascii() and hmac.compare_digest(self.form_token(session), token)
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -136,7 +135,7 @@ class Sessions:
 
 
 def _secret(path: Path) -> bytes:
-    """The signing secret, made at the first start. A file somebody else may read is made private again."""
+    """The signing secret, created at the first start. A file that others can read is made private again."""
     try:
         found = path.read_bytes()
     except FileNotFoundError:
@@ -159,7 +158,7 @@ def _read_ended(path: Path, now: float) -> dict[str, int]:
 
 
 def _keep(path: Path, content: bytes, otherwise: str) -> None:
-    """Write a file; on a full disk the pages go on without it: that is when somebody comes to look."""
+    """Write a file; if the disk is full the pages continue without it, because that is when an operator needs them."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, content, 0o600)

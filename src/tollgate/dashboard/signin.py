@@ -1,4 +1,4 @@
-"""Coming and going: the sign-in page, passwords, one-time links, signing out, and light or dark."""
+"""The sign-in page, passwords, one-time links, signing out, and the light or dark theme."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def form(visit: Visit) -> Response:
 
 
 async def with_password(visit: Visit) -> Response:
-    """Account and password; the answer to a wrong one does not say which of the two it was."""
+    """Sign in with account and password; the answer to a mistake does not say which of the two was wrong."""
     name, password, onward = visit.form["account"].strip(), visit.form["password"], visit.form["next"]
     wait = visit.state.throttle.wait(visit.address, name)
     if wait:
@@ -42,9 +42,9 @@ async def with_password(visit: Visit) -> Response:
 
 
 async def password_fits(visit: Visit, account: str, password: str, stored: str) -> bool:
-    """Whether a password is the stored one; a wrong one is counted against the visitor's address and the account."""
+    """Whether a password is the stored one; a wrong one is counted for the visitor's address and the account."""
     throttle, address = visit.state.throttle, visit.address
-    throttle.failed(address, account)  # counted before the slow check, so that many tries at once do not slip through
+    throttle.failed(address, account)  # counted before the slow check, so that parallel tries are limited too
     async with visit.state.passwords:
         fits = await asyncio.to_thread(check_password, password, stored)
     if fits:
@@ -53,7 +53,7 @@ async def password_fits(visit: Visit, account: str, password: str, stored: str) 
 
 
 async def link(visit: Visit) -> Response:
-    """Where a one-time link leads: a button, because programs that preview links must not use it up."""
+    """The page of a one-time link: with a button, because programs that preview links must not use it up."""
     account = await visit.ledger.links.look(visit.argument("token"))
     if account is not None:
         _begin(visit)
@@ -61,7 +61,7 @@ async def link(visit: Visit) -> Response:
 
 
 async def with_link(visit: Visit) -> Response:
-    """Use the link up. Nobody guesses one, so a closed address may still come by it."""
+    """Use the link. It cannot be guessed, so it also works for an address that is locked out."""
     account = await visit.ledger.links.take(visit.argument("token"))
     if account is None:
         return visit.render("link.html", status=404, account=None, token="")
@@ -70,14 +70,14 @@ async def with_link(visit: Visit) -> Response:
 
 
 async def sign_out(visit: Visit) -> Response:
-    """End the session here and for good."""
+    """End the session for good."""
     await asyncio.to_thread(visit.state.sessions.end, visit.session)
     visit.new_session = Session("", "", 0)
     return visit.to("/sign-in", done="out")
 
 
 async def theme(visit: Visit) -> Response:
-    """Remember light or dark; anything else follows the system again."""
+    """Remember light or dark; any other value follows the system again."""
     response = _onward(visit, visit.form["next"])
     chosen = visit.form["theme"]
     if chosen in ("light", "dark"):
@@ -101,12 +101,12 @@ def _form(visit: Visit, onward: str, name: str = "", problem: str = "", status: 
 
 
 def _begin(visit: Visit) -> None:
-    """Give a visitor a session, so that the form of this page can be told from a foreign one."""
+    """Create a session for a visitor, so that the form of this page can be told from a foreign one."""
     if visit.account is None:
         visit.new_session = visit.session
 
 
 def _onward(visit: Visit, path: str) -> Response:
-    """Go to a page of ours: a path that begins with one slash; anything else is the start page."""
+    """Redirect to a path on this site, which begins with one slash; otherwise to the start page."""
     safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
     return RedirectResponse(visit.state.root + (path if safe and path != "/" else ""), 303)

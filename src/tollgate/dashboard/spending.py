@@ -1,4 +1,4 @@
-"""What was spent by day, as the pages of credits, of a key and of an account draw it."""
+"""Spending by day, as the pages for credits, a key and an account show it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The templates, compiled once at start with the words and charts they use. Everything is escaped;
-an undefined name is an error."""
+"""The templates, compiled once at start with the texts and charts they use. Everything is escaped; an undefined name
+is an error."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def environment() -> Environment:
 
 
 class Statics:
-    """The few files pages load, held in memory; their addresses change with their content, so browsers may keep
-    them."""
+    """The few static files, in memory; their addresses change with their content, so browsers may cache them."""
 
     def __init__(self) -> None:
         self.files = {

@@ -1,4 +1,4 @@
-"""How often somebody may try to sign in: failures by address and by account, in memory, over a quarter of an hour."""
+"""Limits attempts to sign in: failures by address and by account, in memory, over a quarter of an hour."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ipaddress import ip_address, ip_network
 
 WINDOW = 15 * 60
 BY_ADDRESS = 30
-"""Behind a proxy that `server.trusted_proxies` does not name, or a company's, many people share an address."""
+"""Many people can share an address, behind a company's proxy or one that `server.trusted_proxies` does not name."""
 BY_ACCOUNT = 10
 _MOST = 10_000
 _LONGEST_NAME = 64
-"""Characters of what was typed as an account; a form may hold a megabyte of them."""
+"""Characters of the account in the form that are kept; a form may have a megabyte of them."""
 
 
 class Throttle:
@@ -24,7 +24,7 @@ class Throttle:
         self._failures: OrderedDict[tuple[str, str], list[float]] = OrderedDict()
 
     def wait(self, address: str, account: str) -> float:
-        """Seconds until the next try is allowed; 0 when it is now."""
+        """Seconds until the next attempt is allowed; 0 if it is allowed now."""
         address, account = _counted(address, account)
         return max(self._left(("address", address), BY_ADDRESS), self._left(("account", account), BY_ACCOUNT))
 
@@ -41,7 +41,7 @@ class Throttle:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str, account: str) -> None:
-        """A right password: this try no longer counts against the address, nor earlier failures against the account."""
+        """A correct password: this attempt no longer counts for the address, nor earlier failures for the account."""
         address, account = _counted(address, account)
         self._failures.pop(("account", account), None)
         if mine := self._failures.get(("address", address)):
@@ -54,8 +54,8 @@ class Throttle:
 
 
 def _counted(address: str, account: str) -> tuple[str, str]:
-    """What failures are counted for: a visitor of IPv6 has a whole network of addresses (a /64),
-    and no account's name is longer than that."""
+    """The keys for counting: a visitor with IPv6 has a whole network of addresses (a /64), and account names are
+    shortened."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:  # a unix socket

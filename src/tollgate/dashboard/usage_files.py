@@ -1,7 +1,7 @@
-"""The published files as the pages read them.
+"""The published usage files as the pages read them.
 
-Every query runs on one of two threads with bounded memory and time, never on the event loop, and does without files
-that are damaged.
+Every query runs on one of two threads with limited memory and time, never on the event loop, and without files that are
+damaged.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ log = logging.getLogger("tollgate.reports")
 T = TypeVar("T")
 
 _BELIEVED_SECONDS = 60.0
-"""So long a file counts as damaged, for it may have been the machine: too many open files, a disk that was away."""
+"""How long a file counts as damaged. The machine may have been the cause: too many open files, a disk that was away."""
 _THREADS = 2
 _CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
-"""Threads of one query: the other half of the machine stays with the requests."""
+"""Threads of one query: the other half of the machine is for requests."""
 _MEMORY = "512MB"
 _SECONDS = 30.0
-"""A page that takes longer is refused with a hint to ask for less."""
+"""A query that takes longer is refused, with the advice to ask for less."""
 _MOST_WAITING = 32
 
 
 class UsageFiles:
-    """One usage directory. `run` belongs to one event loop, `query` to what it runs. A damaged file is left out, and
-    named in `damaged`, until it is changed or gone."""
+    """One usage directory. `run` is called on one event loop, `query` on the threads it uses. A damaged file is left
+    out, and listed in `damaged`, until it is changed or gone."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,24 +47,24 @@ class UsageFiles:
         self._waiting = 0
         self._running: set[duckdb.DuckDBPyConnection] = set()
         self._damaged: dict[Path, tuple[int, float]] = {}
-        """Files that cannot be read, with the time of their last change and the clock time until which that is
-        believed."""
+        """Files that cannot be read, with the time of their last change, and the clock time until which they count
+        as damaged."""
         self.incomplete_at = 0.0
-        """Clock time at which a query last left a file out: what came of it is not kept."""
+        """Clock time at which a query last left out a file: its results are not cached."""
 
     @property
     def damaged(self) -> list[str]:
-        """What to tell of each file that is left out, with its cure."""
+        """A message about each file that is left out, and how to fix it."""
         return [damage(self.directory, path) for path in self._left_out()] if self._damaged else []
 
     def close(self) -> None:
-        """Stop what runs and let the threads go."""
+        """Stop running queries and end the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for connection in tuple(self._running):
             connection.interrupt()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do this on a thread. Raises `Unavailable` for too much at once, and for a query that takes too much."""
+        """Run `work` on a thread. Raises `Unavailable` if too much is running, or the query takes too much."""
         if self._waiting >= _MOST_WAITING:
             raise Unavailable("too many usage pages are being made; try again in a moment")
         self._waiting += 1
@@ -105,7 +105,7 @@ class UsageFiles:
         return self.query(filters, statement, values, copy_to=copy_to)
 
     def _left_out(self) -> list[Path]:
-        """The damaged files; one that was changed or is gone is looked at again, as is every one after a minute."""
+        """The damaged files. One that was changed or is gone is read again, and every one after a minute."""
         for path, (changed, until) in tuple(self._damaged.items()):
             try:
                 same = path.stat().st_mtime_ns == changed

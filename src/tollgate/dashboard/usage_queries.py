@@ -1,6 +1,6 @@
 """Usage as the pages need it: sums over time (`usage_report`), the newest rows, one row, files to download.
 
-How the published files are read is `usage_files`.
+Reading the published files is `usage_files`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from tollgate.ledger.usage_row import COLUMNS, Column, base_type, sql_text
 from tollgate.measures import Report
 
 MOST_ROWS_OUT = 2_000_000
-"""Rows of one download; more is for `tollgate usage`, which needs no browser."""
+"""Rows of one download; for more use `tollgate usage`, which needs no browser."""
 OPERATORS_ONLY = ("provider_cost", "earlier_attempts")
-"""Columns of a row that no account is shown: what providers take of us, and how they refuse us (a 401 or 402 there is
-about our key or our balance)."""
+"""Columns that only operators see: what providers charge us, and how they refuse us (a 401 or 402 there is about our
+key or our balance)."""
 
 
 class UsageQueries:
-    """Reads one usage directory. Methods belong to one event loop; they raise `Unavailable` for too much at once."""
+    """Reads one usage directory. Methods are called on one event loop; they raise `Unavailable` if too much is
+    running."""
 
     def __init__(self, directory: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.files = UsageFiles(directory)
@@ -44,12 +45,12 @@ class UsageQueries:
     async def rows(
         self, filters: Filters, limit: int, before: tuple[datetime, int] | None = None
     ) -> list[dict[str, Any]]:
-        """The newest rows, older than the row at `before` (its time and seq). Looks at new files first,
-        and stops when it has enough."""
+        """The newest rows, older than the row at `before` (its time and seq). Reads new files first, and stops when
+        it has enough."""
         return await self.files.run(lambda: self._rows(filters, limit, before))
 
     async def row(self, filters: Filters, request_id: str, around: datetime | None = None) -> dict[str, Any] | None:
-        """One row; `around`, a time near it, saves looking through all files."""
+        """One row; `around`, a time near it, saves reading all files."""
         return await self.files.run(lambda: self._row(filters, request_id, around))
 
     async def export(self, filters: Filters, form: Literal["csv", "parquet"], *, all_columns: bool = False) -> Path:
@@ -80,7 +81,7 @@ class UsageQueries:
         return found
 
     def _spans(self, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Stretches of time with files in them, newest first, each a few times as long as the one before."""
+        """Time spans with files in them, newest first, each a few times as long as the one before."""
         files = usage_files(self.files.directory, since, until)
         hours = sorted(set(map(hour_of, files)), reverse=True)
         take = 2
@@ -123,9 +124,9 @@ class UsageQueries:
 
 
 def _cell(column: Column) -> str:
-    """A column for a file that spreadsheets open: a text they would take for a formula gets an apostrophe in front
-    (OWASP, CSV injection), as callers choose some of these texts (`end_user`). So does one that reads as if it had got
-    one: whoever takes the first apostrophe off before such a character has the text as it was."""
+    """A column in a file for spreadsheets. Callers choose some texts (`end_user`), so a text that would be taken for
+    a formula gets a leading apostrophe (OWASP, CSV injection). So does a text that looks as if it had got one:
+    removing the first apostrophe before such a character always restores the text."""
     if base_type(column) != "VARCHAR":
         return column.name
     name = column.name

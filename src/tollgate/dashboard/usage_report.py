@@ -1,6 +1,5 @@
-"""Sums of usage over time, kept by time bucket together with the state (name, time, size) of the files they came from:
-a page that is shown again reads only what changed; 10 million rows are read once, not once a page.
-"""
+"""Sums of usage over time, cached by time bucket with the state (name, time, size) of their files: showing a page
+again reads only what changed, so that 10 million rows are read once, not once per page."""
 
 from __future__ import annotations
 
@@ -18,26 +17,26 @@ from tollgate.measures import Bucket, Facts, Measures, Report
 from tollgate.remembered.bounded import BoundedMemory
 
 Signature = tuple[tuple[str, int, int], ...]
-"""What the files of a bucket look like; an empty one has no rows."""
+"""The state of a bucket's files; empty without rows."""
 
 FILES = 500
-"""One query has so many files open; each takes 0.1 MB beyond what DuckDB is allowed."""
+"""Files that one query opens; each takes 0.1 MB beyond DuckDB's memory limit."""
 _MOST_KEPT = 40_000
 """`Measures` in the cache, about half a kilobyte each."""
 _BYTES_A_ROW = 80
-"""What a row takes in a published file, about."""
+"""About the size of a row in a published file."""
 _MEASURED_ROWS = 1_000_000
-"""Latency steps are counted from about so many rows, evenly chosen: more would not move a percentile,
-only take longer."""
+"""Latencies are counted from about so many rows, evenly chosen: more would take longer and not change a percentile."""
 _LED_FOR = 60
-"""The dearest keys and accounts are looked for again after so many times what it took: a minute for a second."""
+"""The most expensive keys and accounts are searched again after this many times the duration of the search: a minute
+for a second."""
 _MOST_LED = 200
-"""Reports of which the dearest are remembered."""
+"""Reports whose most expensive values are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A report to be made; its filters bound no time."""
+    """A requested report; its filters do not limit the time."""
 
     filters: Filters
     width: timedelta
@@ -46,23 +45,23 @@ class _Asked:
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What reports of other times have in common with this one."""
+        """What this report has in common with those of other times."""
         return self.filters, self.width, len(self.starts)
 
     def key(self, start: datetime, leading: Leading) -> tuple[object, ...]:
-        """What the sums of one of its buckets are kept under."""
+        """The cache key for the sums of one of its buckets."""
         return self.filters, self.width, leading.key, start
 
     def groups(self, starts: Sequence[datetime]) -> list[list[datetime]]:
-        """Consecutive buckets together, as many as one query may read."""
+        """Consecutive buckets in groups of as many as one query may read."""
         return in_groups(starts, self.states, FILES)
 
     def rows_of(self, starts: Sequence[datetime]) -> int:
-        """How many rows these buckets have, by the size of their files."""
+        """About how many rows these buckets have, by the size of their files."""
         return sum(size for start in starts for _, _, size in self.states[start]) // _BYTES_A_ROW
 
     def during(self, group: Sequence[datetime]) -> Filters:
-        """The rows of some consecutive buckets."""
+        """Filters for the rows of some consecutive buckets."""
         return replace(self.filters, since=group[0], until=group[-1] + self.width)
 
 
@@ -74,7 +73,8 @@ class Reports:
         self._clock = clock
         self._kept: BoundedMemory[tuple[object, ...], tuple[Signature, Facts]] = BoundedMemory(_MOST_KEPT)
         self._led: BoundedMemory[tuple[object, ...], tuple[Leading, float]] = BoundedMemory(_MOST_LED)
-        """What is told apart in a report of too many keys or accounts, with the clock time until which."""
+        """For reports with too many keys or accounts: the values that have their own sums, and the clock time until
+        which."""
 
     def report(self, filters: Filters, width: timedelta, count: int) -> Report:
         """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
@@ -96,7 +96,7 @@ class Reports:
         return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts), leading.counts)
 
     def _states(self, starts: Sequence[datetime], width: timedelta) -> dict[datetime, Signature]:
-        """What the files of each bucket look like now."""
+        """The present state of each bucket's files."""
         states: dict[datetime, list[tuple[str, int, int]]] = {start: [] for start in starts}
         first = starts[0]
         for path in usage_files(self._files.directory, first, starts[-1] + width):
@@ -113,23 +113,22 @@ class Reports:
         return {start: tuple(found) for start, found in states.items()}
 
     def _found(self, asked: _Asked, leading: Leading) -> tuple[dict[datetime, Facts], list[datetime]]:
-        """What is kept of the buckets, and those that are to be summed."""
+        """The cached buckets, and those that must be summed."""
         kept = {start: self._kept.find(asked.key(start, leading)) for start in asked.starts}
         found = {start: each[1] for start, each in kept.items() if each and each[0] == asked.states[start]}
         return found, [start for start in asked.starts if start not in found and asked.states[start]]
 
-    # ---- what is told apart
+    # ---- values with their own sums
 
     def _are_too_many(self, asked: _Asked, missing: Sequence[datetime]) -> bool:
-        """Whether there are more keys or accounts than are told apart; the newest files are asked."""
+        """Whether there are more keys or accounts than can have their own sums; reads the newest files."""
         return asked.rows_of(missing) > _MOST_KEPT and bool(self._leading(asked, asked.groups(missing)[-1:]).values)
 
     def _told_apart(self, asked: _Asked) -> tuple[Leading, float]:
         return self._led.find(asked.name) or (EVERY_VALUE, float("inf"))
 
     def _lead(self, asked: _Asked) -> Leading:
-        """Look for the dearest keys and accounts, and remember them until they are to be looked for again; where they
-        are all, they are not."""
+        """Find the most expensive keys and accounts, and remember them for a while; not if these are all."""
         began = time.monotonic()
         newer = self._leading(asked, asked.groups(asked.starts))
         leading, now = self._told_apart(asked)[0].or_newer(newer), time.monotonic()
@@ -169,8 +168,8 @@ class Reports:
 
 
 def bucket_starts(now: datetime, width: timedelta, count: int) -> Iterator[datetime]:
-    """The beginnings of the last `count` buckets, oldest first; the last one holds `now`. Widths divide a day,
-    or are days."""
+    """The starts of the last `count` buckets, oldest first; the last one contains `now`. Widths divide a day, or are
+    days."""
     origin = datetime(2000, 1, 3, tzinfo=UTC)
     newest = origin + (now - origin) // width * width
     for back in range(count - 1, -1, -1):

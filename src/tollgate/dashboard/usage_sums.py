@@ -1,8 +1,8 @@
-"""The SQL of a report over usage rows: sums and latencies by time bucket, whole and by every dimension.
+"""The SQL of a report over usage rows: sums and latencies by time bucket, in total and by every dimension.
 
-Keys and accounts may be tens of thousands, more than a page tells or memory holds for every bucket. Where there are so
-many, `Leading` names the dearest, which are told apart; the others are what the whole has besides them, to the last
-digit, whichever are named.
+There may be tens of thousands of keys and accounts, more than a page shows or memory holds for every bucket. If there
+are too many, `Leading` names the most expensive ones, which get their own sums. The sum of the others is the total
+minus these, exactly, whichever are named.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from tollgate.measures import ALL, DIMENSIONS, Measures
 TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 COUNTED = ("requests", "failed", "cost", *TOKENS, "images", "estimated")
 TOLD = 12
-"""As many values of a dimension a page tells apart."""
+"""Values of a dimension that a page shows by themselves."""
 MOST = 100
-"""So many keys, or accounts, are told apart in a report. More than a page tells, so that they stay the same ones while
-the dearest change places, and so that many can be chosen among."""
+"""Keys, or accounts, that have their own sums in a report. More than a page shows, so that they stay the same while
+the most expensive ones change places, and so that many can be selected."""
 MANY = ("key_id", "account_id")
-"""The dimensions that may have any number of values; what the others have stands in configuration files."""
+"""The dimensions that can have any number of values; the values of others are in configuration files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """The values that are told apart, by dimension, where there are too many for all of them."""
+    """The values that have their own sums, by dimension, for dimensions with too many values."""
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many there are, of the dimensions in `values`."""
+    """The number of all values, for the dimensions in `values`."""
 
     @property
     def key(self) -> tuple[tuple[str, ...], ...]:
-        """What sums by them are kept under."""
+        """The cache key for their sums."""
         return tuple(self.values.get(name, ()) for name in MANY)
 
     def tells(self, name: str, value: str | None) -> bool:
-        """Whether a row of the sums is about a value that is told apart, or about the others."""
+        """Whether a row of the sums is about a value with its own sums, and not about the others."""
         return value is not None or name not in self.values
 
     def or_newer(self, newer: Leading) -> Leading:
-        """The newer ones; these with the new counts where they still have all that a page tells, so that what was
-        summed stays good."""
+        """The newer ones; or these with the new counts, if they still have all values that a page shows, so that
+        cached sums stay valid."""
         enough = self.values.keys() == newer.values.keys() and all(
             set(values[:TOLD]) <= set(self.values[name]) for name, values in newer.values.items()
         )
@@ -60,12 +60,12 @@ EVERY_VALUE = Leading()
 
 
 def dimensions_of(filters: Filters) -> tuple[str, ...]:
-    """What a report with these filters is broken down by."""
+    """The dimensions of a report with these filters."""
     return DIMENSIONS if filters.account is None else tuple(name for name in DIMENSIONS if name != "account_id")
 
 
 def in_groups(starts: Iterable[datetime], files: Mapping[datetime, Sized], most: int) -> list[list[datetime]]:
-    """Consecutive buckets together, as long as they have at most so many files."""
+    """Consecutive buckets in groups of at most so many files."""
     groups: list[list[datetime]] = []
     room = 0
     for start in starts:
@@ -78,7 +78,7 @@ def in_groups(starts: Iterable[datetime], files: Mapping[datetime, Sized], most:
 
 
 def leading(dimensions: Sequence[str]) -> str:
-    """Cost and requests of every value of `MANY`."""
+    """SQL for cost and requests of every value of `MANY`."""
     names = [name for name in MANY if name in dimensions]
     each = " UNION ALL ".join(
         f"SELECT '{name}', {name}, sum(cost), sum(requests)::BIGINT FROM each GROUP BY {name}" for name in names
@@ -89,8 +89,7 @@ def leading(dimensions: Sequence[str]) -> str:
 
 
 def read_leading(rows: Iterable[tuple[str, str, Decimal, int]]) -> Leading:
-    """What the rows of `leading`, of one stretch of time or several, say: which are the dearest, as a report has
-    them."""
+    """The most expensive values, from the rows of `leading` for one or several time spans."""
     found: dict[str, dict[str, tuple[Decimal, int]]] = {}
     for name, value, cost, requests in rows:
         values = found.setdefault(name, {})
@@ -107,7 +106,7 @@ def read_leading(rows: Iterable[tuple[str, str, Decimal, int]]) -> Leading:
 
 
 def sums(width: timedelta, dimensions: Sequence[str], told: Leading = EVERY_VALUE) -> str:
-    """Counts, money and tokens for each bucket, whole and by every dimension: grouped once by all of them,
+    """SQL for counts, money and tokens of each bucket, in total and by every dimension: grouped once by all of them,
     then added up."""
     dims = ", ".join(dimensions)
     inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *TOKENS, "images"))
@@ -119,8 +118,8 @@ SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING 
 
 
 def times(width: timedelta, dimensions: Sequence[str], every: int, told: Leading = EVERY_VALUE) -> str:
-    """Counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value,
-    from one row in `every`."""
+    """SQL for counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value, from
+    one row in `every`."""
     dims = ", ".join(dimensions)
     step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
     sample = f" AND seq % {every} = 0" if every > 1 else ""
@@ -133,8 +132,8 @@ SELECT bucket, which, {dims}, kind, list(step), list(n) FROM counted GROUP BY AL
 
 
 def place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tuple[str, str | None]:
-    """The dimension and value that a row of the grouping sets is about, by the bits of its `grouping_id` (0: grouped by
-    it)."""
+    """The dimension and value that a row of the grouping sets is about, by the bits of its `grouping_id` (0: grouped
+    by it)."""
     for position, name in enumerate(dimensions):
         if not which >> (len(dimensions) - 1 - position) & 1:
             return name, values[position]
@@ -142,7 +141,7 @@ def place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tup
 
 
 def _columns(dimensions: Sequence[str], told: Leading) -> str:
-    """The dimensions; NULL for a value that is not told apart."""
+    """The dimensions; NULL for a value without its own sums."""
     return ", ".join(
         f"CASE WHEN {name} IN ({', '.join(map(sql_text, told.values[name]))}) THEN {name} END AS {name}"
         if name in told.values

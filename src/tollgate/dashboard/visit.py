@@ -1,5 +1,5 @@
-"""One request to the pages: who asks, what was sent, and how to answer. Handlers get a `Visit` and give a Starlette
-response."""
+"""One request to the pages: the visitor, the form or query, and the ways to answer. Handlers take a `Visit` and
+return a Starlette response."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _NOTICES = {
     "revoked": "The key is revoked: it is refused from now on.",
     "saved": "Saved.",
 }
-"""What a page says after a change, by the word in its address."""
+"""The message of a page after a change, by the word in its address."""
 
 
 @dataclass(slots=True)
 class State:
-    """What the dashboard of one process is made of."""
+    """The parts of the dashboard in one process."""
 
     services: Services
     reloader: Reloader
@@ -59,20 +59,20 @@ class State:
     templates: Environment
     statics: Statics
     root: str
-    """The path pages live under, as browsers see it: `/dashboard`, or below the prefix of `base_url`."""
+    """The path of the pages as browsers see it: `/dashboard`, or below the prefix of `base_url`."""
     address: str
     """The same with scheme and host."""
     secure: bool
     passwords: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     """Passwords checked at the same time: each takes a core and 32 MiB for a moment."""
     pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
-    """Pictures fetched or decoded at the same time: each may have 20 MB."""
+    """Pictures fetched or decoded at the same time: each may take 20 MB."""
     used_forms: dict[str, None] = field(default_factory=dict)
-    """Forms that must not work twice (a new key): tokens of those that were sent, newest last."""
+    """Forms that must work only once (a new key): the tokens of those that were sent, newest last."""
 
 
 class Form(dict[str, str]):
-    """The fields of a form, as text; a field that was not sent is empty."""
+    """The fields of a form, as text; a missing field is empty."""
 
     def __missing__(self, name: str) -> str:
         return ""
@@ -90,7 +90,7 @@ class Form(dict[str, str]):
 
 
 class Visit:
-    """A request with its session; `account` is None for a visitor who has not signed in."""
+    """A request with its session; `account` is None for a visitor who is not signed in."""
 
     def __init__(self, state: State, request: Request, session: Session, account: Account | None, form: Form) -> None:
         self.state = state
@@ -99,11 +99,11 @@ class Visit:
         self.account = account
         self.form = form
         self.new_session: Session | None = None
-        """Set to give the browser another session with the answer."""
+        """Set it to give the browser another session with the answer."""
 
     @property
     def services(self) -> Services:
-        """What the gateway is made of."""
+        """The services of the gateway."""
         return self.state.services
 
     @property
@@ -113,12 +113,12 @@ class Visit:
 
     @property
     def runtime(self) -> Runtime:
-        """The configuration that is in force."""
+        """The running configuration."""
         return self.state.services.runtime.current
 
     @property
     def me(self) -> Account:
-        """The account that is signed in; only on pages that need one."""
+        """The signed-in account; only on pages that need one."""
         if self.account is None:
             raise NotFound("not signed in")
         return self.account
@@ -130,7 +130,7 @@ class Visit:
 
     @property
     def request_id(self) -> str:
-        """The id in the answer's headers, and in the usage row of what is tried on a page."""
+        """The id in the answer's headers, and in the usage row of a request that a page makes."""
         return str(self.request.scope["request_id"])
 
     @property
@@ -140,7 +140,7 @@ class Visit:
 
     @property
     def address(self) -> str:
-        """Where the visitor comes from, for the throttle; behind proxies that the settings trust, as those say."""
+        """The visitor's address, for the throttle; from proxies that the settings trust, the address they report."""
         return address_of(self.request.scope, self._proxies)
 
     @property
@@ -148,12 +148,12 @@ class Visit:
         return self.runtime.gateway.server.trusted_proxies
 
     def key_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """Id -> the key's name, or the end of its secret, of those of these keys that there are."""
+        """Id -> the key's name, or the end of its secret, for those of these keys that exist."""
         return {key.id: _name(key) for key in self.ledger.known_keys(ids)}
 
     def key_labels(self, ids: Iterable[str], account: str | None) -> dict[str, str]:
-        """Id -> the key's name, told apart from the others: with its account where `account` is None, and with the end
-        of its secret where another one of its account has the same name."""
+        """Id -> a unique label of the key: its name, with its account if `account` is None, and with the end of its
+        secret if another key of its account has the same name."""
         shown = self.ledger.known_keys(ids)
         many = {owner: Counter(map(_name, self.ledger.keys_of(owner))) for owner in {key.account_id for key in shown}}
         return {
@@ -164,11 +164,11 @@ class Visit:
         }
 
     async def active_keys(self) -> list[KeyView]:
-        """The keys of the signed-in account that work."""
+        """The working keys of the signed-in account."""
         return [view for view in await key_views(self.ledger, self.me.id) if view.state == "active"]
 
     async def chosen_key(self, endpoint: str) -> KeyRecord | None:
-        """The one of them that the form names, to be used for `endpoint` from where the visitor is. Raises
+        """The active key that the form names, for use with `endpoint` from the visitor's address. Raises
         `PermissionDenied`."""
         key = next((view.key for view in await self.active_keys() if view.key.id == self.form["key"]), None)
         if key is not None and key.restricted:
@@ -190,11 +190,11 @@ class Visit:
         return HTMLResponse(page, status)
 
     def to(self, path: str, **query: Any) -> Response:
-        """Go to another page with GET."""
+        """Redirect to another page with GET."""
         return RedirectResponse(self.url(path, **query), 303)
 
     def sent_again(self) -> bool:
-        """Whether this form was sent before, as a reload of the answer does; one without its token counts as sent."""
+        """Whether this form was sent before, as by a reload of the answer; a form without its token counts as sent."""
         token, used = self.form["once"], self.state.used_forms
         if not token or token in used:
             return True

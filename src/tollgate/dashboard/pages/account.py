@@ -14,7 +14,7 @@ from tollgate.passwords import LONGEST, SHORTEST
 
 
 async def credits(visit: Visit) -> Response:
-    """Balance, what makes it up, and every grant."""
+    """Balance, how it is made up, and every grant."""
     name = visit.me.id
     report, chart = await spent_by_day(visit, Filters(account=name))
     sums = await visit.ledger.sums(name)
@@ -36,7 +36,7 @@ async def settings(visit: Visit) -> Response:
 
 
 async def password(visit: Visit) -> Response:
-    """Set, change or take away the password; other sessions end, this one goes on."""
+    """Set, change or remove the password; other sessions end, this one continues."""
     me, form = visit.me, visit.form
     if me.password_hash:
         if visit.state.throttle.wait(visit.address, me.id):

@@ -1,4 +1,4 @@
-"""The configuration as it was read: files, what is wrong with the newest version, and reading it again."""
+"""The configuration that is running: its files, mistakes in the newest version, and reloading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tollgate.dashboard.visit import Visit
 
 
 async def show(visit: Visit) -> Response:
-    """State of the last reload, its problems with their lines, warnings, files."""
+    """The result of the last reload, its problems with their lines, warnings, files."""
     runtime = visit.runtime
     gateway = runtime.gateway
     folders: dict[str, list[str]] = {}
@@ -26,6 +26,6 @@ async def show(visit: Visit) -> Response:
 
 
 async def reload(visit: Visit) -> Response:
-    """Read the files again; a mistake leaves the running configuration alone."""
+    """Reload the files; if there is a mistake, the running configuration stays."""
     state = await visit.state.reloader.reload()
     return visit.to("/operator/config", done="reloaded" if state.ok else "")

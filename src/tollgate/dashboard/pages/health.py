@@ -1,4 +1,4 @@
-"""Providers as they do: routes, failures, cooldowns, latency, and alarms only an operator can cure."""
+"""The state of providers: routes, failures, cooldowns, latency, and alarms that only an operator can resolve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tollgate.measures import Measures
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """One provider: what the configuration says, what its routes did since the start, what it cost in a day."""
+    """One provider: its configuration, what its routes did since the start, its cost of one day."""
 
     name: str
     about: str
@@ -24,7 +24,7 @@ class ProviderView:
     models: int
     protocols: tuple[str, ...]
     routes: tuple[tuple[RouteHealth, float], ...]
-    """With the seconds each still rests."""
+    """With the remaining seconds of each cooldown."""
     day: Measures
     spark: str
 

@@ -1,4 +1,4 @@
-"""Image jobs: a gallery of what was made, what is running, one job, and the pictures themselves.
+"""Image jobs: a gallery of results, running jobs, one job, and the pictures themselves.
 
 Pictures are served from here, so that pages load nothing from other hosts: inline data is decoded, a provider's address
 is fetched by the guarded download, and only known raster types are shown.
@@ -54,7 +54,7 @@ async def create(visit: Visit) -> Response:
 
 
 async def one(visit: Visit) -> Response:
-    """One job of this account; a running one is asked about first."""
+    """One job of this account; a running one is polled first."""
     jobs = jobs_of(visit.services)
     try:
         job = await jobs.refreshed(visit.me.id, visit.argument("job"))
@@ -111,7 +111,7 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
 
 
 def _input(written: str, prompt: str) -> Any:
-    """What is sent: the JSON of the form, with the prompt in it."""
+    """The job's input: the JSON of the form, with the prompt in it."""
     try:
         settings = orjson.loads(written) if written.strip() else {}
     except orjson.JSONDecodeError as error:

@@ -26,7 +26,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def create(visit: Visit) -> Response:
-    """Make a key and show its secret, this once; the same form sent again only leads back to the list."""
+    """Create a key and show its secret, this once. If the same form is sent again, only the list is shown."""
     form = _read_form(visit.form)
     if visit.sent_again():
         return visit.to("/keys", done="again")
@@ -44,13 +44,13 @@ async def create(visit: Visit) -> Response:
 
 
 async def one(visit: Visit) -> Response:
-    """One key: its limits to change, what it spent, and its end."""
+    """One key: its limits, what it spent, and revoking it."""
     view = await _mine(visit)
     return await _detail(visit, view, _as_typed(view))
 
 
 async def change(visit: Visit) -> Response:
-    """Give the key the limits of the form."""
+    """Set the key's limits to those of the form."""
     view = await _mine(visit)
     form = _read_form(visit.form)
     try:
@@ -61,14 +61,14 @@ async def change(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """End the key for good."""
+    """Revoke the key for good."""
     view = await _mine(visit)
     await visit.ledger.revoke_key(view.key.id)
     return visit.to("/keys", done="revoked")
 
 
 async def _mine(visit: Visit) -> KeyView:
-    """The key of the path, if it is this account's; a foreign one looks like none."""
+    """The key of the path if it belongs to this account; for a key of another account, as if it did not exist."""
     wanted = visit.argument("key")
     for view in await accounts.key_views(visit.ledger, visit.me.id):
         if view.key.id == wanted:
@@ -141,7 +141,7 @@ def _model_ids(visit: Visit) -> list[str]:
 
 
 def _fits_nothing(visit: Visit, key: KeyRecord) -> bool:
-    """Whether the models a key names are none of the catalog's: an alias or a slip, most likely."""
+    """Whether no model of the catalog matches a key's globs: probably an alias or a mistake."""
     if not key.allowed_models:
         return False
     access = access_of(key)

@@ -1,4 +1,4 @@
-"""What is running at this moment: completions and image jobs, of all accounts."""
+"""What is running now: completions and image jobs of all accounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 200
 
 
 async def show(visit: Visit) -> Response:
-    """The list, longest first; renewed every few seconds when asked."""
+    """The list, longest first; refreshed every few seconds on request."""
     running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
     now = datetime.now(UTC)
     jobs = await visit.ledger.generations.pending()

@@ -35,7 +35,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model as the list shows it; prices are per million tokens, an image model's per image in `picture`."""
+    """A model in the list; prices are per million tokens, those of an image model per image in `picture`."""
 
     model: CatalogModel
     prompt: Decimal | None
@@ -76,7 +76,7 @@ async def one(visit: Visit) -> Response:
 
 
 def price_list(pricing: Pricing | None) -> list[tuple[str, Decimal]]:
-    """(what, exact price) of a price list; token prices per million."""
+    """(name, exact price) for each price; token prices per million."""
     if pricing is None:
         return []
     prices = {name: pricing.prices.get(name) if name in FLAT_PRICES else pricing.per_million(name) for name in _LABELS}

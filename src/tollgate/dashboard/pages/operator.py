@@ -19,7 +19,7 @@ from tollgate.ledger.reports import Filters
 from tollgate.ledger.sign_in_links import LINK_SECONDS
 
 _MOST = 200
-"""Accounts that the list shows; the rest is found by name. All of a thousand kept other requests waiting for 0.3 s."""
+"""Accounts that the list shows; others are found by name. A list of a thousand blocked other requests for 0.3 s."""
 
 
 async def accounts(visit: Visit) -> Response:
@@ -45,7 +45,7 @@ async def one(visit: Visit) -> Response:
 
 
 async def grant(visit: Visit) -> Response:
-    """Give credits or take them back; a reload of the answer gives nothing twice."""
+    """Grant credits or take them back; a reload of the answer does not repeat it."""
     name = visit.argument("account")
     await visit.ledger.get_account(name)
     if visit.sent_again():
@@ -58,7 +58,7 @@ async def grant(visit: Visit) -> Response:
 
 
 async def change(visit: Visit) -> Response:
-    """Name and role. Nobody takes their own role away: somebody must stay."""
+    """Name and role. Operators cannot remove their own role, so that one always remains."""
     name, role = visit.argument("account"), visit.form["role"] or "user"
     try:
         if name == visit.me.id and role != "operator":
@@ -76,7 +76,7 @@ async def link(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """End a key of this account."""
+    """Revoke a key of this account."""
     name, key_id = visit.argument("account"), visit.argument("key")
     if (await visit.ledger.get_key(key_id)).account_id != name:
         raise NotFound("there is no such key")
@@ -102,7 +102,7 @@ async def _list(visit: Visit, error: BadRequest | None = None) -> Response:
 
 
 async def _views(visit: Visit, shown: Sequence[Account]) -> list[AccountView]:
-    """These accounts with their sums; their keys alone are looked at, since there may be very many."""
+    """These accounts with their sums; only their own keys are read, because there may be very many."""
     now, sums = datetime.now(UTC), {each.account_id: each for each in await visit.ledger.list_sums()}
     return [
         AccountView(
@@ -111,7 +111,7 @@ async def _views(visit: Visit, shown: Sequence[Account]) -> list[AccountView]:
             sum(service.state_of(key, now) == "active" for key in visit.ledger.keys_of(account.id)),
         )
         for account in shown
-        if account.id in sums  # else it came while we asked
+        if account.id in sums  # else it was created in the meantime
     ]
 
 

@@ -1,4 +1,4 @@
-"""The first page: what is left, what the last days cost, the newest requests, and how to begin."""
+"""The first page: the balance, the cost of the last days, the newest requests, and how to begin."""
 
 from __future__ import annotations
 

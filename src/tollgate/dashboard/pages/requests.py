@@ -1,4 +1,4 @@
-"""The table of requests, newest first, down to one row with everything that is known of it."""
+"""The table of requests, newest first, and one row with all its values."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ async def one(visit: Visit, scope: Scope) -> Response:
 
 
 def position(row: dict[str, Any]) -> str:
-    """Where a row is in the order of the table, for links: microseconds and seq."""
+    """The position of a row in the order of the table, for links: microseconds and seq."""
     return f"{int(row['time'].timestamp() * 1_000_000)}-{row['seq']}"
 
 
 def read_position(said: str) -> tuple[datetime, int] | None:
-    """The time and seq of a link; None when it says none."""
+    """The time and seq of a link; None if it is invalid."""
     moment, _, seq = said.partition("-")
     if not (
         moment.isascii()
@@ -98,7 +98,7 @@ def _buckets(row: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def _prices(text: str | None) -> list[tuple[str, str]]:
-    """The prices in force, as they are in the row."""
+    """The prices stored in the row."""
     try:
         said = orjson.loads(text or "null")
     except orjson.JSONDecodeError:

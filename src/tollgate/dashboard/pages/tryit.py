@@ -1,5 +1,5 @@
-"""Try a model from the browser: the gateway's own pipeline, with a key of the account, so limits,
-prices and rows are the real ones."""
+"""Try a model from the browser: uses the gateway's own pipeline with a key of the account, so limits, prices and
+rows are real."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ async def answer(visit: Visit) -> Response:
 
 
 def _message(answer: dict[str, Any]) -> dict[str, Any]:
-    """The first message of a native chat answer; empty where a provider's filter left none."""
+    """The first message of a native chat answer; empty if a provider's filter removed all."""
     choice = next(iter(answer.get("choices") or ()), None)
     message = choice.get("message") if isinstance(choice, dict) else None
     return message if isinstance(message, dict) else {}
 
 
 def _text(said: Any, kind: str = "text") -> str:
-    """What stands in a text, or in the parts of this kind of a list: [{"type": "thinking", "thinking": [{"type":
-    "text", "text": "hm"}]}, {"type": "text", "text": "hi"}] -> "hi", or "hm". `static/dashboard.js` reads alike."""
+    """The text of a message's content, or of its parts of one kind: [{"type": "thinking", "thinking": [{"type":
+    "text", "text": "hm"}]}, {"type": "text", "text": "hi"}] -> "hi", or "hm". `static/dashboard.js` does the same."""
     if isinstance(said, str):
         return said if kind == "text" else ""
     parts = [part for part in said if isinstance(part, dict)] if isinstance(said, list) else []
@@ -77,8 +77,8 @@ async def stream(visit: Visit) -> Response:
 
 
 class Streamed(Response):
-    """A pipeline's reply as a Starlette response. The pipeline runs inside it,
-    so that a browser that leaves cancels the upstream call."""
+    """A pipeline's reply as a Starlette response. The pipeline runs inside it, so that closing the browser cancels
+    the upstream call."""
 
     def __init__(self, services: Services, inbound: Inbound) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Streamed(Response):
 
 
 async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
-    """The chat request of the form. Raises what the API would."""
+    """The chat request of the form. Raises the same errors as the API."""
     form, services = visit.form, visit.services
     key = await visit.chosen_key("chat")
     if key is None:

@@ -1,6 +1,6 @@
 """Usage over time: cost, requests, tokens, failures and latency, by model, key, provider and endpoint; downloads.
 
-The same pages serve an account (its own rows, always) and an operator (all rows, under /operator).
+The same pages serve an account (always its own rows) and an operator (all rows, under /operator).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RANGES: dict[str, tuple[str, timedelta, int]] = {
     "30d": ("30 days", timedelta(days=1), 30),
     "90d": ("90 days", timedelta(days=1), 90),
 }
-"""Name -> words, width of a column, columns."""
+"""Name -> label, width of a column, number of columns."""
 DEFAULT_RANGE = "7d"
 GROUPS = {"model": "Model", "key_id": "Key", "provider": "Provider", "endpoint": "Endpoint", "account_id": "Account"}
 _SHOWN_SERIES = 6
@@ -40,7 +40,7 @@ _SHOWN_SERIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose rows: an account's, or everybody's for an operator; `prefix` is where the pages are."""
+    """Which rows: those of an account, or all for an operator; `prefix` is the path of the pages."""
 
     account: str | None
     prefix: str = ""
@@ -50,7 +50,7 @@ ScopedPage = Callable[[Visit, Scope], Awaitable[Response]]
 
 
 def own(page: ScopedPage) -> Callable[[Visit], Awaitable[Response]]:
-    """The page over the rows of the account that is signed in."""
+    """The page over the rows of the signed-in account."""
     return lambda visit: page(visit, Scope(visit.me.id))
 
 
@@ -61,7 +61,7 @@ def everybodys(page: ScopedPage) -> Callable[[Visit], Awaitable[Response]]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the filter form says; empty is everything."""
+    """The values of the filter form; an empty one does not filter."""
 
     range: str = DEFAULT_RANGE
     model: str = ""
@@ -73,12 +73,13 @@ class Selection:
     text: str = ""
 
     def since(self) -> datetime:
-        """Where the first column of the charts begins: rows and downloads from then on add up to what they show."""
+        """The start of the first column of the charts: rows and downloads from then on add up to what the charts
+        show."""
         width, count = RANGES[self.range][1:]
         return next(bucket_starts(datetime.now(UTC), width, count))
 
     def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
-        """The rows meant: never more than the scope's."""
+        """The selected rows, only of those in the scope."""
         return Filters(
             since=since,
             account=scope.account or self.account or None,
@@ -91,7 +92,7 @@ class Selection:
         )
 
     def query(self, **changes: str) -> dict[str, str]:
-        """The form as a query string's fields, for links that keep it."""
+        """The form as fields of a query string, for links that keep it."""
         fields = {
             name: getattr(self, name)
             for name in ("model", "key", "provider", "endpoint", "outcome", "account", "text")
@@ -101,7 +102,7 @@ class Selection:
 
 
 def read_selection(query: Form) -> Selection:
-    """The filter form of a query string; what it does not know is left at its default."""
+    """The filter form from a query string; unknown values are left at their default."""
     return Selection(
         range=query["range"] if query["range"] in RANGES else DEFAULT_RANGE,
         model=query["model"][:200],
@@ -181,7 +182,8 @@ async def download(visit: Visit, scope: Scope) -> Response:
 
 
 class Download(FileResponse):
-    """A file that is deleted when it was sent, or cannot be: the browser left, or wants a part that is not there."""
+    """A file that is deleted after it was sent, also if sending fails: the browser left, or asks for a part that
+    does not exist."""
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         """Send it."""
@@ -192,7 +194,8 @@ class Download(FileResponse):
 
 
 def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """What can be chosen in the filter form: values that occur, with their names; of very many the dearest."""
+    """The options of the filter form: values that occur, with their names; if there are very many, the most
+    expensive."""
     return {
         name: sorted(
             ((value, _named(name, value, names)) for value, _ in report.by(name) if value),
@@ -203,7 +206,7 @@ def choices(report: Report, names: Mapping[str, str]) -> dict[str, list[tuple[st
 
 
 def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
-    """The cost of the dearest values of a dimension, and of all others together."""
+    """The cost of the most expensive values of a dimension, and of all others together."""
     values = report.by(by)
     shown = [value for value, _ in values[:_SHOWN_SERIES]]
     series = [
@@ -221,7 +224,7 @@ def costs_by(report: Report, by: str, names: Mapping[str, str]) -> list[Series]:
 
 
 def _kinds(sums: Measures) -> Sequence[tuple[str, str]]:
-    """The columns of the tables. Few providers charge for what is stored in a cache: only where something was."""
+    """The columns of the tables. Cache writes have one only if there are any, because few providers charge for them."""
     return [kind for kind in TOKEN_KINDS if kind[1] != "cache_write_tokens" or sums.cache_write_tokens]
 
 
@@ -244,7 +247,7 @@ def _latency(report: Report) -> Sequence[Series]:
 def _table(
     report: Report, name: str, names: Mapping[str, str]
 ) -> tuple[list[tuple[str, str, Measures]], tuple[int, Measures] | None]:
-    """The dearest values of a dimension, and how many others there are with what they came to."""
+    """The most expensive values of a dimension, and the number and the sums of the others."""
     rows = [(value, _named(name, value, names), measures) for value, measures in report.by(name)[:TOLD]]
     others = report.count(name) - len(rows)
     return rows, (others, report.all().without(measures for _, _, measures in rows)) if others > 0 else None
@@ -259,7 +262,7 @@ def _count(value: float) -> str:
 
 
 def _exactly(value: str) -> str | None:
-    """A glob that fits this text only."""
+    """A glob that matches this text only."""
     if not value:
         return None
     return "".join(f"[{char}]" if char in "*?[" else char for char in value)
