@@ -1,6 +1,6 @@
-"""Decides what to answer: text, reasoning, tool calls, finish and token counts; the same for every protocol.
+"""Decides the answer: text, reasoning, tool calls, finish and token counts; the same for every protocol.
 
-The answer echoes: `hi` gives `You said: hi`. Only ids and times differ between two runs.
+The answer is an echo: `hi` gives `You said: hi`. Only ids and times differ between two runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tollgate.sandbox.samples import sample
 Finish = Literal["stop", "length", "tool_calls", "content_filter"]
 
 BAD = "\ue000"
-"""Stands for the two bytes that are no UTF-8; swapped when the event is written."""
+"""Stands for two bytes that are invalid UTF-8; replaced when the event is written."""
 BAD_BYTES = b"\xff\xfe"
 
 _ROUNDS = {"none": 0, "minimal": 0, "low": 1, "medium": 2, "high": 4, "xhigh": 6, "max": 8}
@@ -29,14 +29,14 @@ _REFUSAL = "I'm sorry, but I can't help with that."
 
 
 def tier_given(body: Mapping[str, object]) -> str:
-    """The service tier a request is answered in: the one it asks for, where that is a real one."""
+    """The service tier of the answer: the requested one, if it exists."""
     tier = body.get("service_tier")
     return tier if isinstance(tier, str) and tier in ("flex", "priority", "scale") else "default"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call to make; `arguments` is JSON text, or free text for a custom tool."""
+    """A tool call; `arguments` is JSON text, or free text for a custom tool."""
 
     name: str
     arguments: str
@@ -45,7 +45,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts(Cached):
-    """Token counts: `prompt` includes what the cache read and wrote, `completion` includes `reasoning`."""
+    """Token counts: `prompt` includes cache reads and writes, `completion` includes `reasoning`."""
 
     prompt: int
     completion: int
@@ -53,7 +53,7 @@ class Counts(Cached):
 
     @property
     def uncached(self) -> int:
-        """Tokens of the prompt that the cache had no part in."""
+        """Tokens of the prompt that were neither read from nor written to the cache."""
         return max(0, self.prompt - self.read - self.written)
 
 
@@ -71,7 +71,7 @@ class Answer:
 
 
 def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
-    """The answer to a prompt; `number` is the choice's index (later choices say so)."""
+    """The answer to a prompt; `number` is the choice's index (the text of later choices contains it)."""
     wishes = prompt.controls
     reasoning = _reasoning(prompt)
     calls = () if wishes.refuse or wishes.empty else _calls(prompt)
@@ -109,7 +109,7 @@ def total(answers: Sequence[Answer]) -> Counts:
 
 
 def logprobs(text: str, top: int) -> list[dict[str, object]]:
-    """Log probabilities piece by piece: small, negative and always the same for a piece."""
+    """Log probabilities of each piece: small, negative, and always the same for a piece."""
     found = []
     for piece in counting.pieces(text):
         value = -(zlib.crc32(piece.encode()) % 1000) / 10000 - 0.0001
@@ -151,7 +151,7 @@ def _reasoning(prompt: Prompt) -> str:
 
 
 def _calls(prompt: Prompt) -> tuple[ToolCall, ...]:
-    """The tool calls of this turn: none when results are waiting for an answer, so that loops end."""
+    """The tool calls of this turn: none if there are new tool results, so that loops end."""
     if prompt.settled or prompt.choice == "none":
         return ()
     wishes = prompt.controls

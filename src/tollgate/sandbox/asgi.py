@@ -1,4 +1,4 @@
-"""The sandbox over HTTP: plain ASGI around the same callable. A client that leaves ends its answer and is counted."""
+"""The sandbox over HTTP: plain ASGI around the same callable. If a client leaves, its answer ends and is counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asgi(sandbox: Sandbox) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
                 answering.cancel()
             await asyncio.wait((answering,))
         if not answering.cancelled() and (error := answering.exception()) is not None:
-            # A server closes the connection without ending the body when the application fails in mid-answer.
+            # If the application fails in mid-answer, a server closes the connection without ending the body.
             raise error
 
     return app

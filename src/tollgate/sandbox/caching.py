@@ -1,7 +1,7 @@
-"""The sandbox's memory of prompts, so that a repeated beginning is reported as read from a cache.
+"""The sandbox's prompt cache, so that a repeated prefix is reported as a cache read.
 
-Two rules, as published interfaces have them: with marks (`cache_control`) everything up to the last mark is written the
-first time and read afterwards, whatever its length; without marks only a prefix of 1,024 tokens or more counts as read.
+Two rules, as in published interfaces: with marks (`cache_control`) everything up to the last mark is written the first
+time and read afterwards, whatever its length; without marks only a prefix of 1,024 tokens or more counts as read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REMEMBERED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a prompt in its order: its bytes, its tokens and the cache mark at its end."""
+    """A piece of a prompt, in order: its bytes, its tokens, and the cache mark at its end."""
 
     data: bytes
     tokens: int
@@ -27,7 +27,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """How the prompt's tokens met the cache; the rest is plain input."""
+    """The tokens of a prompt that were read from or written to the cache; the others are plain input."""
 
     read: int = 0
     written_5m: int = 0
@@ -35,18 +35,18 @@ class Cached:
 
     @property
     def written(self) -> int:
-        """Tokens written to the cache, for however long."""
+        """Tokens written to the cache, for any duration."""
         return self.written_5m + self.written_1h
 
 
 class PromptCache:
-    """Remembers prefixes by digest, per model; the oldest are forgotten."""
+    """Remembers prefixes by digest, per model; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
 
     def meet(self, model: str, segments: Sequence[Segment]) -> Cached:
-        """What of this prompt was seen before; afterwards it has been."""
+        """How this prompt meets the cache; afterwards its prefixes are remembered."""
         digest = hashlib.blake2b(model.encode(), digest_size=16)
         total = 0
         marked = any(s.mark for s in segments)

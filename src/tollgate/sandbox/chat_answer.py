@@ -1,4 +1,4 @@
-"""Writes an answer as chat completions: one object, or the chunks of a stream in the order real servers send them."""
+"""Writes an answer as chat completions: one object, or the chunks of a stream in the order of real servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tollgate.sandbox.writing import Event
 
 
 class ChatWriter:
-    """One chat answer of one or more choices; call `whole` or `events`, once."""
+    """One chat answer with one or more choices; call `whole` or `events`, once."""
 
     def __init__(self, prompt: Prompt, answers: Sequence[Answer], body: Mapping[str, object]) -> None:
         self.prompt = prompt
@@ -55,7 +55,7 @@ class ChatWriter:
         return found
 
     def events(self) -> Iterator[Event]:
-        """The chunks, the usage chunk if it was asked for, and `[DONE]`."""
+        """The chunks, the usage chunk if requested, and `[DONE]`."""
         wishes = self.prompt.controls
         options = self.body.get("stream_options")
         asked = isinstance(options, Mapping) and options.get("include_usage") is True and not wishes.no_usage
@@ -76,7 +76,7 @@ class ChatWriter:
         yield None, "[DONE]"
 
     def failure(self) -> Iterator[Event]:
-        """What a stream says when it fails in the middle."""
+        """The events of a stream that fails in the middle."""
         yield None, {"error": Fault(500).detail("chat")}
 
     def _frame(self, kind: str, choices: list[dict[str, object]]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Reads a chat-completions request into a `Prompt`, with the checks the published interface makes."""
+"""Reads a chat-completions request into a `Prompt`, with the checks of the published interface."""
 
 from __future__ import annotations
 

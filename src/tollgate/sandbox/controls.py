@@ -1,9 +1,9 @@
-"""What a caller may ask of the sandbox beyond a normal answer: markers in the text, or one request header.
+"""What a caller can ask of the sandbox beyond a normal answer: markers in the text, or a request header.
 
-A marker stands in double square brackets inside the last user text (`[[pace=20ms]]`); the header `x-sandbox` holds the
-same words separated by commas (`x-sandbox: pace=20ms, tokens=50`). Markers are removed before the text is echoed. Words
-nobody knows are left in the text, so that ordinary double brackets pass. This module owns the table; `docs/sandbox.md`
-shows it to users and a test keeps the two equal.
+A marker is in double square brackets inside the last user text (`[[pace=20ms]]`); the header `x-sandbox` has the same
+words, separated by commas (`x-sandbox: pace=20ms, tokens=50`). Markers are removed before the text is echoed. Unknown
+words stay in the text, so that ordinary double brackets are not affected. This module owns the table; `docs/sandbox.md`
+explains it to users, and a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MARKERS: dict[str, str] = {
     "reasoning-tokens=N": "report this many of the output tokens as reasoning",
     "fail=MESSAGE": "the image job fails with this message (`_` is a blank)",
 }
-"""Every marker and what it does. Any of them takes the option `model=NAME`: it then holds for that model only."""
+"""Every marker and its effect. Each takes the option `model=NAME`: it then applies to that model only."""
 
 _NAMES = {name.partition("=")[0] for name in MARKERS}
 _INT_FIELDS = {name.removesuffix("=N") for name in MARKERS if name.endswith("=N")}
@@ -54,12 +54,12 @@ _FLAGS = {name for name in MARKERS if "=" not in name} - {"tool", "html"}
 _OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\]]*))?")
 _HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\]]*))?")
 _LARGEST = 200_000
-"""Counts above this are cut down: a marker must not be able to fill the memory."""
+"""Larger counts are cut: a marker must not be able to fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call somebody asked for; None leaves the choice to the sandbox."""
+    """A requested tool call; None lets the sandbox choose the tool."""
 
     name: str | None = None
     arguments: object = None
@@ -67,7 +67,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`error=STATUS` with its options; `times` limits it to the first requests with this very text."""
+    """`error=STATUS` with its options; `times` limits it to the first requests with this text."""
 
     status: int
     retry_after: str | None = None
@@ -79,7 +79,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """All wishes of one request. Times in seconds; `None` counts mean "as usual"."""
+    """All controls of one request. Times are in seconds; a `None` count means "as usual"."""
 
     tokens: int | None = None
     pace: float = 0.0
@@ -133,7 +133,7 @@ def seconds(text: str) -> float:
 
 
 def read_controls(text: str, headers: Mapping[str, str], model: str) -> tuple[Controls, str]:
-    """The wishes found in a text and in `x-sandbox`, and the text without its markers; the header wins."""
+    """The controls in a text and in `x-sandbox`, and the text without its markers; the header wins."""
     words, plain = _scan(text)
     words += _header_words(headers.get("x-sandbox", ""))
     controls = Controls()
@@ -179,7 +179,7 @@ def _header_words(header: str) -> list[_Word]:
 
 
 def _word_at(text: str, at: int) -> tuple[_Word, int] | None:
-    """The marker that begins here and the place after it, or None."""
+    """The marker that begins here and the position after it, or None."""
     head = _HEAD.match(text, at)
     if head is None or head[1] not in _NAMES:
         return None
@@ -202,7 +202,7 @@ def _word_at(text: str, at: int) -> tuple[_Word, int] | None:
 
 
 def _valid(word: _Word) -> bool:
-    """Whether a known word has a usable value; an unusable one stays text."""
+    """Whether a known word has a valid value; if not, it stays text."""
     try:
         _apply(Controls(), word)
     except ValueError:
@@ -215,7 +215,7 @@ def _apply(controls: Controls, word: _Word) -> Controls:
 
 
 def _wish(controls: Controls, word: _Word) -> dict[str, Any]:
-    """What a word sets; `ValueError` where its value is of no use."""
+    """The fields that a word sets; `ValueError` if its value is invalid."""
     name, value, options = word.name, word.value, word.options
     attribute = name.replace("-", "_")
     if name in _FLAGS:

@@ -1,6 +1,6 @@
-"""The sandbox's fixed rule for tokens: up to eight word characters, or one other character, with one blank before it.
+"""The sandbox's rule for tokens: up to eight word characters, or one other character, with one blank before it.
 
-The same pieces are the deltas of a stream, so an answer of N tokens streams as N deltas. Nothing here resembles a real
+The deltas of a stream are the same pieces, so an answer of N tokens streams as N deltas. It is unlike any real
 tokenizer on purpose: a test can count by hand.
 """
 
@@ -12,7 +12,7 @@ _PIECE = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
 
 PER_MESSAGE = 4
 PER_IMAGE = 85
-"""What a message's frame and a picture add to a prompt."""
+"""Tokens that a message's frame, and a picture, add to a prompt."""
 
 _FILLER = " and so it goes on,"
 
@@ -28,7 +28,7 @@ def count(text: str) -> int:
 
 
 def fitted(text: str, tokens: int) -> str:
-    """The text made exactly `tokens` tokens long, by cutting or by filling."""
+    """The text with exactly `tokens` tokens, shortened or filled."""
     found = pieces(text)
     if len(found) < tokens:
         filler = pieces(_FILLER)

@@ -15,8 +15,8 @@ DIMENSIONS = (256, 512, 1024, 1536)
 DEFAULT_DIMENSIONS = 1536
 _MOST_INPUTS = 2048
 _MOST_CHARACTERS = 9 * 8192
-"""A token has nine characters at most, and the model, as the catalog says, takes 8192 of them.
-Counting holds up who else runs here."""
+"""A token has nine characters at most, and the model accepts 8192 tokens according to the catalog. Counting more
+would block everything else in this process."""
 
 
 def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
@@ -58,7 +58,7 @@ def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
 def embed(
     body: Mapping[str, object], model: str, *, usage: int | None = None, silent: bool = False
 ) -> dict[str, object]:
-    """The embeddings answer; `usage` overrides the counted tokens, `silent` leaves usage out."""
+    """The embeddings answer; `usage` replaces the counted tokens, `silent` leaves usage out."""
     inputs = texts_of(body)
     size = body.get("dimensions")
     if size is None:

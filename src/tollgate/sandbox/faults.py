@@ -1,4 +1,4 @@
-"""How the sandbox says no: one exception, and its body in the dialect of the endpoint that raised it."""
+"""Refusals of the sandbox: one exception, and its body in the dialect of the endpoint that raised it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TEXTS = {
 
 @dataclass(slots=True)
 class Fault(Exception):
-    """A refusal: `status`, the text, and what the dialect adds; raised anywhere, rendered once."""
+    """A refusal: `status`, the message, and the fields of the dialect; raised anywhere, rendered once."""
 
     status: int
     message: str = ""
@@ -76,7 +76,7 @@ class Fault(Exception):
         }
 
     def body(self, dialect: str, request_id: str) -> bytes:
-        """The whole answer body: `messages` has its envelope, everything else one `error` object."""
+        """The whole response body: `messages` has an envelope, all others one `error` object."""
         if dialect == "messages":
             return orjson.dumps({"type": "error", "error": self.detail(dialect), "request_id": request_id})
         return orjson.dumps({"error": self.detail(dialect)})
@@ -86,13 +86,13 @@ _KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a strin
 
 
 def missing(param: str, dialect: str) -> Fault:
-    """A required field is not there."""
+    """A required field is missing."""
     text = f"{param}: Field required" if dialect == "messages" else f"Missing required parameter: '{param}'."
     return Fault(400, text, param=param, code="missing_required_parameter")
 
 
 def chosen(found: object, known: tuple[str, ...], param: str, dialect: str) -> None:
-    """Raise unless a required field is one of the words it may be."""
+    """Raise unless a required field has one of the allowed values."""
     if found is None:
         raise missing(param, dialect)
     if not isinstance(found, str):
@@ -120,5 +120,5 @@ def wrong(param: str, found: object, wanted: str, dialect: str) -> Fault:
 
 
 def _kind_of(value: object) -> str:
-    """A value's type as JSON names it: a caller never wrote a `NoneType` or a `dict`."""
+    """A value's type by its JSON name, not `NoneType` or `dict`."""
     return _KINDS.get(type(value), "null")

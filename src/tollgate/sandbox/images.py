@@ -1,7 +1,7 @@
-"""Image jobs: submit, poll, fetch. A job runs on the clock alone: nothing happens between two polls.
+"""Image jobs: submit, poll, fetch. The state of a job depends on the time alone.
 
-A job is `starting` for the first fifth of its time, then `processing`, then `succeeded` with one small PNG for each
-picture asked for (or `failed`). `input.output` chooses how a picture comes: `url` (default) or `base64`.
+A job is `starting` for the first fifth of its time, then `processing`, then `succeeded` with one small PNG per
+requested picture (or `failed`). `input.output` decides how a picture is returned: `url` (default) or `base64`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RATIOS = {"1:1": (8, 8), "16:9": (16, 9), "9:16": (9, 16), "4:3": (8, 6), "3:4"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A submitted job and when it will be done."""
+    """A submitted job, and when it will be done."""
 
     id: str
     model: str
@@ -39,14 +39,14 @@ class Job:
 
 
 class Jobs:
-    """The jobs of one sandbox; the oldest are forgotten. `clock` is monotonic seconds."""
+    """The jobs of one sandbox; the oldest are dropped. `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._jobs: OrderedDict[str, Job] = OrderedDict()
 
     def submit(self, body: Mapping[str, object], headers: Mapping[str, str]) -> Job:
-        """Starts a job from `{model, input: {prompt, count, aspect_ratio, output}}`; raises `Fault` 400."""
+        """Start a job from `{model, input: {prompt, count, aspect_ratio, output}}`; raises `Fault` 400."""
         given = body.get("input")
         if not isinstance(body.get("model"), str):
             raise missing("model", "images")
@@ -87,7 +87,8 @@ class Jobs:
         return job
 
     def show(self, job: Job, base: str | None) -> dict[str, object]:
-        """The job as it is now. `base` is this server's address; without one (in-process) pictures are data URLs."""
+        """The job in its present state. `base` is this server's address; without one (in-process) pictures are data
+        URLs."""
         passed = self._clock() - job.begun
         if passed < job.seconds:
             status = "starting" if passed < job.seconds / 5 else "processing"
@@ -138,7 +139,7 @@ def generate(body: Mapping[str, object], headers: Mapping[str, str]) -> dict[str
 
 
 def png(seed: str, width: int, height: int) -> bytes:
-    """A real PNG of one colour that depends on the seed."""
+    """A valid PNG of one colour that depends on the seed."""
     colour = zlib.crc32(seed.encode("utf-8", "replace")).to_bytes(4, "big")[:3]
     rows = (b"\0" + colour * width) * height
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

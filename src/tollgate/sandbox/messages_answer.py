@@ -28,7 +28,7 @@ class MessagesWriter:
         self.omitted = isinstance(thinking, Mapping) and thinking.get("display") == "omitted"
 
     def usage(self, *, start: bool = False) -> dict[str, object]:
-        """The usage object; at the start of a stream one output token is all that is known."""
+        """The usage object; at the start of a stream it has one output token."""
         counts = self.answer.counts
         found: dict[str, object] = {
             "input_tokens": counts.uncached,
@@ -49,7 +49,7 @@ class MessagesWriter:
         return self._message(self._blocks(), **self._stop(), **self._with_usage())
 
     def events(self) -> Iterator[Event]:
-        """message_start, the blocks with a ping after the first begins, message_delta, message_stop."""
+        """message_start, the blocks (with a ping after the start of the first), message_delta, message_stop."""
         start = self._message(
             [], stop_reason=None, stop_sequence=None, stop_details=None, **self._with_usage(start=True)
         )
@@ -76,7 +76,7 @@ class MessagesWriter:
         yield "message_stop", {"type": "message_stop"}
 
     def failure(self) -> Iterator[Event]:
-        """What a stream says when it fails in the middle."""
+        """The events of a stream that fails in the middle."""
         yield "error", {"type": "error", "error": {"details": None, **Fault(529).detail("messages")}}
 
     def _with_usage(self, *, start: bool = False) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Reads a messages request into a `Prompt`, with the checks the published interface makes."""
+"""Reads a messages request into a `Prompt`, with the checks of the published interface."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:
 
 
 def _block(gather: Gather, role: str, block: Mapping[str, object], where: str, *, extra: int) -> str | None:
-    """Adds one content block; returns its text when it is text."""
+    """Adds one content block; returns its text if it has text."""
     kind = block.get("type")
     if kind == "text":
         text = block.get("text")
@@ -143,7 +143,7 @@ def _choice(choice: object) -> tuple[str, bool]:
 
 
 def _thinking(body: Mapping[str, object], model: str) -> tuple[str | None, bool]:
-    """Effort and whether to think: thinking must be asked for, except from a model that always does."""
+    """Effort, and whether to think: only if requested, except for a model that always does."""
     thinking = body.get("thinking")
     config = body.get("output_config")
     effort = config.get("effort") if isinstance(config, Mapping) else None

@@ -1,7 +1,7 @@
-"""Plays an answer's bytes with the wanted pace and the wanted accidents, and counts those who leave early.
+"""Sends an answer's bytes with the requested pace and failures, and counts readers that leave early.
 
-In-process, a dropped connection is a `ConnectionResetError` raised from the iterator (or from the call); over HTTP
-the server closes the connection without ending the body.
+In-process, a dropped connection is a `ConnectionResetError` raised from the iterator (or from the call); over HTTP the
+server closes the connection without ending the body.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tollgate.sandbox.controls import Controls
 from tollgate.sandbox.writing import Event
 
 _BLOCK = 16 * 1024
-"""Events without a pace are joined into blocks of about this size, as a socket would."""
+"""Events without a pace are joined into blocks of about this size, like those of a socket."""
 _FOREVER = 24 * 3600.0
 _BAD = BAD.encode()
 
 
 @dataclass(slots=True)
 class Stats:
-    """What the sandbox has seen: answers begun, answers under way, answers whose reader left before the end."""
+    """Counters of the sandbox: answers begun, answers running, answers whose reader left before the end."""
 
     requests: int = 0
     running: int = 0
@@ -33,9 +33,9 @@ class Stats:
 
 
 class Body:
-    """An answer's body: an asynchronous iterator of bytes whose `aclose` means that the reader has left.
+    """An answer's body: an asynchronous iterator of bytes; `aclose` means that the reader has left.
 
-    `make` gets a function to call before the last bytes are handed out: leaving after them is no abort.
+    `make` gets a function to call before the last bytes: leaving after them is not counted as early.
     """
 
     def __init__(self, make: Callable[[Callable[[], None]], AsyncGenerator[bytes]], stats: Stats) -> None:
@@ -82,7 +82,7 @@ def encode(event: Event) -> bytes:
 async def play_stream(
     events: Iterable[Event], failure: Iterable[Event], wishes: Controls, last: Callable[[], None]
 ) -> AsyncGenerator[bytes]:
-    """The events of a stream; `failure` is taken when an error is to come, and ends it."""
+    """The events of a stream; `failure` replaces the rest if an error is requested."""
     if wishes.reset:
         raise _dropped()
     coming = _failing(iter(events), failure, wishes.stream_error)
@@ -112,7 +112,7 @@ async def play_stream(
 
 
 async def play_whole(data: bytes, wishes: Controls, last: Callable[[], None]) -> AsyncGenerator[bytes]:
-    """A whole body; cuts and stalls happen in its middle."""
+    """A whole body; cuts and stalls are in its middle."""
     if wishes.reset:
         raise _dropped()
     data = data.replace(_BAD, BAD_BYTES)

@@ -1,7 +1,7 @@
-"""A request as the sandbox understands it, whatever the protocol, and the collector the three readers fill.
+"""A request as the sandbox understands it, the same for all protocols, and the collector that the three readers fill.
 
 The readers check what published interfaces check (required fields, types, tool results that belong to calls, signatures
-that were minted here), because a gateway's mistakes must show against the sandbox as they would in real life.
+that were issued here), so that mistakes of a gateway show as they would with a real provider.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tollgate.sandbox.controls import Controls, read_controls
 from tollgate.sandbox.faults import Fault, missing, wrong
 
 MOST_TOKENS = 131_072
-"""Of a prompt, as the catalog says. Without an end to it, one request could hold up a whole gateway for seconds:
-the sandbox runs inside."""
+"""Of a prompt, according to the catalog. Without a limit one request could block a whole gateway for seconds,
+because the sandbox runs inside it."""
 _MOST_CHARACTERS = 9 * MOST_TOKENS
-"""No prompt of as many tokens is longer, so that a longer one need not be counted."""
+"""A longer prompt always has too many tokens, so it need not be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to answer. `choice` is auto, none, required or `=NAME`;
-    `results` are tool outputs nobody has answered yet."""
+    """What to answer. `choice` is auto, none, required or `=NAME`; `results` are tool outputs without an answer."""
 
     model: str
     stream: bool
@@ -49,13 +48,13 @@ class Prompt:
     parallel: bool
     results: tuple[str, ...]
     settled: bool
-    """True when tool results are the newest thing said: the answer is text and a tool loop ends."""
+    """True if tool results are the newest content: the answer is then text, and a tool loop ends."""
     schema: object = None
     json_mode: bool = False
     limit: int | None = None
     stop: tuple[str, ...] = ()
     effort: str | None = None
-    """none, minimal, low, medium, high, ...; None when the request does not say."""
+    """none, minimal, low, medium, high, ...; None if the request does not set it."""
     thinks: bool = False
     n: int = 1
 
@@ -66,7 +65,7 @@ class Prompt:
 
 
 class Gather:
-    """Collects one request's pieces in the order a model reads them."""
+    """Collects the pieces of one request in the order in which a model reads them."""
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -78,7 +77,7 @@ class Gather:
         self._characters = self._tokens = 0
 
     def add(self, role: str, block: Mapping[str, object], text: str, *, extra: int = 0) -> None:
-        """One block; its `cache_control` marks a boundary and is no part of what is remembered."""
+        """One block; its `cache_control` marks a boundary and is not part of what is remembered."""
         control = block.get("cache_control")
         mark = None
         if isinstance(control, Mapping):
@@ -99,7 +98,7 @@ class Gather:
         self.segments.append(Segment(data, tokens, mark))  # type: ignore[arg-type]
 
     def picture(self, role: str, block: Mapping[str, object]) -> None:
-        """An image, a file or a sound: counted as one picture."""
+        """An image, a file or audio: counted as one picture."""
         self.images += 1
         self.add(role, block, "", extra=counting.PER_IMAGE)
 
@@ -110,13 +109,13 @@ class Gather:
             self.settled = False
 
     def assistant(self) -> None:
-        """An assistant turn: earlier results and pictures are answered."""
+        """An assistant turn: it has answered earlier results and pictures."""
         self.results.clear()
         self.images = 0
         self.settled = False
 
     def result(self, call_id: str, text: str, where: str) -> None:
-        """A tool's output; it must belong to a call that is still open."""
+        """A tool's output; it must belong to a call without a result."""
         if call_id not in self.open_calls:
             raise Fault(400, f"{where}: no tool call found with id '{call_id}'.", param=where)
         self.open_calls.remove(call_id)
@@ -124,13 +123,13 @@ class Gather:
         self.settled = True
 
     def closed(self, where: str) -> None:
-        """Every call must have its result by now."""
+        """Check that every call has its result."""
         if self.open_calls:
             ids = ", ".join(self.open_calls)
             raise Fault(400, f"{where}: tool calls without a result right after them: {ids}", param=where)
 
     def prompt(self, body: Mapping[str, object], headers: Mapping[str, str], **read: Any) -> Prompt:
-        """What was collected, with what else the request says; markers are taken out of its text."""
+        """What was collected, with the other fields of the request; markers are removed from its text."""
         model = str(body["model"])
         controls, text = read_controls(self.text, headers, model)
         return Prompt(
@@ -178,8 +177,8 @@ def as_list(value: object, name: str, dialect: str) -> list[Mapping[str, object]
 
 
 def asked_format(wanted: object, named: object, param: str, dialect: str) -> tuple[object, bool]:
-    """The schema of the answer, and whether it must be JSON without one, as a request's format has it; `named` is what
-    has the schema and its name (`param`)."""
+    """The schema of the answer, and whether it must be JSON without a schema, from a request's format. `named` has
+    the schema and its name (`param`)."""
     kind = wanted.get("type") if isinstance(wanted, Mapping) else None
     if kind != "json_schema":
         return None, kind == "json_object"
@@ -196,5 +195,5 @@ def strings(value: object) -> tuple[str, ...]:
 
 
 def reasons(model: str) -> bool:
-    """Whether a model of this name reasons unasked: `reasoner` and every name with `reason` in it."""
+    """Whether a model of this name reasons without being asked: `reasoner`, and every name with `reason` in it."""
     return "reason" in model.lower()

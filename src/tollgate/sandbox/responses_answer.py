@@ -34,7 +34,7 @@ _ECHOED: dict[str, object] = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""Request fields that come back in the object, with what is said when the request is silent."""
+"""Request fields that are returned in the object, with their values if the request does not set them."""
 
 
 class ResponsesWriter:
@@ -70,7 +70,7 @@ class ResponsesWriter:
         return self._response(self.status, self.items)
 
     def events(self) -> Iterator[Event]:
-        """created, in_progress, every item with its parts and deltas, and the terminal event."""
+        """created, in_progress, every item with its parts and deltas, and the last event."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
         for index, item in enumerate(self.items):
@@ -84,7 +84,8 @@ class ResponsesWriter:
         yield self._event(f"response.{self.status}", response=self.whole())
 
     def failure(self) -> Iterator[Event]:
-        """What a stream says when it fails in the middle; `nested` is how some servers put the error."""
+        """The events of a stream that fails in the middle; `nested` is the form in which some servers send the
+        error."""
         error = {"code": "server_error", "message": "The server had an error while processing your request."}
         if self.prompt.controls.nested:
             yield self._event("error", error={"type": "server_error", **error, "param": None})
@@ -236,7 +237,7 @@ def _call_item(call: ToolCall) -> dict[str, object]:
 
 
 def _tool(tool: Mapping[str, object]) -> dict[str, object]:
-    """A tool as it comes back: a function that does not say is strict."""
+    """A tool as it is returned: a function is strict by default."""
     if tool.get("type") != "function":
         return dict(tool)
     strict = tool.get("strict")

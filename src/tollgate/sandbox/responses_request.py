@@ -130,7 +130,7 @@ def _parts(gather: Gather, role: str, content: object, where: str) -> list[str]:
 
 
 def _stable(item: Mapping[str, object]) -> dict[str, object]:
-    """An item without what a client may leave out when it sends the item back."""
+    """An item without fields that a client may leave out when it sends the item back."""
     return {k: v for k, v in item.items() if k not in ("id", "status")}
 
 

@@ -1,7 +1,7 @@
-"""A value that fits a JSON Schema: what the sandbox answers under structured output, and puts into tool calls.
+"""A value that fits a JSON Schema: the sandbox's answer under structured output, and the arguments of its tool calls.
 
-Strings are the user's words cut to the allowed length; numbers are the smallest allowed. The subset is that of
-structured output: types, enum, const, properties, required, items, anyOf/oneOf/allOf, $ref, bounds and formats.
+Strings are the user's text shortened to the allowed length; numbers are the smallest allowed. It supports the schemas
+of structured output: types, enum, const, properties, required, items, anyOf/oneOf/allOf, $ref, bounds and formats.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FORMATS = {
     "uri": "https://example.com/",
 }
 _DEEPEST = 12
-"""Schemas may refer to themselves; optional members stop here."""
+"""Schemas may be recursive; below this depth optional properties are left out."""
 
 
 def sample(schema: object, words: str) -> object:
-    """A value for the schema, made from `words`; anything that is no schema gives an object with the words."""
+    """A value for the schema, made from `words`; without a valid schema an object with the words."""
     return _Sampler(schema if isinstance(schema, Mapping) else {}, words).value(schema, 0)
 
 

@@ -1,4 +1,4 @@
-"""The sandbox as one asynchronous callable: routes, reads, answers, plays. Both forms, in-process and HTTP, call it."""
+"""The sandbox as one asynchronous callable: routes, reads, answers, plays. Both the in-process form and HTTP use it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
 """Status, headers with lower-case names, body."""
 
 Played = tuple[int, str, Callable[[Callable[[], None]], AsyncGenerator[bytes]]]
-"""Status, content type, and what makes the body."""
+"""Status, content type, and the function that makes the body."""
 
 MODELS = ("draw", "echo", "echo-mini", "embed", "paint", "reasoner")
-"""What the list shows. Any other name is answered like `echo`, except names that begin with `missing`."""
+"""The listed models. Any other name is answered like `echo`, except names that begin with `missing`."""
 
 _HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"
 _REMEMBERED = 2000
@@ -41,8 +41,8 @@ _MOST_STORED = 16 * 1024 * 1024
 
 
 class Sandbox:
-    """A model provider that echoes. `key`: the only key it takes, if given. Keeps stored conversations, prompts and
-    image jobs in bounded memory; several instances know nothing of each other."""
+    """A model provider that echoes. `key`: the only key it accepts, if set. Keeps conversations, prompts and image
+    jobs in limited memory; instances share nothing."""
 
     def __init__(self, *, key: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.stats = Stats()
@@ -59,7 +59,7 @@ class Sandbox:
         }
 
     async def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        """One request; `headers` have lower-case names. Never raises for a bad request: that is an answer too.
+        """Answer one request; `headers` have lower-case names. A bad request gives an answer and never raises.
 
         Raises `ConnectionResetError` (here or from the body) where a network would have dropped the connection.
         """
@@ -209,7 +209,7 @@ class Sandbox:
             )
 
     def _still_fails(self, failure: Failure, text: str) -> bool:
-        """Whether an error with `times=N` is still due for this text."""
+        """Whether an error with `times=N` still applies to this text."""
         if failure.times is None:
             return True
         key = failure.status, hash(text)
@@ -247,7 +247,7 @@ def _model(body: Mapping[str, object]) -> str:
 
 
 def _plain_text(route: str, body: Mapping[str, object]) -> str:
-    """The text markers may stand in, outside of conversations."""
+    """The text that may have markers, in requests that are not conversations."""
     if route == "/embeddings":
         given = body.get("input")
         first = given[0] if isinstance(given, list) and given else given

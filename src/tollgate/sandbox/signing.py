@@ -1,4 +1,5 @@
-"""Signatures over reasoning that only the sandbox can mint: a replayed block that was altered on the way is refused."""
+"""Signatures over reasoning that only the sandbox can create: a replayed block that was changed on the way is
+refused."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def sign(text: str) -> str:
 
 
 def is_signed(text: str, signature: str) -> bool:
-    """Whether this signature belongs to this text; an omitted (empty) text is taken with any minted signature."""
+    """Whether this signature belongs to this text; an omitted (empty) text is accepted with any signature made here."""
     if text:
         return signature == sign(text)
     try:
@@ -31,7 +32,7 @@ def seal(text: str) -> str:
 
 
 def is_sealed(content: str) -> bool:
-    """Whether opaque content was made by `seal` and is whole."""
+    """Whether opaque content was made by `seal` and is unchanged."""
     try:
         data = base64.urlsafe_b64decode(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the three writers have in common: the event they yield."""
+"""The event that all three writers yield, and their common interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 Event = tuple[str | None, object]
-"""An event's name and its body: an object, or text that is sent as it is (`[DONE]`)."""
+"""An event's name and body: an object, or text that is sent as it is (`[DONE]`)."""
 
 
 class Writer(Protocol):
@@ -19,4 +19,4 @@ class Writer(Protocol):
         """The answer as the events of a stream."""
 
     def failure(self) -> Iterator[Event]:
-        """The events that end a stream when it fails now."""
+        """The events that end a stream which fails now."""
