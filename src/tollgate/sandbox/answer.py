@@ -72,20 +72,20 @@ class Answer:
 
 def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
     """The answer to a prompt; `number` is the choice's index (the text of later choices contains it)."""
-    wishes = prompt.controls
+    controls = prompt.controls
     reasoning = _reasoning(prompt)
-    calls = () if wishes.refuse or wishes.empty else _calls(prompt)
-    text = "" if wishes.empty or wishes.refuse or (calls and not wishes.preface) else _text(prompt, number)
-    refusal = _REFUSAL if wishes.refuse else None
+    calls = () if controls.refuse or controls.empty else _calls(prompt)
+    text = "" if controls.empty or controls.refuse or (calls and not controls.preface) else _text(prompt, number)
+    refusal = _REFUSAL if controls.refuse else None
     finish: Finish = "tool_calls" if calls else "stop"
     text, stopped = _until_stop(text, prompt.stop)
     thought = counting.count(reasoning)
     text, finish = _limited(text, prompt.limit, thought, finish, bool(calls))
-    if wishes.finish in ("stop", "length", "content_filter", "tool_calls"):
-        finish = wishes.finish  # type: ignore[assignment]
+    if controls.finish in ("stop", "length", "content_filter", "tool_calls"):
+        finish = controls.finish  # type: ignore[assignment]
     generated = thought + counting.count(text) + counting.count(refusal or "")
     generated += sum(counting.count(c.name) + counting.count(c.arguments) for c in calls)
-    if wishes.bad_utf8 and text:
+    if controls.bad_utf8 and text:
         text = text[:1] + BAD + text[1:]
     return Answer(
         text,
@@ -123,7 +123,7 @@ def logprobs(text: str, top: int) -> list[dict[str, object]]:
 
 
 def _text(prompt: Prompt, number: int) -> str:
-    wishes = prompt.controls
+    controls = prompt.controls
     if prompt.schema is not None and not (prompt.results and not prompt.settled):
         return orjson.dumps(sample(prompt.schema, prompt.text)).decode()
     if prompt.json_mode:
@@ -136,7 +136,7 @@ def _text(prompt: Prompt, number: int) -> str:
         text += f" (with {prompt.images} attachment{'s' if prompt.images > 1 else ''})"
     if number:
         text += f" (choice {number + 1})"
-    return counting.fitted(text, wishes.tokens) if wishes.tokens is not None else text
+    return counting.fitted(text, controls.tokens) if controls.tokens is not None else text
 
 
 def _reasoning(prompt: Prompt) -> str:
@@ -154,10 +154,10 @@ def _calls(prompt: Prompt) -> tuple[ToolCall, ...]:
     """The tool calls of this turn: none if there are new tool results, so that loops end."""
     if prompt.settled or prompt.choice == "none":
         return ()
-    wishes = prompt.controls
-    wanted = list(wishes.calls)
-    if wishes.tools is not None:
-        wanted = [wanted[i] if i < len(wanted) else Call() for i in range(min(wishes.tools, 128))]
+    controls = prompt.controls
+    wanted = list(controls.calls)
+    if controls.tools is not None:
+        wanted = [wanted[i] if i < len(wanted) else Call() for i in range(min(controls.tools, 128))]
     if not wanted and prompt.tools and (prompt.choice == "required" or prompt.choice.startswith("=")):
         wanted = [Call()]
     if not prompt.parallel:
@@ -195,16 +195,16 @@ def _limited(text: str, limit: int | None, thought: int, finish: Finish, calling
 
 
 def _counts(prompt: Prompt, cached: Cached, generated: int, thought: int) -> Counts:
-    wishes = prompt.controls
-    total_in = prompt.tokens if wishes.prompt_tokens is None else wishes.prompt_tokens
-    read = min(cached.read, total_in) if wishes.cached_tokens is None else wishes.cached_tokens
+    controls = prompt.controls
+    total_in = prompt.tokens if controls.prompt_tokens is None else controls.prompt_tokens
+    read = min(cached.read, total_in) if controls.cached_tokens is None else controls.cached_tokens
     written_5m, written_1h = cached.written_5m, cached.written_1h
-    if wishes.cache_write_tokens is not None:
-        written_5m, written_1h = wishes.cache_write_tokens, 0
-    out = generated if wishes.completion_tokens is None else wishes.completion_tokens
-    reasoned = min(thought, out) if wishes.reasoning_tokens is None else wishes.reasoning_tokens
-    if wishes.reasoning_tokens is not None and wishes.completion_tokens is None:
+    if controls.cache_write_tokens is not None:
+        written_5m, written_1h = controls.cache_write_tokens, 0
+    out = generated if controls.completion_tokens is None else controls.completion_tokens
+    reasoned = min(thought, out) if controls.reasoning_tokens is None else controls.reasoning_tokens
+    if controls.reasoning_tokens is not None and controls.completion_tokens is None:
         out = generated - thought + reasoned
-    if wishes.prompt_tokens is None:
+    if controls.prompt_tokens is None:
         total_in = max(total_in, read + written_5m + written_1h)
     return Counts(read, written_5m, written_1h, prompt=total_in, completion=out, reasoning=reasoned)

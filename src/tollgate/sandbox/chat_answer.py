@@ -56,10 +56,10 @@ class ChatWriter:
 
     def events(self) -> Iterator[Event]:
         """The chunks, the usage chunk if requested, and `[DONE]`."""
-        wishes = self.prompt.controls
+        controls = self.prompt.controls
         options = self.body.get("stream_options")
-        asked = isinstance(options, Mapping) and options.get("include_usage") is True and not wishes.no_usage
-        asked = asked and not wishes.late_usage
+        asked = isinstance(options, Mapping) and options.get("include_usage") is True and not controls.no_usage
+        asked = asked and not controls.late_usage
         last = len(self.answers) - 1
         for row in zip_longest(*(self._choice_chunks(i, a) for i, a in enumerate(self.answers))):
             for index, choice in enumerate(row):
@@ -68,7 +68,7 @@ class ChatWriter:
                 chunk = self._frame("chat.completion.chunk", [choice])
                 if asked:
                     chunk["usage"] = None
-                if wishes.late_usage and index == last and choice["finish_reason"]:
+                if controls.late_usage and index == last and choice["finish_reason"]:
                     chunk["usage"] = self.usage()
                 yield None, chunk
         if asked:

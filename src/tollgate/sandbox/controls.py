@@ -211,10 +211,10 @@ def _valid(word: _Word) -> bool:
 
 
 def _apply(controls: Controls, word: _Word) -> Controls:
-    return replace(controls, **_wish(controls, word))
+    return replace(controls, **_settings_of(controls, word))
 
 
-def _wish(controls: Controls, word: _Word) -> dict[str, Any]:
+def _settings_of(controls: Controls, word: _Word) -> dict[str, Any]:
     """The fields that a word sets; `ValueError` if its value is invalid."""
     name, value, options = word.name, word.value, word.options
     attribute = name.replace("-", "_")

@@ -80,54 +80,54 @@ def encode(event: Event) -> bytes:
 
 
 async def play_stream(
-    events: Iterable[Event], failure: Iterable[Event], wishes: Controls, last: Callable[[], None]
+    events: Iterable[Event], failure: Iterable[Event], controls: Controls, last: Callable[[], None]
 ) -> AsyncGenerator[bytes]:
     """The events of a stream; `failure` replaces the rest if an error is requested."""
-    if wishes.reset:
+    if controls.reset:
         raise _dropped()
-    coming = _failing(iter(events), failure, wishes.stream_error)
+    coming = _failing(iter(events), failure, controls.stream_error)
     event = next(coming, None)
     held, number = b"", 0
     while event is not None:
         data = encode(event)
-        if wishes.pace:
-            await asyncio.sleep(wishes.pace)
-        if number in (wishes.stall, wishes.cut, wishes.cut_mid):
-            held += data[: max(1, len(data) // 2)] if number == wishes.cut_mid else b""
+        if controls.pace:
+            await asyncio.sleep(controls.pace)
+        if number in (controls.stall, controls.cut, controls.cut_mid):
+            held += data[: max(1, len(data) // 2)] if number == controls.cut_mid else b""
             if held:
                 yield held
-            await _accident(wishes, stall=number == wishes.stall)
+            await _accident(controls, stall=number == controls.stall)
             return
         held += data
         number += 1
         event = next(coming, None)
         if event is None:
             last()
-        if wishes.pace or event is None or len(held) >= _BLOCK:
+        if controls.pace or event is None or len(held) >= _BLOCK:
             yield held
             held = b""
             await asyncio.sleep(0)
-    if number in (wishes.stall, wishes.cut):
-        await _accident(wishes, stall=number == wishes.stall)
+    if number in (controls.stall, controls.cut):
+        await _accident(controls, stall=number == controls.stall)
 
 
-async def play_whole(data: bytes, wishes: Controls, last: Callable[[], None]) -> AsyncGenerator[bytes]:
+async def play_whole(data: bytes, controls: Controls, last: Callable[[], None]) -> AsyncGenerator[bytes]:
     """A whole body; cuts and stalls are in its middle."""
-    if wishes.reset:
+    if controls.reset:
         raise _dropped()
     data = data.replace(_BAD, BAD_BYTES)
-    if wishes.cut is None and wishes.cut_mid is None and wishes.stall is None:
+    if controls.cut is None and controls.cut_mid is None and controls.stall is None:
         last()
         yield data
         return
     yield data[: len(data) // 2]
-    await _accident(wishes, stall=wishes.stall is not None)
+    await _accident(controls, stall=controls.stall is not None)
 
 
-async def _accident(wishes: Controls, *, stall: bool) -> None:
+async def _accident(controls: Controls, *, stall: bool) -> None:
     if stall:
         await asyncio.sleep(_FOREVER)
-    if not wishes.clean:
+    if not controls.clean:
         raise _dropped()
 
 

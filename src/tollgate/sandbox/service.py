@@ -103,14 +103,14 @@ class Sandbox:
         if route in self._texts:
             return await self._text(route, body, headers)
         text = _plain_text(route, body)
-        wishes, _ = read_controls(text, headers, str(body.get("model", "")))
-        await self._before(wishes, text)
+        controls, _ = read_controls(text, headers, str(body.get("model", "")))
+        await self._before(controls, text)
         if route == "/messages/count_tokens":
             found: object = {"input_tokens": messages_request.read(body, headers, counting_only=True).tokens}
         elif route == "/embeddings":
             # In a thread: two thousand vectors take most of a second, and in-process the loop is the gateway's.
             found = await asyncio.to_thread(
-                embeddings.embed, body, _model(body), usage=wishes.prompt_tokens, silent=wishes.no_usage
+                embeddings.embed, body, _model(body), usage=controls.prompt_tokens, silent=controls.no_usage
             )
         elif route == "/images":
             found = self._jobs.show(self._jobs.submit(body, headers), _address(headers))
@@ -118,27 +118,27 @@ class Sandbox:
             found = images.generate(body, headers)
         else:
             raise Fault(404, f"Unknown request URL: POST {route}.", code="unknown_url")
-        return self._whole(orjson.dumps(found), wishes, "chat")
+        return self._whole(orjson.dumps(found), controls, "chat")
 
     async def _text(self, route: str, body: dict[str, object], headers: Mapping[str, str]) -> Played:
         dialect = route[1:]
         prompt, writer = self._texts[route](body, headers)
-        wishes = prompt.controls
-        await self._before(wishes, prompt.text)
+        controls = prompt.controls
+        await self._before(controls, prompt.text)
         if not prompt.stream:
-            return self._whole(orjson.dumps(writer.whole()), wishes, dialect)
-        if wishes.html:
-            return self._whole(b"", wishes, dialect)
+            return self._whole(orjson.dumps(writer.whole()), controls, dialect)
+        if controls.html:
+            return self._whole(b"", controls, dialect)
         failing = iter(writer.failure())
-        events = failing if wishes.error_in_200 else writer.events()
-        return 200, "text/event-stream; charset=utf-8", partial(play_stream, events, failing, wishes)
+        events = failing if controls.error_in_200 else writer.events()
+        return 200, "text/event-stream; charset=utf-8", partial(play_stream, events, failing, controls)
 
-    def _whole(self, data: bytes, wishes: Controls, dialect: str) -> Played:
-        if wishes.html:
-            return wishes.html, "text/html; charset=utf-8", partial(play_whole, _HTML, wishes)
-        if wishes.error_in_200:
+    def _whole(self, data: bytes, controls: Controls, dialect: str) -> Played:
+        if controls.html:
+            return controls.html, "text/html; charset=utf-8", partial(play_whole, _HTML, controls)
+        if controls.error_in_200:
             data = Fault(500).body(dialect, f"req_{token_hex(12)}")
-        return 200, "application/json", partial(play_whole, data, wishes)
+        return 200, "application/json", partial(play_whole, data, controls)
 
     def _chat(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
         prompt = chat_request.read(body, headers)
@@ -187,19 +187,19 @@ class Sandbox:
                 return 200, "image/png", partial(play_whole, pictures[number], Controls())
         raise Fault(404, f"Unknown request URL: GET {route}.", code="unknown_url")
 
-    async def _before(self, wishes: Controls, text: str) -> None:
+    async def _before(self, controls: Controls, text: str) -> None:
         """What happens before the status line: waiting, failing."""
-        if wishes.delay:
+        if controls.delay:
             self.stats.running += 1
             try:
-                await asyncio.sleep(wishes.delay)
+                await asyncio.sleep(controls.delay)
             except asyncio.CancelledError:
                 self.stats.aborted += 1
                 raise
             finally:
                 self.stats.running -= 1
-        if wishes.error and self._still_fails(wishes.error, text):
-            failure = wishes.error
+        if controls.error and self._still_fails(controls.error, text):
+            failure = controls.error
             raise Fault(
                 failure.status,
                 failure.message or "",
