@@ -75,7 +75,7 @@ def _store(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Store
         url = secrets.get(name) or ""
         if name not in secrets.names():
             hint = "an environment variable or a file in secrets_dir"
-            reading.say(node, f"secret {name} is not set", allowed, hint=hint)
+            reading.report(node, f"secret {name} is not set", allowed, hint=hint)
     reading.problems += [each for each in misplaced(reading.document, root, frozenset()) if each.path != allowed]
     # an absolute path stays as it is
     return replace(store, url=url, directory=folder / store.directory, usage_directory=folder / store.usage_directory)
@@ -89,7 +89,7 @@ def _check_days(reading: Reading, at: Fields, store: Store) -> None:
     wanted = "store.keep_rows_days too, at most as many"
     if store.keep_rows_days:
         wanted = f"{store.keep_rows_days} or more, as store.keep_rows_days"
-    reading.say(
+    reading.report(
         files,
         f"found {store.keep_files_days}, wanted {wanted}",
         "store.keep_files_days",
@@ -111,7 +111,7 @@ def _server(reading: Reading, at: Fields) -> Server:
     _check_legacy(reading, at.list("legacy_base_urls"))
     bodies = at.get("max_bodies_bytes")
     if bodies is not None and 0 < server.max_bodies_bytes < server.max_body_bytes:
-        reading.say(
+        reading.report(
             bodies,
             f"found {server.max_bodies_bytes}, wanted {server.max_body_bytes} or more, as server.max_body_bytes",
             "server.max_bodies_bytes",
@@ -120,7 +120,7 @@ def _server(reading: Reading, at: Fields) -> Server:
     base = at.get("base_url")
     base_url = server.base_url.rstrip("/")
     if base is not None and base_url.endswith("/v1"):
-        reading.say(
+        reading.report(
             base, f'found "{base_url}", wanted the address without /v1', "server.base_url", hint="clients add it"
         )
     if base is None and at.get("bind") is not None:
@@ -139,7 +139,7 @@ def _check_ports(reading: Reading, bind: Node | None) -> None:
         place = text_in(node) or ""
         port = place.rpartition(":")[2] or "0"
         if not place.startswith("unix:") and int(port) > 65535:
-            reading.say(
+            reading.report(
                 node,
                 f"found port {port}, wanted 0 to 65535",
                 f"server.bind[{index}]" if isinstance(bind, List) else "server.bind",
@@ -153,9 +153,9 @@ def _check_legacy(reading: Reading, legacy: List | None) -> None:
         if not address:
             continue
         if not re.match(HTTP_BASE, address):
-            reading.say(node, f'found "{address}", wanted an address like https://old.example/v1', path)
+            reading.report(node, f'found "{address}", wanted an address like https://old.example/v1', path)
         elif not address.endswith("/v1"):
-            reading.say(node, f'found "{address}", wanted one that ends in /v1', path, hint=f"{address}/v1")
+            reading.report(node, f'found "{address}", wanted one that ends in /v1', path, hint=f"{address}/v1")
 
 
 def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
@@ -169,7 +169,7 @@ def _trusted_proxies(reading: Reading, listed: List | None) -> Proxies:
                 found.append(ip_network(entry))
             except ValueError as error:
                 hint = f"of that network: {ip_network(entry, strict=False)}" if "host bits" in str(error) else ""
-                reading.say(
+                reading.report(
                     node,
                     f'found "{entry}", wanted an address, a network like 10.0.0.0/8, or unix',
                     f"server.trusted_proxies[{index}]",
@@ -209,9 +209,9 @@ def _credits(reading: Reading, at: Fields) -> Credits:
         if value is None:
             continue
         if value == 0:
-            reading.say(node, "found a rate of 0, wanted USD for one unit", path)
+            reading.report(node, "found a rate of 0, wanted USD for one unit", path)
         elif currency == "USD" and value != 1:
-            reading.say(node, f"found {value}, wanted 1: credits are USD", path)
+            reading.report(node, f"found {value}, wanted 1: credits are USD", path)
         else:
             rates[currency] = value
     return Credits(**amounts, rates=MappingProxyType(rates))

@@ -38,15 +38,15 @@ def read_decimal(reading: Reading, node: Node, path: str, *, empty: bool = False
     try:
         value = decimal_of(text)
     except ValueError:
-        reading.say(node, f"found {shown}, {wanted}", path, hint=_cure(text))
+        reading.report(node, f"found {shown}, {wanted}", path, hint=_cure(text))
         return None
     if value < 0:
-        reading.say(node, f"found {shown}, wanted zero or more", path)
+        reading.report(node, f"found {shown}, wanted zero or more", path)
     elif not _PLAIN.match(text):
-        reading.say(node, f"found {shown}, {wanted}", path, hint=f'write "{decimal_text(value)}"')
+        reading.report(node, f"found {shown}, {wanted}", path, hint=f'write "{decimal_text(value)}"')
     elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
         most = f"{_MAX_WHOLE} digits before and {_MAX_PLACES} after the point"
-        reading.say(node, f"found {shown}, wanted at most {most}", path)
+        reading.report(node, f"found {shown}, wanted at most {most}", path)
     else:
         return value
     return None
@@ -107,16 +107,16 @@ def _volume(reading: Reading, node: Map, path: str) -> Volume:
     row = Volume(MappingProxyType(prices), MappingProxyType(written), **fields_of(Volume, node))
     row = replace(row, word=row.word or None)
     if not written and not node.incomplete:
-        reading.say(node, "found a tier without a price, wanted at least one", path)
+        reading.report(node, "found a tier without a price, wanted at least one", path)
     for side in ("prompt", "completion"):
         low, high = getattr(row, f"min_{side}_tokens"), getattr(row, f"max_{side}_tokens")
         least = "more than" if side == "prompt" else "at least"  # as `tariff.py` reads them: exclusive, inclusive
         if low is not None and high is not None and (low >= high if side == "prompt" else low > high):
             bound = f"max_{side}_tokens"
             says = f"found {high}, wanted {least} min_{side}_tokens ({low})"
-            reading.say(node.entries[bound], says, f"{path}.{bound}")
+            reading.report(node.entries[bound], says, f"{path}.{bound}")
     if not node.incomplete and all(getattr(row, name) is None for name in VOLUME_CONDITIONS):
-        reading.say(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
+        reading.report(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
     return row
 
 

@@ -60,7 +60,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         read = [read_model(reading, provider, name, each, models.keys[name]) for name, each in models.entries.items()]
         provider = replace(provider, models=tuple(read))
     if not endpoints and not provider.images and whole and not reading.problems:
-        reading.say(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
+        reading.report(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
     return provider, reading.problems
 
 
@@ -97,7 +97,7 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         says = f'found no file "{written}"'
     except OSError as error:
         says = f'found "{written}", which cannot be read: {error.strerror or error}'
-    reading.say(node, says, "ca_file", hint="relative to this file")
+    reading.report(node, says, "ca_file", hint="relative to this file")
     return None
 
 
@@ -114,7 +114,7 @@ def _warn_of_written_keys(reading: Reading, root: Map) -> None:
     for path, headers in _common_headers(root):
         for name, node in headers.entries.items():
             if _SECRET_HEADER.match(name) and (text := text_in(node)) is not None and "$" not in text:
-                reading.say(
+                reading.report(
                     node,
                     "found a key written in the file, wanted a reference",
                     f"{path}.{name}",
@@ -127,7 +127,7 @@ def _check_header_names(reading: Reading, root: Map) -> None:
     for path, headers in (*_common_headers(root), *_special_headers(root)):
         for name in headers.entries:
             if not HEADER_NAME.fullmatch(name):
-                reading.say(
+                reading.report(
                     headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path
                 )
 

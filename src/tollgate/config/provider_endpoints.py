@@ -46,7 +46,7 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
     at = Fields(node)
     own, tail = at.get("url"), at.get("path")
     if own is not None and tail is not None:
-        reading.say(tail, "found both `url` and `path`, wanted one of them", f"{path}.path")
+        reading.report(tail, "found both `url` and `path`, wanted one of them", f"{path}.path")
     if own is not None:
         url = own if check_address(reading, own, f"{path}.url") else None
     elif tail is not None:
@@ -72,7 +72,7 @@ def _check_inner(reading: Reading, at: Fields, path: str) -> None:
     # a `framing` that was removed is reported already
     removed = at.node is not None and at.node.incomplete and at.get("framing") is None
     if node is not None and at.text("framing", "") != "aws-eventstream" and not removed:
-        reading.say(
+        reading.report(
             node,
             "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
             f"{path}.inner",
@@ -84,12 +84,12 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
     if node is None:
         return None
     if model_type_of(protocol) == "embedding":
-        reading.say(node, "vectors are there at once, wanted no `poll`", path)
+        reading.report(node, "vectors are there at once, wanted no `poll`", path)
     for key, wanted in POLL_WANTED.items():
         if node.incomplete:
             break  # a removed key was reported already
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
-            reading.say(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
+            reading.report(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
     entries = dict(node.entries)
     for key in POLL_CALLS:
         call = node.get(key)
@@ -109,7 +109,7 @@ class _Addresses:
         self._base = url if url is not None and check_address(reading, url, "url") else None
         if is_base and isinstance(self._base, Map):
             says = "found a map, behind which no path of `speaks` can be put, wanted text"
-            reading.say(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
+            reading.report(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
             self._base = None
         self._url_is_reported = reported_missing(reading.document.root, "url") if url is None else self._base is None
         """The `url` is invalid or misspelt, which is reported once, and not for each path that would be appended to
@@ -118,7 +118,7 @@ class _Addresses:
     def url_or_report(self, at: Node, path: str, message: str, hint: str = "") -> Node | None:
         """The `url` itself; where there is none, `message` is reported."""
         if self._base is None and not self._url_is_reported:
-            self._reading.say(at, message, path, hint)
+            self._reading.report(at, message, path, hint)
         return self._base
 
     def joined(self, tail: Node, path: str) -> Scalar | None:
@@ -126,7 +126,7 @@ class _Addresses:
         end, says = text_in(tail) or "", found(tail)
         if not end.startswith("/"):
             hint = "an address of its own is `url:`"
-            self._reading.say(tail, f"found {says}, wanted a path starting with /", path, hint)
+            self._reading.report(tail, f"found {says}, wanted a path starting with /", path, hint)
             return None
         message = f"found the path {says} but no `url`, wanted a base address"
         base = self.url_or_report(tail, path, message, "url: https://api.example/v1")
@@ -156,13 +156,13 @@ def check_address(reading: Reading, node: Node, path: str) -> bool:
         return True  # a template with $match or $first: the compiler checks it
     text = text_in(node) or ""
     if not _ADDRESS.match(text):
-        reading.say(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
+        reading.report(node, f"found {found(node)}, wanted an address like https://api.example/v1", path)
         return False
     outside = re.sub(r"\{\{.*?\}\}", "", text)
     if "{{" in outside:
-        reading.say(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
+        reading.report(node, f"found `{{{{` that is never closed in {found(node)}, wanted `}}}}` behind it", path)
         return False
     if re.search(r"\s", outside):
-        reading.say(node, f"found a blank in {found(node)}, wanted an address without blanks", path)
+        reading.report(node, f"found a blank in {found(node)}, wanted an address without blanks", path)
         return False
     return True

@@ -70,7 +70,7 @@ def _retires(reading: Reading, at: Fields, path: str) -> str:
         try:
             date.fromisoformat(day)
         except ValueError:
-            reading.say(node, f'found "{day}", wanted a day that the calendar has', f"{path}.retires")
+            reading.report(node, f'found "{day}", wanted a day that the calendar has', f"{path}.retires")
             return ""
     return day
 
@@ -100,7 +100,7 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
         return None
     for key in PRICE_KEYS:
         if key in node.entries:
-            reading.say(
+            reading.report(
                 node.entries[key],
                 f"found `{key}` in a price of tokens, wanted prompt, completion, ...",
                 f"{path}.price.{key}",
@@ -132,7 +132,7 @@ def _input_schema(reading: Reading, at: Fields, path: str) -> MappingProxyType[s
     mistake = schema_mistake(node)
     if mistake is not None:
         at_fault = find(node, mistake[0])
-        reading.say(
+        reading.report(
             at_fault,
             f"found {found(at_fault)}, wanted JSON Schema",
             path_text([*path.split(".", 1), "input_schema", *mistake[0]]),

@@ -16,7 +16,7 @@ class Reading:
     document: Document
     problems: list[Problem] = field(default_factory=list)
 
-    def say(self, at: Node | Mark, message: str, path: str, hint: str = "", level: str = "error") -> None:
+    def report(self, at: Node | Mark, message: str, path: str, hint: str = "", level: str = "error") -> None:
         """Add a problem at a node or mark."""
         self.problems.append(self.document.problem(at, message, path=path, hint=hint, level=level))
 
