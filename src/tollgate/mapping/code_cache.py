@@ -67,9 +67,9 @@ class CodeCache:
         except UNREADABLE:
             return None
 
-    def put_file(self, document: Document, came_to: object) -> None:
+    def put_file(self, document: Document, result: object) -> None:
         """Keep the result of a file."""
-        self._files[_file_key(document)] = came_to
+        self._files[_file_key(document)] = result
         self._added = True
 
     def _found(self, key: bytes) -> CodeType | bytes | None:
@@ -86,7 +86,7 @@ class CodeCache:
     def dump(self) -> bytes:
         """The entries that this start used, as bytes; without results of files that hold something other than this
         package's own classes and filters."""
-        packed = {key: entry for key, came_to in self._files.items() if (entry := _packed(came_to)) is not None}
+        packed = {key: entry for key, result in self._files.items() if (entry := _packed(result)) is not None}
         return marshal.dumps(self._used | packed)
 
     @classmethod
@@ -134,10 +134,10 @@ def _file_key(document: Document) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
-def _packed(came_to: object) -> bytes | None:
+def _packed(result: object) -> bytes | None:
     packed = io.BytesIO()
     try:
-        _Pickler(packed, protocol=5).dump(came_to)
+        _Pickler(packed, protocol=5).dump(result)
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
         return None
     return packed.getvalue()

@@ -286,7 +286,7 @@ def _section(unit: Unit, name: str, node: Node, built: _Built) -> None:
     unit.reads_answer = name in ("response.to_hub", "error.to_hub")
     templates.function(unit, f"{built.sections[name]}(D, C)", node, Scope(names))
     unit.reads_answer = False
-    if name == "response.to_hub" and isinstance(node, Map) and _tells_usage_itself(node):
+    if name == "response.to_hub" and isinstance(node, Map) and _has_plain_usage(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
         py = built.sections[_USAGE_IN] = _USAGE_IN.replace(".", "_")  # its reads count as reads of the whole answer
@@ -330,7 +330,7 @@ def _misplaced(key: str, built: _Built) -> str | None:
     return None
 
 
-def _tells_usage_itself(node: Map) -> bool:
+def _has_plain_usage(node: Map) -> bool:
     """Whether the map's `usage` is exactly its `usage` key, without a directive that may change it."""
     copied = node.get("$copy")
     plain = (

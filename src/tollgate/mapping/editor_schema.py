@@ -15,7 +15,7 @@ from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
 from tollgate.mapping.in_text import ENDS
 from tollgate.mapping.in_text import KEYS as IN_TEXT_KEYS
-from tollgate.mapping.in_text_scan import PLACES, TOLD_AS
+from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS
 from tollgate.mapping.reply_headers import FACTS, RESETS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
@@ -145,7 +145,7 @@ def _in_text() -> Schema:
     properties = {
         "from": {"type": "string", "description": "the text that begins it"},
         "to": {"type": "string", "description": "the text that ends it; without it, it goes to the end"},
-        "kind": {"enum": list(TOLD_AS), "description": "what stands between, told as it comes"},
+        "kind": {"enum": list(STREAMED_KINDS), "description": "what stands between, told as it comes"},
         "parts": {**_TEMPLATE},
         "at": {"enum": list(PLACES)},
         "unclosed": {"enum": list(ENDS), "description": "beside parts: what it is where `to` never comes"},

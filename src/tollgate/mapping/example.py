@@ -48,17 +48,17 @@ class Difference(Exception):
 
 
 class Example:
-    """One example: `said` is all of it as plain values, `brought` its `with`, `node` its place in the file."""
+    """One example: `fields` is all of it as plain values, `brought` its `with`, `node` its place in the file."""
 
-    __slots__ = ("brought", "context", "given", "name", "node", "of", "said")
+    __slots__ = ("brought", "context", "fields", "given", "name", "node", "of")
 
     def __init__(self, node: Map, of: str) -> None:
         self.node = node
         self.of = of
-        self.said: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
-        self.name = str(self.said.get("name") or of)
-        self.given: Any = self.said.get("given")
-        self.brought: dict[str, Any] = self.said.get("with") or {}
+        self.fields: dict[str, Any] = plain(node, floats=True)  # type: ignore[assignment]
+        self.name = str(self.fields.get("name") or of)
+        self.given: Any = self.fields.get("given")
+        self.brought: dict[str, Any] = self.fields.get("with") or {}
         self.context = Context(run_id=RUN_ID, now=NOW)
         self.context.nonce = NONCE
 
@@ -92,7 +92,7 @@ def run_each(document: Document, examples: Node | None, form: Form, run: Callabl
 def hold(example: Example, make: Callable[[Example], Any]) -> Any:
     """The result of `make` for an example (or the message of a refusal). Raises `Difference` if the example expects
     something else."""
-    refusal = example.said.get("refused")
+    refusal = example.fields.get("refused")
     try:
         made = make(example)
     except Refused as refused:
@@ -103,9 +103,9 @@ def hold(example: Example, make: Callable[[Example], Any]) -> Any:
         return refused.message
     if refusal is not None:
         raise Difference("is not refused")
-    if "expect" in example.said:
-        compare(made, example.said["expect"])
-    lost = example.said.get("lost")
+    if "expect" in example.fields:
+        compare(made, example.fields["expect"])
+    lost = example.fields.get("lost")
     if lost is not None and sorted(example.context.lost) != sorted(lost):
         raise Difference(f"loses {_shown(example.context.lost)}, wanted {_shown(lost)}")
     return made

@@ -114,7 +114,7 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], example: Example, dire
         return _operations(mapping, example)
     if mapping.stream_in is None:
         raise Difference("is of `stream.to_hub`, which this file does not have")
-    name = example.said.get("other")
+    name = example.fields.get("other")
     if not name:
         return _whole(mapping, example)
     if name not in known:

@@ -69,7 +69,7 @@ class Explained:
         return "\n".join(out)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values for scripts."""
+        """As plain values for scripts: `--explain --json` prints them, so the names of fields are fixed."""
         return asdict(self)
 
 

@@ -44,7 +44,7 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     stream = root.get("stream")
     if isinstance(stream, Map) and "to_hub" in stream.entries:
         _check_rules(unit, stream, writes)
-    writes.tell()
+    writes.warn_of_unknown()
 
 
 def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
@@ -102,7 +102,7 @@ class _Writes:
         else:
             self._map(node, of)
 
-    def tell(self) -> None:
+    def warn_of_unknown(self) -> None:
         """Warn of the fields that no shape of their place has."""
         for (node, word), found in self._unknown.items():
             if len(found) == len(self._seen[node]):
@@ -120,7 +120,7 @@ class _Writes:
             word = node.value
             if of is shape("part").fields["kind"] and word in self._own_kinds:
                 return
-            if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._is_told(node):
+            if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._has_warning(node):
                 self._unit.warn(
                     node,
                     f"the hub's `{of.name}` is a number, found the text `{word}`",
@@ -139,7 +139,7 @@ class _Writes:
                     )
                 self.visit(function.node, of)
 
-    def _is_told(self, node: Scalar) -> bool:
+    def _has_warning(self, node: Scalar) -> bool:
         """Whether this text has a warning already, such as that it looks like a path."""
         return any(
             problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)

@@ -14,7 +14,7 @@ from tollgate.config.load import Document, List, Map, Node, Scalar, lookup, one_
 from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.in_text_scan import PLACES, TOLD_AS, Found, Marks, Scanner, TextMark
+from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS, Found, Marks, Scanner, TextMark
 from tollgate.mapping.names import ENGINE
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
@@ -144,13 +144,13 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
         return None
     unit.check_keys(item, KEYS)
     opening, closing = (_text(unit, item, key) for key in ("from", "to"))
-    kind = _word(unit, item, "kind", TOLD_AS)
+    kind = _word(unit, item, "kind", STREAMED_KINDS)
     if ("kind" in item.entries) == ("parts" in item.entries):
         found = "both" if "kind" in item.entries else "neither"
         unit.mistake(
             item,
             f"a mark says what stands in it by `kind` or by `parts`, found {found}",
-            f"kind: one of {', '.join(TOLD_AS)}, told as it comes; or parts: a template over the text",
+            f"kind: one of {', '.join(STREAMED_KINDS)}, told as it comes; or parts: a template over the text",
         )
     if kind and "unclosed" in item.entries:
         unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was told as it came")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-TOLD_AS = ("reasoning", "text", "refusal")
+STREAMED_KINDS = ("reasoning", "text", "refusal")
 """Kinds of parts that can be sent while they arrive."""
 PLACES = ("anywhere", "start", "inside")
 """Where a mark counts: anywhere; only before any other text (`start`); or, for answers that begin inside the mark,
@@ -120,7 +120,7 @@ class Scanner:
             self._say(out, rest)
         else:
             if mark.kind:
-                self._tell(out, mark, rest, last=True)
+                self._send(out, mark, rest, last=True)
                 out.append((mark.kind, None, None))
             else:
                 self._inside.append(rest)
@@ -175,10 +175,10 @@ class Scanner:
         if at < 0:
             keep = _kept(text, self._closings)
             self._held = text[len(text) - keep :]
-            self._tell(out, mark, text[: len(text) - keep], last=False)
+            self._send(out, mark, text[: len(text) - keep], last=False)
             return False
         self._held = text[at + len(mark.closing or "") :]
-        self._tell(out, mark, text[:at], last=True)
+        self._send(out, mark, text[:at], last=True)
         self._mark = None
         if mark.kind:
             out.append((mark.kind, None, None))
@@ -199,7 +199,7 @@ class Scanner:
             out.append(("text", text, None))
             self._lead = self._fresh = False
 
-    def _tell(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
+    def _send(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
         """Send more of the text inside a mark."""
         if not mark.kind:
             self._inside.append(text)

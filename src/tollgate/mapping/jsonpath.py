@@ -29,7 +29,7 @@ def steps_of(text: str, tail: str) -> tuple[Step, ...]:
         if where:
             message = message.replace(where[0], f"column {offset + 1} of the path")
         raise ParseError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
-    steps = _taken_apart(tree)
+    steps = _steps_of_tree(tree)
     return steps if steps is not None else (Find(tree),)
 
 
@@ -45,13 +45,13 @@ def _hint(tail: str) -> str:
     return ""
 
 
-def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
+def _steps_of_tree(tree: Any) -> tuple[Step, ...] | None:
     """A jsonpath-ng tree as steps, or None if it has an unknown node."""
     kind = type(tree).__name__
     if kind in ("Root", "This"):
         return ()
     if kind == "Child":
-        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        left, right = _steps_of_tree(tree.left), _steps_of_tree(tree.right)
         return None if left is None or right is None else left + right
     if kind == "Fields":
         if len(tree.fields) != 1:
@@ -69,7 +69,7 @@ def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
             return None
         return (Every(),) if tree.start is None and tree.end is None else (Slice(tree.start, tree.end),)
     if kind == "Descendants":
-        left, right = _taken_apart(tree.left), _taken_apart(tree.right)
+        left, right = _steps_of_tree(tree.left), _steps_of_tree(tree.right)
         if left is None or right is None or len(right) != 1 or not isinstance(right[0], str):
             return None
         return (*left, Descend(right[0]))
@@ -82,7 +82,7 @@ def _taken_apart(tree: Any) -> tuple[Step, ...] | None:
 def _condition(entry: Any) -> Condition | None:
     if type(entry).__name__ != "Expression":
         return None
-    path = _taken_apart(entry.target)
+    path = _steps_of_tree(entry.target)
     if path is None or not all(isinstance(step, str) for step in path):
         return None
     if entry.op is None:

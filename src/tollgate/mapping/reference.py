@@ -17,7 +17,7 @@ from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
 from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
 from tollgate.mapping.examples import WITH
 from tollgate.mapping.filter_table import FILTERS, TESTS
-from tollgate.mapping.in_text_scan import TOLD_AS
+from tollgate.mapping.in_text_scan import STREAMED_KINDS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.reply_headers import FACTS
 from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
@@ -59,7 +59,7 @@ def _made() -> dict[str, str]:
             ("Operation", "Fields", "Means"),
             ((f"`{entry.name}`", _listed(entry.fields), entry.about) for entry in OPERATIONS.values()),
         ),
-        "told_as": _listed(TOLD_AS),
+        "told_as": _listed(STREAMED_KINDS),
         "moments": _listed(f"{moment}:" for moment in MOMENTS),
         "kinds": _listed(hub.KINDS),
         "steps": _listed(STEPS),

@@ -69,7 +69,7 @@ class EditWriter:
     def _keep(self, place: Place, keys: frozenset[str]) -> None:
         kept = self._unit.module.constant(keys)
         with place.block(f"if not d.keys() <= {kept}"):
-            self._losses.tell_all_but(place, keys)
+            self._losses.report_all_but(place, keys)
             place.add(f"d, own = {{key: value for key, value in d.items() if key in {kept}}}, True")
 
 

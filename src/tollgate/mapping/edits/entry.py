@@ -56,7 +56,7 @@ class EntryWriter:
             place.add(f"{new} = {made}")
             with place.block(f"if type({new}) is dict"):
                 if not reads.whole:
-                    self.losses.tell_all_but(place, frozenset(reads.fields))
+                    self.losses.report_all_but(place, frozenset(reads.fields))
                 place.add(f"d, own = {new}, False")  # it may be a part of the previous document
 
         self._value(Slot(place, place.document, place.document, put))
@@ -187,7 +187,7 @@ class EntryWriter:
             return
         if self.edit.verb == "drop":
             with place.block(f"if {key!r} in {owner}"):
-                self.losses.tell(place, self.entry, f"{owner}[{key!r}] not in {NO_LOSS!r}")
+                self.losses.report(place, self.entry, f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 place.add(f"del {own()}[{key!r}]")
             return
         value = place.temp("v")
@@ -197,7 +197,7 @@ class EntryWriter:
             place.add(f"{own()}[{key!r}] = {made}")
 
         def take_out() -> None:
-            self.losses.tell(place, self.entry)
+            self.losses.report(place, self.entry)
             place.add(f"{own()}.pop({key!r}, None)")
 
         self._value(Slot(place, value, place.document if owner == "d" else owner, put, take_out))
@@ -215,7 +215,7 @@ class EntryWriter:
         """The verb's work on one value. A `set` with a `why` reports a loss if it replaces something."""
 
         def put(made: str) -> None:
-            self.losses.tell(slot.place, self.entry, f"{slot.value} is not None and {slot.value} != {made}")
+            self.losses.report(slot.place, self.entry, f"{slot.value} is not None and {slot.value} != {made}")
             slot.put(made)
 
         assert self.entry.value is not None
@@ -230,7 +230,7 @@ class EntryWriter:
         with self._each(value, step, key, item):
             place.add(f"{gone}.add({key})")
         with place.block(f"if {gone}"):
-            self.losses.tell(place, self.entry)
+            self.losses.report(place, self.entry)
             if isinstance(step, int) and step < 0:
                 place.add(f"{gone} = {{len({value}) + {step}}}")
             with place.block(f"if type({value}) is list"):

@@ -63,7 +63,7 @@ class Losses:
         self._moved |= set(reads.fields)
         self._all_moved = self._all_moved or reads.whole
 
-    def tell(self, place: Place, entry: Entry, condition: str = "") -> None:
+    def report(self, place: Place, entry: Entry, condition: str = "") -> None:
         """Write code that reports what an edit removes, unless it was read before or is never lost."""
         first = entry.steps[0] if entry.steps else ""
         if not self._of_request or self._all_moved or first in self._moved:
@@ -73,7 +73,7 @@ class Losses:
         with place.block(f"if {condition}") if condition else nullcontext():
             place.add(f"C.lose({lost_name(entry)!r})")
 
-    def tell_all_but(self, place: Place, kept: frozenset[str]) -> None:
+    def report_all_but(self, place: Place, kept: frozenset[str]) -> None:
         """Write code that reports all of the document except the `kept` fields."""
         if not self._of_request or self._all_moved:
             return

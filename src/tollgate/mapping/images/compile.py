@@ -47,14 +47,14 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
     if provider.images is None:
         return []
     job_vars = None if provider.lacks_variables else frozenset(provider.variables)
-    names = {**NAMES, "vars": job_vars, "job": _facts_told(provider)}
+    names = {**NAMES, "vars": job_vars, "job": _job_facts(provider)}
     job_pieces = JobPieces(pieces, names)
     shared = Steps(job_pieces, provider.images)
     offers = [_offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"]
     return [offer for offer in offers if offer is not None]
 
 
-def _facts_told(provider: Provider) -> frozenset[str] | None:
+def _job_facts(provider: Provider) -> frozenset[str] | None:
     """The fields that the results of a provider's steps have, with those of its models' own steps: these are the
     fields of `$job`. None if they are not known, or if a step was removed as wrong."""
     told = {"id", "uuid", "images"}

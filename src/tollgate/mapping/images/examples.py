@@ -26,7 +26,7 @@ def image_example(example: Example, offers: Iterable[ImageOffer]) -> Any:
     """The result of an example, with the first of these offers if it names no model. LookupError if the file does
     not have what it names."""
     by_model = {offer.model.id: offer for offer in offers}
-    named = example.said.get("model")
+    named = example.fields.get("model")
     offer = by_model.get(named) if named is not None else next(iter(by_model.values()), None)
     if offer is None:
         raise LookupError("this file has no image model" if named is None else "no such image model")

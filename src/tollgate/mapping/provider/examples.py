@@ -57,7 +57,7 @@ def run_provider_examples(compiled: CompiledProvider) -> list[Problem]:
 def _made(compiled: CompiledProvider, example: Example) -> Any:
     if example.of in IMAGE_EXAMPLES:
         return image_example(example, compiled.images)
-    return _comparable(example.of, _got(compiled, example), example.said.get("expect"))
+    return _comparable(example.of, _got(compiled, example), example.fields.get("expect"))
 
 
 def _got(compiled: CompiledProvider, example: Example) -> Any:
@@ -149,7 +149,7 @@ def _edited(edits: EditList, written: Any, context: Context) -> Any:
 def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> tuple[Model | None, dict[str, Any]]:
     """The model that an example is run as, and what `$model` reads: that model's facts, or those in the example."""
     models, given = compiled.config.models, example.given
-    named = example.brought.get("model", example.said.get("model"))
+    named = example.brought.get("model", example.fields.get("model"))
     found: Model | None = None
     if isinstance(named, str):
         found = next((model for model in models if model.id == named), None)

@@ -28,7 +28,7 @@ class ReportedUsage:
     read: Callable[..., Any] | None = None
     """The template as a function that gives none if it cannot be computed: the answer is still good, and its tokens
     are estimated."""
-    hears: bool = False
+    reads_headers: bool = False
     """Whether the template reads the headers of an answer."""
     apart: bool = False
     """Whether it reads more of an event than its `usage`."""
@@ -37,7 +37,7 @@ class ReportedUsage:
 
     def hearing(self, headers: Mapping[str, Any]) -> ReportedUsage:
         """The same for the events of an answer with these headers."""
-        if self.read is None or not self.hears:
+        if self.read is None or not self.reads_headers:
             return self
         return replace(self, read=partial(self.read, answer_headers=headers))
 
@@ -59,13 +59,13 @@ def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsa
 
     excludes, read, words = (said(key) for key in ("excludes", "read", "words"))
     template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
-    hears = read is not None and mentions(read, "answer_headers")
+    reads_headers = read is not None and mentions(read, "answer_headers")
     asked = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
         excludes=frozenset(texts_in(excludes)) if excludes is not None else frozenset(),
         template=template,
         read=total(template) if template is not None else None,
-        hears=hears,
-        apart=hears or any(name != "usage" for name in asked),
+        reads_headers=reads_headers,
+        apart=reads_headers or any(name != "usage" for name in asked),
         words=pieces.template(words, pieces.names("$")) if words is not None else None,
     )
