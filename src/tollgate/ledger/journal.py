@@ -1,10 +1,10 @@
-"""The append-only journal: what `append` returned and was awaited is on disk, whatever happens next.
+"""The append-only journal: once the future of `append` is done, the event is on disk, whatever happens next.
 
-One thread writes. Whatever gathered on the event loop while a write was under way goes out in the next one (group
-commit): the thread is woken, and wakes the loop, once a batch, because a wake-up costs more than a row. The file is
-opened with O_DSYNC, so one system call writes and syncs a whole batch. A failed write (disk full) tells every waiter,
-keeps every event in memory, and is tried again in a fresh segment until it succeeds: after a failed sync nobody can
-know what the old file holds, and readers take an event that stands in two segments once.
+One thread writes. Events that gather on the event loop during a write go into the next one (group commit): the thread
+is woken, and wakes the loop, once for each batch, because a wake-up costs more than a row. The file is opened with
+O_DSYNC, so one system call writes and syncs a whole batch. When a write fails (disk full), everybody who waits is told,
+the events stay in memory, and the write is tried again, in a new segment, until it succeeds: after a failed sync nobody
+knows what is in the old file, and readers use an event that is in two segments once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from tollgate.outage import Outage
 log = logging.getLogger("tollgate.ledger")
 
 Waiting = tuple[int, str, bytes, "asyncio.Future[None]"]
+"""An event that is not durable yet: its number, kind and line, and the future of whoever waits."""
 
 SEGMENT_BYTES = 4 * 1024 * 1024
-"""About 7,000 rows: small enough to replay in a blink, large enough that files are rarely made."""
+"""About 7,000 rows: small enough to replay quickly, large enough that new files are rare."""
 RETRY_SECONDS = 0.5
 _BUSY_ROWS = 4
 _PAUSE_SECONDS = 0.003
-"""After a batch of so many rows the next one gathers a little longer: a sync costs what twenty rows do, and who sends
-so many at once waits for far longer anyway. A lone row never waits."""
+"""After a batch of `_BUSY_ROWS` or more the next one gathers a little longer: a sync costs as much as twenty rows, and
+at such a load requests take far longer anyway. A single row never waits."""
 CLOSE_SECONDS = 10.0
-"""How long a shutdown keeps trying to write what a full disk refused."""
+"""How long `close` tries to write while the disk refuses."""
 
 
 class Journal:
@@ -60,9 +61,9 @@ class Journal:
         self._os_write = write
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._gathered: list[Waiting] = []
-        """What the thread has not been given yet; the loop's."""
-        self._handing = False
-        """True while the thread has a batch; the loop's."""
+        """Events that the thread does not have yet. Only the event loop uses it."""
+        self._handed: list[Waiting] = []
+        """The batch that the thread has; empty while it has none. Only the event loop uses it."""
         self._next = 1
         self._descriptor = -1
         self._path = directory
@@ -85,9 +86,10 @@ class Journal:
         return self._next - 1
 
     def append(self, kind: str, row: bytes) -> asyncio.Future[None]:
-        """Queue an event; the future is done when it is durable, or fails with `Unavailable` when it is not *yet*.
+        """Queue an event. The future is done when the event is durable; it fails with `Unavailable` when that takes
+        longer because the disk refuses.
 
-        The event itself is never given up: cancelling or failing the future does not take it back.
+        The event itself is never dropped, also when its future is cancelled or has failed.
         """
         if self._closing_until:
             raise Unavailable("the ledger is shutting down")
@@ -97,13 +99,13 @@ class Journal:
         self._gathered.append((seq, kind, write_line(seq, kind, row), future))
         if self.outage.reason:
             future.set_exception(Unavailable(self.outage.reason))
-        if not self._handing:
+        if not self._handed:
             self._hand_over()
         return future
 
     def remove_applied(self, seq: int) -> None:
-        """Delete the full segments whose every event is `seq` or older; called by the thread that applies. One that
-        cannot be deleted costs its space until the next start, which skips what is applied."""
+        """Delete the full segments in which every event is stored, up to number `seq`; called on the store's writer
+        thread. A segment that cannot be deleted only takes space until the next start."""
         with self._lock:
             done = [path for path, last in self._closed_segments if last <= seq]
             self._closed_segments = [each for each in self._closed_segments if each[1] > seq]
@@ -114,38 +116,37 @@ class Journal:
                 log.warning("%s cannot be removed: %s", path, error.strerror)
 
     async def close(self) -> None:
-        """Write what is queued and stop. What a full disk still refuses after ten seconds is logged as lost."""
+        """Write what is queued and stop. What the disk still refuses after ten seconds is logged as lost."""
         self._closing_until = time.monotonic() + CLOSE_SECONDS
         self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def remove_all(self) -> None:
-        """Delete every segment; only after `close`, when all is applied."""
+        """Delete every segment. Only for a journal that does not run, when every event is stored."""
         for path in segments(self._directory):
             path.unlink()
 
     def _hand_over(self) -> None:
-        """Give the thread what has gathered; on the event loop, while it has nothing else."""
-        batch, self._gathered = self._gathered, []
-        self._handing = bool(batch)
-        if batch:
-            self._queue.put(batch)
+        """Give the thread what has gathered. Called on the event loop, while the thread has no batch."""
+        self._handed, self._gathered = self._gathered, []
+        if self._handed:
+            self._queue.put(self._handed)
 
     def _written(self, batch: list[Waiting]) -> None:
         if len(batch) < _BUSY_ROWS:
             self._hand_over()
         else:
             self._loop.call_later(_PAUSE_SECONDS, self._hand_over)
-        for waiting in batch:
-            if not waiting[3].done():
-                waiting[3].set_result(None)
+        for _, _, _, future in batch:
+            if not future.done():
+                future.set_result(None)
 
     def _refused(self, batch: list[Waiting], reason: str) -> None:
-        """Tell everybody who waits that it is not durable yet; nothing is given up."""
-        for waiting in (*batch, *self._gathered):
-            if not waiting[3].done():
-                waiting[3].set_exception(Unavailable(reason))
+        """Tell everybody who waits that their event is not durable yet. The events are kept."""
+        for _, _, _, future in (*batch, *self._gathered):
+            if not future.done():
+                future.set_exception(Unavailable(reason))
 
     # ---- the writing thread
 
@@ -180,7 +181,8 @@ class Journal:
         self._end_segment()
 
     def _take(self, kept: list[Waiting], *, wait: bool) -> bool:
-        """Move everything queued into `kept`, waiting for a first one if there is nothing; True when told to stop."""
+        """Move everything queued into `kept`; with `wait`, wait for something if `kept` is empty. True when told to
+        stop."""
         stop = False
         try:
             if wait and not kept:
@@ -235,13 +237,13 @@ class Journal:
                 os.ftruncate(self._descriptor, self._size)
         except OSError:
             log.warning("the torn end of %s stays; a reader skips it", self._path.name)
-        with contextlib.suppress(OSError):  # of closing a file whose bytes are written anew anyway
+        with contextlib.suppress(OSError):  # from closing the file: its events are written again anyway
             self._end_segment()
         call_on(self._loop, self._refused, batch.copy(), reason)
 
 
 def call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
-    """Have the event loop call this, from another thread."""
+    """Call this on the event loop, from another thread."""
     try:
         loop.call_soon_threadsafe(call, *arguments)
     except RuntimeError:
