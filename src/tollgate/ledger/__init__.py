@@ -1,4 +1,4 @@
-"""The ledger: who may spend, what was spent, and that it stays so.
+"""The ledger: who may spend, and what was spent, durably.
 
     ledger = Ledger(gateway.store, gateway.credits)
     await ledger.open()                                    # replays what a killed process left
@@ -8,8 +8,8 @@
         await ledger.record(row, hold)                     # durable on return, charged once, hold released
     await ledger.close()
 
-Everything on the hot path is memory, on the event loop. Every change is an event in the journal before it counts as
-done; where events are kept is behind `interface.Backend`.
+Everything on the hot path is in memory, on the event loop. Every change is an event, which must be durable before the
+change counts as done; where events are kept is behind `interface.Backend`.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ __all__ = [
 DEFAULT_ACCOUNT = "default"
 DEFAULT_CREDITS = Decimal(100)
 _MOST_COST = Decimal(10) ** 12
-"""More than this for one request is a mistake in a price, and more than a column holds."""
+"""A higher cost of one request is a mistake in a price, and would not fit into its column."""
 _REQUIRED = ("request_id", "account_id", "key_id", "endpoint")
 
 
 def ledger_of(store: Store, credits: Credits, *, serving: bool = True) -> Ledger:
-    """The ledger of a store, to be opened: that of one process, or, with an address, one that several gateways share.
-    With `serving` False it is for a command, beside the gateways that run. Raises `TollgateError` without the package
-    it needs."""
+    """The ledger of a store, not opened yet: an embedded one, or, if the store has a `url`, one that several gateways
+    share. With `serving` False it is for a command, beside running gateways. Raises `TollgateError` when the package
+    for a shared store is missing."""
     if not store.url:
         return Ledger(store, credits)
     from tollgate.ledger.shared import SharedLedger
@@ -97,9 +97,9 @@ class Ledger(Administration):
         self.concurrency = Concurrency()
         self.generations = Generations(backend, self)
         self.register: Minted | None = None
-        """Who got which id of a provider's, and the signed-in sessions of the dashboard, where several gateways must
-        agree on them."""
+        """Which account got which provider's ids; set on a shared store, where all gateways must know."""
         self.sessions: SharedSessions | None = None
+        """The signed-in sessions of the dashboard; set on a shared store."""
         self._state = "not open"
         self._admin: AdminServer | None = None
 
@@ -108,7 +108,7 @@ class Ledger(Administration):
     async def open(self, patience: float = 1.0) -> None:
         """Lock the store, replay what was not stored, read accounts, keys and balances.
 
-        A command that has the store for a moment is waited for, `patience` seconds; then raises `StoreInUse`.
+        Waits up to `patience` seconds for a command that has the store for a moment; then raises `StoreInUse`.
         """
         snapshot = await self._open_backend(patience)
         self._memory.load(snapshot)
@@ -158,7 +158,7 @@ class Ledger(Administration):
 
     @property
     def not_ready_reason(self) -> str:
-        """Why not, in words for an operator; empty when ready."""
+        """Why no new work is taken, for operators; empty when ready."""
         return f"the ledger is {self._state}" if self._state else self._backend.problem
 
     @property
@@ -167,7 +167,7 @@ class Ledger(Administration):
         return not self._backend.publish_problem
 
     def use(self, credits: Credits) -> None:
-        """From now on this minimum and this cap of holds count, as after a reload; what is held stays."""
+        """Use this minimum and this cap of holds from now on, as after a reload. Existing holds stay."""
         self._memory.credits = credits
 
     # ---- the hot path
@@ -186,13 +186,13 @@ class Ledger(Administration):
         self._memory.require_credits(key)
 
     def require_balance(self, account_id: str) -> None:
-        """Raises `QuotaExhausted` below the minimum; what is held and a key's spend cap do not count: for calls that
-        spend nothing."""
+        """Raises `QuotaExhausted` below the minimum; holds and the key's spend cap do not count. For calls that spend
+        nothing."""
         self._memory.require_balance(account_id)
 
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
-        """Reserve up to `amount`, at most `credits.hold_cap` and what the account and the key's spend cap leave; raises
-        `QuotaExhausted`."""
+        """Reserve up to `amount`, at most `credits.hold_cap` and what is left of the balance and the key's spend cap.
+        Raises `QuotaExhausted`."""
         return self._memory.hold(key, amount)
 
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
@@ -200,20 +200,21 @@ class Ledger(Administration):
         return self.limits.admit(key, tokens)
 
     def occupy(self, key: KeyRecord) -> Slot | None:
-        """A slot for one more request of a key that may run so many at once, None for any other key; raises
-        `RateLimited`. Each gateway counts its own, also on a shared store, so nothing is left of one that is lost."""
+        """A slot for one more running request of a key with `max_concurrent`, None for any other key; raises
+        `RateLimited`. Each gateway counts its own, also on a shared store: a gateway that is lost leaves no slots
+        taken."""
         return self.concurrency.occupy(key)
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
-        """Tell the rate limit what was really used; `counted` is what `admit` was told."""
+        """Correct the rate limit to the tokens really used; `counted` is what `admit` was given."""
         self.limits.settle(key, counted, tokens)
 
     def record(self, row: UsageRow, hold: Hold | None = None) -> asyncio.Future[None]:
-        """Charge one row and store it, once per request id however often it is called. The charge is made at once, so
-        a cancelled caller loses nothing; await what is returned for the row to be durable.
+        """Charge one row and store it, once for each request id, however often this is called. The charge is made at
+        once, so a cancelled caller loses nothing. Await the returned future to know that the row is durable.
 
-        Raises `Unavailable` when the ledger is closed. The future does when the disk refuses: the row is kept and
-        written as soon as it can be, and the charge stands.
+        Raises `Unavailable` when the ledger is closed. The future fails with it when the disk refuses; then the charge
+        still counts, and the row is written as soon as possible.
         """
         if self._state:
             raise Unavailable(f"the ledger is {self._state}")
@@ -229,8 +230,8 @@ class Ledger(Administration):
         return self._backend.append("usage", event)
 
     def accept(self, row: UsageRow) -> bool:
-        """Round the row's cost (the one place that does) and check what the store insists on; False when its request id
-        was charged before. ValueError for a row that could not be stored: it is refused before it is charged."""
+        """Round the row's cost (only here) and check what the store requires. False when its request id was charged
+        before. ValueError for a row that could not be stored, so that it is not charged either."""
         if self._memory.is_known(row.request_id):
             return False
         row.cost = round_cost(row.cost)

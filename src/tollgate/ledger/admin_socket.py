@@ -1,4 +1,4 @@
-"""Administration from another process: the running gateway answers on a socket, because only it may write the store.
+"""Administration from another process: the running gateway answers on a socket, because only it can write the store.
 
 One JSON object a line, over a unix-domain socket in the store's folder that only its owner may open (mode 0600):
 
@@ -37,7 +37,7 @@ log = logging.getLogger("tollgate.ledger")
 
 SOCKET_NAME = "admin.sock"
 _LONGEST_PATH = 100
-"""A socket's path may have 107 bytes; longer ones are reached through a descriptor of their folder."""
+"""A socket's path can have 107 bytes; longer ones are reached through a descriptor of their directory."""
 _LINE_LIMIT = 64 * 1024 * 1024
 _ERRORS: dict[str, Callable[[str], TollgateError]] = {
     "BadRequest": BadRequest,
@@ -86,9 +86,9 @@ class AdminServer:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listen; a socket file left by a killed process is replaced (the store's lock says that it is dead). Where
-        none can be made (FAT, some network shares and folders of containers, a full disk), that is a warning:
-        everything else goes on without one."""
+        """Listen. The socket file of a killed process is replaced: the store's lock shows that it is dead. Where no
+        socket can be made (FAT, some network shares and container volumes, a full disk) there is a warning, and
+        everything else works without it."""
         try:
             listening = self._bound()
         except OSError as error:
@@ -186,17 +186,17 @@ class RemoteLedger:
         return METHODS[name](answer["result"])
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
 @contextlib.asynccontextmanager
 async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -> AsyncIterator[Administration]:
-    """The ledger of this store, whoever owns it: the running gateway's by its socket, else opened here; one that
-    gateways share is opened beside them.
+    """The ledger of this store: that of the running gateway, over its socket, or else opened here. A shared store is
+    opened beside its gateways.
 
-    A gateway that is just starting or stopping holds the store without answering; that is waited out for `patience`
-    seconds.
+    A gateway that is just starting or stopping has the store locked and does not answer; this waits for it up to
+    `patience` seconds.
     """
     from tollgate.ledger import ledger_of
 

@@ -1,7 +1,7 @@
 """The secret a caller sends: its shape, its checksum, its hash and how it is shown.
 
-`sk-tg-` + 43 url-safe characters (256 random bits) + 6 characters of checksum. The checksum tells a mistyped key from
-an unknown one without asking anybody; only the SHA-256 and the last four characters are ever stored.
+`sk-tg-` + 43 url-safe characters (256 random bits) + 6 characters of checksum. The checksum distinguishes a mistyped
+key from an unknown one without a look-up. Only the SHA-256 and the last four characters are ever stored.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def checksum(body: str) -> str:
 
 
 def is_well_formed(secret: str) -> bool:
-    """Whether the shape and the checksum are right; False for a typing error, True for a key nobody made as well."""
+    """Whether shape and checksum are right: False for a typing error, but True also for a key that never existed."""
     return (
         len(secret) == _LENGTH and _SHAPE.match(secret) is not None and checksum(secret[:-_CHECK]) == secret[-_CHECK:]
     )
 
 
 def digest(secret: str) -> bytes:
-    """What is stored and looked up, also of the tokens of sign-in links: SHA-256. A slow hash would add nothing to 256
-    random bits."""
+    """SHA-256: what is stored and looked up, also for the tokens of sign-in links. With 256 random bits a slow hash
+    would add nothing."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 

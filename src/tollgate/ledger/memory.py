@@ -1,6 +1,6 @@
 """The ledger's memory: what the hot path reads and changes, in exact decimals, without waiting for anything.
 
-All of it runs on the event loop, so a check and the change that follows are one step: nobody can spend between them.
+All of it runs on the event loop, so a check and the change after it are one step: no request can spend in between.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tollgate.ledger.store import RECENT_IDS
 
 _ZERO = Decimal(0)
 _KEPT_DAYS = 62
-"""How many days with a sum are kept of each key: twice as many as the longest window that resets. They are counted, not
-compared with today: after the clock was set, the days of this month must not look old."""
+"""How many days with a sum are kept for each key: twice as many as the longest window that resets. The days are counted
+and not compared with today: when the clock was changed, the days of this month must not look old."""
 _FORGOTTEN_AT_ONCE = 1024
-"""Old ids are deleted in batches: to find the oldest key of a dictionary, Python passes over all that were deleted
-before it."""
+"""Old ids are deleted in batches: to find the oldest key of a dictionary, Python steps over all deleted ones before
+it."""
 
 
 class HoldKeeper(Protocol):
-    """Who counts what is held."""
+    """Keeps the sums of what is held."""
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """So much less is held."""
+        """Subtract an amount that was held."""
 
 
 class Hold:
@@ -76,10 +76,10 @@ class Memory:
         self._days: dict[str, dict[date, Decimal]] = {}
         self.last_used: dict[str, datetime] = {}
         self._recent: dict[str, None] = {}
-        """Request ids, oldest first; a plain dictionary takes half of what one that can move its keys does."""
+        """Request ids, oldest first. A plain dictionary takes half the memory of an `OrderedDict`."""
 
     def load(self, snapshot: Snapshot) -> None:
-        """Start from what the store has."""
+        """Start with what the store has."""
         for account in snapshot.accounts:
             self.put_account(account)
         for key, digest in snapshot.keys:
@@ -141,14 +141,14 @@ class Memory:
         )
 
     def require_balance(self, account_id: str) -> None:
-        """Raises `QuotaExhausted` below the minimum (SPEC: 0.01), whatever is held: for calls that spend nothing, such
-        as a look at the job that the hold is for."""
+        """Raises `QuotaExhausted` below the minimum (SPEC: 0.01); holds do not count. For calls that spend nothing,
+        such as polling the job for which there is a hold."""
         if self.balance(account_id) < self.credits.minimum:
             raise QuotaExhausted
 
     def require_credits(self, key: KeyRecord) -> Decimal:
-        """What the account has that no request holds. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or at the
-        key's spend cap."""
+        """The credits of the account that no request holds. Raises `QuotaExhausted` below the minimum (SPEC: 0.01) or
+        at the key's spend cap."""
         available = self.balance(key.account_id) - self.held.get(key.account_id, _ZERO)
         if available < self.credits.minimum:
             raise QuotaExhausted
@@ -163,8 +163,8 @@ class Memory:
         return left
 
     def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
-        """Reserve an amount, at most `credits.hold_cap` and what the key's spend cap leaves. Of a balance that does not
-        cover it the only request at a time gets what is there; beside others it is refused, since N parallel requests
+        """Reserve an amount, at most `credits.hold_cap` and what is left of the key's spend cap. When the balance does
+        not cover it, a request that runs alone gets what there is. Beside others it is refused: N parallel requests
         must not spend what the balance covers once (PITFALLS 4). Raises `QuotaExhausted`."""
         account_id = key.account_id
         available, held = self.require_credits(key), self.held.get(account_id, _ZERO)
@@ -202,7 +202,7 @@ class Memory:
         self.spent[account_id] = self.spent.get(account_id, _ZERO) + cost
         self.spent_by_key[key_id] = self.spent_by_key.get(key_id, _ZERO) + cost
         last = self.last_used.get(key_id)
-        # an image job's row comes when it ends, with the time at which it was asked for
+        # the row of an image job comes at its end, with the time of its request
         if last is None or when > last:
             self.last_used[key_id] = when
         day = when.date()
@@ -215,7 +215,7 @@ class Memory:
         days[day] = days.get(day, _ZERO) + cost
 
     def spent_in_window(self, key_id: str, window: CapWindow) -> Decimal:
-        """What the key spent in the running UTC day, week (from Monday), month, or ever."""
+        """What the key spent in the current UTC day, week (from Monday) or month, or in total."""
         if window == "total":
             return self.spent_by_key.get(key_id, _ZERO)
         first, _ = cap_days(window, datetime.now(UTC).date())
@@ -223,7 +223,7 @@ class Memory:
 
 
 def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
-    """The first day of the running day, week (from Monday) or month, and that of the next."""
+    """The first day of the current day, week (from Monday) or month, and the first day of the next one."""
     if window == "month":
         first = today.replace(day=1)
         return first, (first + timedelta(days=31)).replace(day=1)
@@ -232,10 +232,8 @@ def cap_days(window: CapWindow, today: date) -> tuple[date, date]:
 
 
 def cap_reached(key: KeyRecord) -> str:
-    """What a caller is told whose key has spent what it may: in SPEC's words, and then why."""
-    said = f"{NO_QUOTA}: the key's spend cap is reached"
-    return (
-        said
-        if key.cap_window == "total"
-        else f"{said}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"
-    )
+    """The message when a key has reached its spend cap: SPEC's words, and then the reason."""
+    message = f"{NO_QUOTA}: the key's spend cap is reached"
+    if key.cap_window == "total":
+        return message
+    return f"{message}; it starts anew on {cap_days(key.cap_window, datetime.now(UTC).date())[1]} (UTC)"

@@ -1,4 +1,4 @@
-"""Reading the published usage files: one connection with a view `usage`, and the canned reports over it.
+"""Reading the published usage files: one connection with a view `usage`, and ready-made reports on it.
 
 Never touches the store, so it works beside a running gateway, on another machine, or on a copy of the files.
 """
@@ -61,7 +61,7 @@ FROM usage GROUP BY ALL ORDER BY {order}"""
 
 
 def _price(name: str, *otherwise: str) -> str:
-    """A price of the list in force, or the first of the others that it has."""
+    """A price of the row's price list, or the first of the others that the list has."""
     listed = [f"try_cast(nullif(prices, '')->>'{each}' AS DOUBLE)" for each in (name, *otherwise)]
     return f"coalesce({', '.join(listed)}, 0)"
 
@@ -106,9 +106,9 @@ SELECT kind, sum(amount)::BIGINT AS amount, sum(cost)::DECIMAL(38, 12) AS cost,
     round(100 * sum(cost) / nullif(sum(sum(cost)) OVER (), 0), 1) AS percent
 FROM each GROUP BY kind
 HAVING sum(cost) > 0 OR sum(amount) > 0 ORDER BY sum(cost) DESC, sum(amount) DESC, kind"""
-"""No row says what each kind of token cost, so its cost is divided as the list's base prices would: what a length, an
-hour, a tier or a multiplier makes of all prices alike changes no share. Jobs have no such list: theirs is the images'.
-The dearest kind has what rounding leaves, so that all of them are what was paid, to the last digit.
+"""A row has one cost, not one for each kind, so its cost is divided in proportion to the list's base prices: a length,
+an hour, a tier or a multiplier that changes all prices alike changes no share. Image jobs have no such list; their cost
+counts as images. The most expensive kind gets the rounding difference, so that the sum is exactly what was paid.
 """
 
 REPORTS: dict[str, tuple[str, str]] = {
@@ -166,11 +166,11 @@ FROM usage ORDER BY total_ms DESC NULLS LAST LIMIT 20""",
 FROM usage ORDER BY time DESC, seq DESC LIMIT 50""",
     ),
 }
-"""Name -> what it tells, and its SQL over the view `usage`."""
+"""Name -> what it shows, and its SQL on the view `usage`."""
 
 
 def usage_files(directory: Path, since: datetime | None, until: datetime | None) -> list[Path]:
-    """The published files that can hold rows of this time; an hour's file has that hour's rows and no others."""
+    """The published files that can have rows of this time. An hour's file has only rows of that hour."""
     files = []
     for path in sorted(directory.glob("*/*.duckdb")):
         if _HOUR_FILE.search(path.as_posix()) is None:
@@ -195,8 +195,8 @@ def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDB
 
 
 def damaged_files(directory: Path, filters: Filters, without: Container[Path] = ()) -> list[Path]:
-    """The files for these filters that cannot be read. For after a query failed: it opens all of them. One that is gone
-    by now was being replaced."""
+    """The files for these filters that cannot be read. It opens all of them, so call it after a query failed. A file
+    that is gone by now was just being replaced."""
     damaged = []
     with closing(duckdb.connect(config={"threads": 1})) as connection:
         for path in usage_files(directory, filters.since, filters.until):
@@ -210,12 +210,12 @@ def damaged_files(directory: Path, filters: Filters, without: Container[Path] = 
 
 
 def too_many_open(error: duckdb.Error) -> bool:
-    """Whether a query failed because no more files may be open: it has all of its own open at once."""
+    """Whether a query failed because too many files are open: it has all its files open at once."""
     return any(os.strerror(number) in str(error) for number in (errno.EMFILE, errno.ENFILE))
 
 
 def damage(directory: Path, path: Path) -> str:
-    """What to tell of a damaged file: its name, and the cure."""
+    """The message about a damaged file: its name, and what to do."""
     return (
         f"the file {directory.name}/{path.parent.name}/{path.name} is damaged; when it is deleted, its gateway writes "
         "it anew at the next start"
@@ -230,7 +230,7 @@ def select_usage(directory: Path, filters: Filters, without: Container[Path] = (
     if files:
         names = ", ".join(sql_text(str(path)) for path in files)
         rows = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
-        # where all are older than a column it is empty; always to say so would double the time of the newest rows
+        # adds columns that are newer than all files; only if needed, as it doubles the time to read the newest rows
         source = rows if _has_all_columns(files[-1]) else f"({source} UNION ALL BY NAME FROM {rows})"
     return f"SELECT * FROM {source}{_where(filters)}"
 
@@ -239,7 +239,7 @@ def _has_all_columns(path: Path) -> bool:
     """Whether this file was written by a program that knew every column."""
     try:
         return _columns(str(path), path.stat().st_mtime_ns) >= {column.name for column in COLUMNS}
-    except (duckdb.Error, OSError):  # the query itself will say what is wrong with it
+    except (duckdb.Error, OSError):  # the query itself will raise it again
         return False
 
 

@@ -1,6 +1,6 @@
 """Tables of the store, version by version. A store of an older version is brought up to date when it is opened.
 
-No primary keys: the one writer knows what it writes, and DuckDB's indexes would live in memory.
+No primary keys: there is one writer, which writes no id twice, and DuckDB would keep the indexes in memory.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
         *comments("usage"),
     ),
     (
-        # What rows came to that were removed because of their age: a balance is grants, less rows, less these.
+        # Sums of the rows that were removed because of their age: a balance is grants, less rows, less these.
         (
             "CREATE TABLE removed (account_id VARCHAR NOT NULL, key_id VARCHAR NOT NULL, day DATE NOT NULL, row_count "
             "BIGINT NOT NULL, cost DECIMAL(38,12) NOT NULL, last_time TIMESTAMP NOT NULL)"
         ),
-        # By this a store is known to a shared one that it was moved into.
+        # By this id a shared store knows that this store was moved into it.
         "CREATE TABLE identity AS SELECT CAST(uuid() AS VARCHAR) AS id",
     ),
     (
@@ -77,7 +77,7 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> None:
 
 @contextlib.contextmanager
 def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """All that is done within, or none of it."""
+    """All changes within, or none of them."""
     connection.execute("BEGIN")
     try:
         yield

@@ -2,8 +2,8 @@
 
     {"seq":42,"kind":"usage","row":{...},"crc":"1c291ca3"}
 
-Owns writing a line and reading lines back. A torn end (power loss, kill, full disk) is normal and skipped; a bad line
-in the middle is reported and its file kept aside, because an acknowledged row may be in it.
+Writes a line and reads lines back. A torn end (power loss, kill, full disk) is normal and skipped. A damaged line in
+the middle is reported and its file kept, because an acknowledged row may be in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_line(line: bytes) -> Entry | None:
 
 
 def segment_path(directory: Path, first_seq: int) -> Path:
-    """Where the segment that starts with this event lives."""
+    """The file of the segment that starts with this event."""
     return directory / f"{first_seq:020d}{SUFFIX}"
 
 
@@ -60,7 +60,7 @@ def segments(directory: Path) -> list[Path]:
 def read_segment(path: Path, after: int) -> Iterator[Entry]:
     """The events of one file with a `seq` above `after`, in order.
 
-    A retry after a failed write begins a new segment with the same events, so the same `seq` may stand in two files.
+    A retry after a failed write begins a new segment with the same events, so the same `seq` may be in two files.
     """
     lines = path.read_bytes().split(b"\n")
     entries = [read_line(line) for line in lines]

@@ -155,12 +155,12 @@ COLUMNS: tuple[Column, ...] = (
         "share a store",
     ),
 )
-"""Those of a row, and `seq`, which is the journal's."""
+"""The columns of a row, and `seq`, which the journal adds."""
 
 
 class FailedAttempt(TypedDict):
-    """An entry of `earlier_attempts`, as its column says. A request keeps a list of them, and so does the stored row of
-    an image job (under `earlier`), because a job outlives its request."""
+    """An entry of `earlier_attempts`, see that column. A request has a list of them, and so has the stored row of an
+    image job (under `earlier`), because a job outlives its request."""
 
     provider: str
     upstream_model: str
@@ -209,7 +209,9 @@ def sql_text(value: str) -> str:
 
 def comments(name: str) -> list[str]:
     """The `COMMENT ON` statements that let a reader ask the file itself."""
-    said = [f"COMMENT ON TABLE {name} IS 'one row per request answered by the gateway; times are UTC, money is exact'"]
+    statements = [
+        f"COMMENT ON TABLE {name} IS 'one row per request answered by the gateway; times are UTC, money is exact'"
+    ]
     for column in COLUMNS:
-        said.append(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}")
-    return said
+        statements.append(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}")
+    return statements

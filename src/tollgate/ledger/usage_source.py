@@ -1,5 +1,4 @@
-"""Where the publisher takes usage rows from: the embedded store here, a database that several gateways share in
-`shared/`."""
+"""Where the publisher gets usage rows from: the embedded store, here, or the shared database, in `shared/usage.py`."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ class UsageSource(Protocol):
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB that files are attached to."""
+        """The DuckDB connection to which files are attached."""
 
     def progress(self) -> tuple[int, int]:
-        """Up to which `seq` rows are published, and up to which they are there."""
+        """The highest `seq` that is published, and the highest that is stored."""
 
     def set_published(self, seq: int) -> None:
-        """Remember it."""
+        """Store the highest `seq` that is published."""
 
     def hours(self, after: int = 0) -> list[datetime]:
         """The hours that have rows with a higher `seq`, oldest first."""

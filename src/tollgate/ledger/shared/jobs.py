@@ -1,5 +1,5 @@
-"""Image jobs of a shared store: compare-and-set in the database, so that whichever gateway is asked, each job ends
-once."""
+"""Image jobs of a shared store: changed by compare-and-set in the database, so that each job ends once, whichever
+gateways are asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SharedGenerations(Generations):
-    """The same methods, all of them of what the database has."""
+    """The methods of `Generations`, all on the database."""
 
     def __init__(self, backend: SharedBackend, ledger: SharedLedger) -> None:
         super().__init__(backend, ledger)
@@ -49,25 +49,24 @@ class SharedGenerations(Generations):
         row: UsageRow | None = None,
         hold: Hold | None = None,
     ) -> bool:
-        """Change a job if it still runs; of all gateways' callers who end it one does."""
+        """Change a job if it still runs. Of all callers at all gateways who end it, one gets True."""
         found = await self._found(id)
         if found is None or found.status not in PENDING:
             return False
-        # the time tells it from the same change of another caller, who must not take this one for his own
+        # the time makes this change different from the same one of another caller, who must not believe it is theirs
         changed = replace(found, **{"updated_at": datetime.now(UTC), **changes})
         return await outlived(self._keep(changed, row, hold, new=False))
 
     async def gone(self, instances: Collection[str]) -> set[str]:
-        """Which of these gateways have no session."""
+        """Which of these gateways are not connected."""
         return {name for name in instances if await self._records.is_gone(name)}
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a job, for one of all gateways that ask."""
+        """Make `heir` the gateway that looks after a job. Of all gateways that try, one gets the job."""
         return await self._records.adopt(id, instance, heir)
 
     async def _found(self, id: str) -> Generation | None:
-        """The job as it stands. What a provider did is not thrown away because the database is gone for a while: it is
-        waited for."""
+        """The job as it is stored. Waits for a database that is away: a provider's result must not be lost by that."""
         while True:
             try:
                 return await self._records.job(id)

@@ -1,8 +1,8 @@
-"""Rows that a gateway wrote and did not publish before it went for good: another one publishes them, under the name of
+"""Rows that a gateway wrote and had not published when it went away: another gateway publishes them, under the name of
 the first.
 
-So a file's name still says whose rows it has, each row stands in one file, and a gateway that does come back goes on
-from there. One gateway at a time does it for a name, and only while no gateway of that name has its session.
+So a file's name still says whose rows are in it, each row is in one file, and a gateway that comes back continues from
+there. One gateway at a time does this for a name, and only while no gateway of that name is connected.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('tollgate publishes '
 
 
 class Leftovers:
-    """Looks for such rows now and then. `rows_of` gives the source of a gateway's rows, to be closed by its
-    connection."""
+    """Looks for such rows now and then. `rows_of` returns the source of a gateway's rows; close its connection after
+    use."""
 
     def __init__(self, connections: Connections, settings: Store, rows_of: Callable[[str], UsageSource]) -> None:
         self._connections = connections
         self._settings = settings
         self._rows_of = rows_of
         self._gone: set[str] = set()
-        """Who was gone at the last look: a gateway that just starts anew publishes by itself."""
+        """The gateways that were gone at the last look. One that is only restarting publishes its rows itself."""
 
     async def look(self) -> None:
-        """Publish what those left who are gone at the second look in a row. Raises what `Connections`, DuckDB and the
-        disk raise."""
+        """Publish the rows of gateways that are gone at two looks in a row. Raises the errors of `Connections`, DuckDB
+        and the disk."""
         gone = {
             row["name"]
             for row in await self._connections.rows(_LEFT, self._settings.instance)
@@ -55,7 +55,7 @@ class Leftovers:
             await self._publish(name)
 
     async def _publish(self, name: str) -> None:
-        """One turn of some seconds for one name; what is left after that is for the next look."""
+        """Publish for one name for some seconds; the next look continues."""
         locks = FileLocks()
         failure: duckdb.Error | OSError | None = None
         try:
@@ -65,10 +65,10 @@ class Leftovers:
                 if await connection.fetchval(_TURN, name):
                     try:
                         await asyncio.to_thread(self._turn, name)
-                    except (duckdb.Error, OSError) as error:  # the disk's, and not to be told as the database's
+                    except (duckdb.Error, OSError) as error:  # raised below: here it would count as the database's
                         failure = error
         except StoreInUse:
-            return  # it is back, or a gateway beside this one does it
+            return  # it is back, or another gateway is publishing for it
         finally:
             locks.release()
         if failure is not None:

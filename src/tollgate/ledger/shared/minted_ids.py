@@ -31,7 +31,7 @@ class SharedRegister(Minted):
                     digests,
                     provider,
                 )
-        except TollgateError as error:  # it must not cost anybody the answer that it came with
+        except TollgateError as error:  # the answer that came with these ids must still reach its client
             log.error("which provider keeps what it answered cannot be written: %s", error.message)
 
     async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:

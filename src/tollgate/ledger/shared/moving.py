@@ -1,8 +1,8 @@
 """Moves an embedded store into a shared one: accounts, keys, grants, rows, sums, image jobs and providers' ids.
 
-One transaction, committed only when every sum is what it was, to the last digit; nobody else has the embedded store
-meanwhile. The shared store remembers which stores it took in, so a move that is repeated does nothing, and the embedded
-one is marked, so that no gateway spends the same credits there again.
+One transaction, committed only when every sum is what it was, to the last digit. The embedded store is locked
+meanwhile. The shared store remembers which stores were moved into it, so repeating a move does nothing. The embedded
+store is marked, so that no gateway can spend the same credits there again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SECONDS = 3600.0
-"""One statement over all rows may take longer than a call of a gateway."""
+"""One statement over all rows may take much longer than a gateway's statements."""
 _SHOWN = 5
 _BEGUN = (
     "a move into a shared store was begun and not ended: run `tollgate store move` again, which ends it or finds that "
@@ -51,7 +51,7 @@ _REMOVED = ("account_id", "key_id", "day", "cost", "last_time")
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved, or by an earlier move; `again` says which."""
+    """What was moved, now or (`again`) by an earlier move."""
 
     accounts: int
     keys: int
@@ -70,9 +70,9 @@ class _NotKept(Exception):
 async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     """Move the embedded store `source` into the shared one at `address`, its rows under the name `source.instance`.
 
-    With `dry_run` all is done, compared and taken back. Raises `StoreInUse` while a gateway runs on the store,
-    `TollgateError` when the shared store has other things of the same names, when sums differ, and for what the disk or
-    the database refuse: then nothing is changed.
+    With `dry_run` everything is done, compared and rolled back. Raises `StoreInUse` while a gateway runs on the store,
+    and `TollgateError` when the shared store has something else under the same names, when sums differ, and when the
+    disk or the database refuses; nothing is changed then.
     """
     if not (source.directory / FILE_NAME).exists():
         raise TollgateError(f"{source.directory}: no embedded store is here")
@@ -101,7 +101,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
 
 
 class _Move:
-    """One move: from an open store over one connection."""
+    """One move, from an open store, over one connection."""
 
     def __init__(self, source: Store, contents: Contents, snapshot: Snapshot, connection: Connection) -> None:
         self.connection = connection
@@ -118,12 +118,12 @@ class _Move:
                 moved = await self._earlier() or await self._all()
                 if dry_run:
                     raise _NotKept
-                # Whatever becomes of the commit and of this process: nobody goes on here before it is known.
+                # whether or not the commit succeeds: no gateway may use this store before that is known
                 await asyncio.to_thread(_mark, self._source.directory, _BEGUN)
         return moved
 
     async def _earlier(self) -> Moved | None:
-        """The same move, when it was made before: perhaps by a process that ended before it heard so."""
+        """The result of the same move, if it was made before, perhaps by a process that ended before it knew."""
         await self._do("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
         row = await self.connection.fetchrow(
             "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity
@@ -172,7 +172,7 @@ class _Move:
         return self._counted(grants, jobs, rows)
 
     async def _refuse_used(self) -> None:
-        """What is elsewhere already, and what would come under one name with something else."""
+        """Refuse a store that was moved elsewhere, and names that something else has in the shared store."""
         mark = self._source.directory / MOVED_NAME
         if mark.exists() and mark.read_text("utf-8").strip() != _BEGUN:
             raise TollgateError(
@@ -256,8 +256,8 @@ class _Move:
         return count
 
     async def _sums(self) -> None:
-        """The sums that the shared store keeps beside rows, from what was copied, and from what stands for rows that
-        were removed."""
+        """Make the sums that the shared store keeps beside rows: from the copied rows, and from the sums of removed
+        rows."""
         await self._do(
             "CREATE TEMPORARY TABLE spent ON COMMIT DROP AS SELECT account_id, key_id, (time AT TIME ZONE 'UTC')::date "
             "AS day, cost, time AS last_time FROM tollgate.usage WHERE instance = $1",
@@ -283,7 +283,7 @@ class _Move:
     # ---- comparing
 
     async def _compare(self, rows: int) -> None:
-        """Raises `TollgateError` unless every sum is what it was in the store that was read."""
+        """Raises `TollgateError` unless every sum is what it was in the embedded store."""
         snapshot = self._snapshot
         stored = await self.connection.fetchval(
             "SELECT count(*) FROM tollgate.usage WHERE instance = $1", self._name, timeout=_SECONDS
@@ -319,13 +319,13 @@ def _same(what: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]
 
 
 async def _on_thread(pages: Iterator[T]) -> AsyncIterator[T]:
-    """The same, each page read on a thread."""
+    """The same pages, each read on a thread."""
     while (page := await asyncio.to_thread(next, pages, None)) is not None:
         yield page
 
 
 def _mark(directory: Path, text: str) -> None:
-    """Write down in the store's folder what became of it; durable on return."""
+    """Write into the store's directory what happened to it; durable on return."""
     path = directory / MOVED_NAME
     try:
         write_durably(path, f"{text}\n".encode())

@@ -1,4 +1,4 @@
-"""Accounts, keys, grants, sums and jobs as they stand in the tables."""
+"""Reads and changes accounts, keys, grants, sums and image jobs in the tables of a shared store."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tollgate.wire import PENDING
 
 ACCOUNT, KEY, GRANT = columns_of(Account), columns_of(KeyRecord), columns_of(Grant)
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
-"""True where no gateway of this name runs, since a running one holds the lock in its session. Until the transaction
-ends the lock is ours, so a gateway of that name that starts meanwhile waits for a moment."""
+"""True where no gateway of this name runs: a running one holds the lock in its session. We hold it until the end of our
+transaction, so a gateway of that name that starts meanwhile waits for a moment."""
 
 _SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
     ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date)
@@ -40,7 +40,7 @@ LEFT JOIN tollgate.key_sums s ON s.key_id = k.id WHERE $1::text IS NULL OR k.acc
 
 
 class Records:
-    """Reads and changes records, each change in one transaction that tells the other gateways."""
+    """Reads and changes records. Each change is one transaction, which also notifies the other gateways."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -114,7 +114,7 @@ class Records:
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"balance {grant.account_id}")
 
     async def change(self, what: str, id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of an account or key; those that others change at the same time stay theirs. Raises
+        """Change only these fields of an account or key, so that changes of others at the same time are kept. Raises
         `NotFound`."""
         if not changes:
             return
@@ -136,7 +136,7 @@ class Records:
         return await self._records(Grant, "grants WHERE account_id = $1 ORDER BY created_at DESC, id", account_id)
 
     async def _records(self, kind: type[Record], rows: str, *values: object) -> list[Record]:
-        """Records of a kind; `rows` says which of which table."""
+        """Records of a kind; `rows` is the table and the condition."""
         statement = f"SELECT {', '.join(columns_of(kind))} FROM tollgate.{rows}"
         return [decode(kind, dict(row)) for row in await self._connections.rows(statement, *values)]
 
@@ -147,11 +147,12 @@ class Records:
         return next(iter(await self._jobs("id = $1 AND account_id = $2", id, account_id)), None)
 
     async def job(self, id: str) -> Generation | None:
-        """One job, whosever it is."""
+        """One job of any account."""
         return next(iter(await self._jobs("id = $1", id)), None)
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        """The newest successful jobs, without the providers' answers: so many, or as many as go into one list."""
+        """The newest successful jobs, at most `limit` and as many as fit into one list, without the providers'
+        answers."""
         return fitting(
             [
                 _generation(row["document"])
@@ -179,8 +180,8 @@ class Records:
         return bool(await self._connections.value(GONE, instance))
 
     async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Give a running job of a gateway that is gone to another; None when that one came back, or another one was
-        first."""
+        """Give a running job of a gateway that is gone to `heir`. None when that gateway is back, the job has ended, or
+        another gateway was first."""
         async with self._connections.connection() as connection, connection.transaction():
             if not await connection.fetchval(GONE, instance):
                 return None
@@ -200,7 +201,7 @@ class Records:
 
 
 def written_job(generation: Generation, *, new: bool) -> dict[str, Any]:
-    """A job as `tollgate.put_job` takes it: a new one, or one that is changed if it still runs."""
+    """A job as the argument of `tollgate.put_job`: a new one, or one that is changed only if it still runs."""
     columns = job_columns(generation)
     return columns | {
         "cost": None if generation.cost is None else str(generation.cost),
@@ -209,7 +210,7 @@ def written_job(generation: Generation, *, new: bool) -> dict[str, Any]:
 
 
 def job_columns(generation: Generation) -> dict[str, Any]:
-    """A job as its table has it."""
+    """A job as the columns of its table."""
     return {
         "id": generation.id,
         "account_id": generation.account_id,
@@ -231,7 +232,7 @@ def _generation(document: str, answer: str = "null") -> Generation:
 
 
 def marks(names: Sequence[str]) -> str:
-    """The places of a statement's values: $1, $2."""
+    """The placeholders of a statement: $1, $2."""
     return ", ".join(f"${number}" for number in range(1, len(names) + 1))
 
 

@@ -1,5 +1,5 @@
-"""Rows, image jobs and usage files that are too old to keep (`retention`), removed by whichever gateway looks; sums are
-kept beside rows anyway."""
+"""Removes rows, image jobs and usage files that are too old to keep (`retention`). Any gateway does it for all. The
+sums of removed rows stay: they have tables of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DELETE_JOBS = (
 
 
 class Removal:
-    """Looks now and then for what is too old, of all gateways: one that is gone for good cannot do it itself."""
+    """Looks now and then for what is too old, for all gateways: one that is gone cannot do it itself."""
 
     def __init__(self, connections: Connections, settings: Store) -> None:
         self._connections = connections
@@ -37,7 +37,7 @@ class Removal:
         self._retention = Retention(settings)
 
     async def look(self) -> None:
-        """Remove what is too old. Raises what `Connections` and the disk raise."""
+        """Remove what is too old. Raises the errors of `Connections` and the disk."""
         kept = self._retention.look()
         if kept is None:
             return
@@ -52,7 +52,7 @@ class Removal:
                 await self._remove_files(name, kept.files)
 
     async def _remove_rows(self, instance: str, kept: date) -> None:
-        """Remove published rows, some thousand in a transaction."""
+        """Remove published rows, some thousands in one transaction."""
         start = datetime.combine(kept, time.min, UTC)
         await self._connections.rows(
             "UPDATE tollgate.instances SET rows_from = greatest(rows_from, $2) WHERE name = $1", instance, start
@@ -61,14 +61,14 @@ class Removal:
             log.info('%d row(s) of gateway "%s" from before %s were removed; their sums stay', removed, instance, kept)
 
     async def _remove_jobs(self, kept: date) -> None:
-        """Remove jobs that have ended, whichever gateway had them, some in a transaction: pictures may stand in them.
-        What they cost stands in rows and sums."""
+        """Remove jobs that have ended, of all gateways, only some in one transaction because of their pictures. Their
+        costs stay: those are in rows and sums."""
         start = datetime.combine(kept, time.min, UTC)
         if removed := await self._delete(_JOBS_AT_ONCE, _DELETE_JOBS, start, list(PENDING)):
             log.info("%d image job(s) from before %s were removed", removed, kept)
 
     async def _delete(self, at_once: int, statement: str, *values: object) -> int:
-        """Repeat a statement that deletes `at_once` rows as long as it finds so many; gives how many it deleted."""
+        """Repeat a statement that deletes up to `at_once` rows until it finds fewer; returns how many were deleted."""
         removed, count = 0, at_once
         while count == at_once:
             async with self._connections.connection() as connection:

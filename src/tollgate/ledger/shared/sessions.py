@@ -1,5 +1,5 @@
-"""What makes a session of the dashboard good at every gateway: one signing secret, and the sessions that were signed
-out."""
+"""What makes a session of the dashboard valid at every gateway: a common signing secret, and the list of sessions that
+were signed out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SharedSessions:
         self.ended: Mapping[str, int] = {}
 
     async def read(self) -> None:
-        """Read both anew; the first gateway makes the secret."""
+        """Read both again; the first gateway makes the secret."""
         self._loop = asyncio.get_running_loop()
         if not self.secret:
             await self._connections.rows(
@@ -38,7 +38,7 @@ class SharedSessions:
         }
 
     def end(self, id: str, ends: int) -> None:
-        """Called on a thread, as the files of a single gateway are written on one."""
+        """Add a session to the list. Called on a thread, like the version for a single gateway, which writes a file."""
         asyncio.run_coroutine_threadsafe(self._end(id, ends), self._loop).result(2 * CALL_SECONDS)
 
     async def _end(self, id: str, ends: int) -> None:

@@ -1,4 +1,4 @@
-"""The tables and functions of a shared store, made or brought up to date by whoever connects first."""
+"""The tables and functions of a shared store. Whoever connects first creates or upgrades them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
     (),
     ("no_functions.sql", "functions.sql"),
 )
-"""The files that lead from one version to the next. Whoever changes functions.sql moves its line to a version of its
-own, at the end: stores that are there would keep the functions they have."""
+"""The files that lead from one version to the next. After a change of functions.sql, move its line to a new version at
+the end, or existing stores would keep their old functions."""
 _TYPES = {
     "VARCHAR": "text",
     "TIMESTAMP": "timestamptz",
@@ -29,9 +29,9 @@ _TYPES = {
     "DOUBLE": "double precision",
     "BOOLEAN": "boolean",
 }
-"""Anything else is money: a number without bounds, since one row that does not fit would keep all others out."""
+"""Any other type is money, and becomes a number without bounds: one row that did not fit would stop all others."""
 _UPGRADE_LOCK = 0x746F6C6C67617465
-"""Two programs that start at once must not both make the tables."""
+"""Held while tables are created, so that two programs that start at once do not both do it."""
 
 
 async def migrate(connection: Connection) -> None:
@@ -56,8 +56,7 @@ async def migrate(connection: Connection) -> None:
 
 
 async def _usage_table(connection: Connection) -> None:
-    """`usage` has the columns of a usage row and the instance that wrote it; a new column needs no version of its
-    own."""
+    """Create `usage`, with the columns of a usage row and the gateway that wrote it, or add columns that are new."""
     if await connection.fetchval("SELECT to_regclass('tollgate.usage') IS NULL"):
         columns = ", ".join(f"{each.name} {_type(each)}" for each in COLUMNS)
         await connection.execute(

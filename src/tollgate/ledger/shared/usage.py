@@ -1,4 +1,4 @@
-"""Usage files of one gateway, from the rows it wrote to the shared database."""
+"""Publishes the usage files of one gateway, from the rows it wrote to the shared database."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ log = logging.getLogger("tollgate.ledger")
 
 _PAGE = 2000
 _LOOK_SECONDS = 30.0
-"""How often it is looked whether other gateways are gone and left rows."""
+"""How often to look for gateways that are gone and left unpublished rows."""
 _LOCK_SECONDS = 15.0
-"""How long a start waits for a gateway that just publishes what this one left: a turn of `Publisher.publish`, and an
-hour's file."""
+"""How long a start waits for another gateway that is publishing what this one left: a turn of `Publisher.publish`, and
+one more file."""
 _FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL") else c.name for c in COLUMNS)
-"""Money as text: a reader of JSON might make a float of it."""
+"""Money as text, since a JSON reader could turn it into a float."""
 _SHAPE = orjson.dumps({c.name: base_type(c) for c in COLUMNS}).decode()
 _PAGE_STATEMENT = (
     f"SELECT row_to_json(r)::text AS line, seq FROM (SELECT {_FIELDS} FROM tollgate.usage WHERE instance = $1 "
@@ -44,7 +44,7 @@ _COPIED = f"BY NAME SELECT unnest(from_json(j, '{_SHAPE}')) FROM (SELECT unnest(
 
 
 class SharedRows:
-    """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread; what it asks is asked on the
+    """The rows that one gateway wrote; see `usage_source.UsageSource`. Used on a thread, while its queries run on the
     event loop."""
 
     def __init__(self, connections: Connections, instance: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,7 +108,7 @@ class SharedRows:
 
 
 class Publishing:
-    """Publishes every few seconds what is new, on a thread of the event loop's."""
+    """Publishes new rows every few seconds, in the event loop's thread pool."""
 
     def __init__(self, connections: Connections, settings: Store) -> None:
         loop = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class Publishing:
         self._stop = asyncio.Event()
 
     async def open(self) -> int:
-        """Lock the usage files of this name; gives the highest `seq` in them."""
+        """Lock the usage files of this name; returns the highest `seq` in them."""
         directory = self._settings.usage_directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ class Publishing:
             await self._removal.look()
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do it, and say why it could not be done, once; whether it was."""
+        """Do this and log a failure, once for each reason. The result is whether it worked."""
         try:
             await work()
         except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
@@ -202,6 +202,6 @@ class Publishing:
         self.let_go()
 
     def let_go(self) -> None:
-        """Let other gateways have this name."""
+        """Release this name for other gateways."""
         self._rows.connection.close()
         self._locks.release()
