@@ -1,7 +1,7 @@
-"""What the body of an answer about a job holds, as the value that a step's `result` reads as `$`.
+"""Reads the body of an answer about a job into the value that a step's `result` reads as `$`.
 
-Owns the reading of bodies that are no JSON: pictures, archives of files, streams of events, nothing at all. What the
-value means is its file's business.
+Also bodies that are not JSON: pictures, archives of files, streams of events, empty bodies. The provider's file decides
+what the value means.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_FILES = 100
 _ARCHIVE = b"PK\x03\x04"
 _UNKNOWN = "application/octet-stream"
 _LARGE = 1024 * 1024
-"""Bytes above which a body is read beside the event loop: 20 MB take 40 to 60 ms."""
+"""Larger bodies are read beside the event loop: 20 MB take 40 to 60 ms."""
 
 
 async def read_body(raw: bytes, kind: str, framing: StepFraming | None = None) -> Any:
@@ -41,7 +41,7 @@ async def read_body(raw: bytes, kind: str, framing: StepFraming | None = None) -
 
 
 def is_text(raw: bytes, kind: str) -> bool:
-    """Whether a body may be JSON, so that what it holds can be counted."""
+    """Whether a body may be JSON, so that its values can be counted."""
     return not kind.lower().startswith("image/") and not raw.startswith(_ARCHIVE) and type_by_bytes(raw[:16]) is None
 
 
@@ -69,8 +69,8 @@ def _file(raw: bytes, mime: str) -> dict[str, str]:
 
 
 def _unpacked(raw: bytes) -> dict[str, Any]:
-    """The files of a zip archive, in its order. ValueError when it is damaged, locked or larger than an answer may be:
-    sizes are those it states, and no file is read beyond what it states."""
+    """The files of a zip archive, in its order. ValueError when it is damaged, encrypted or too large, by the sizes in
+    its directory; no file is read beyond its size there."""
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]

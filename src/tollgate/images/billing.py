@@ -1,5 +1,4 @@
-"""What a job is held for and charged: the offer's price in credits,
-and the usage row of the transition that ends it."""
+"""The expected cost of an image job, for its hold, and the usage row at its end, with its price in credits."""
 
 from __future__ import annotations
 
@@ -34,15 +33,15 @@ Rates = Mapping[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The offers, by provider, and the exchange rates under which a job was taken: it is charged by these,
-    whatever is loaded while it runs."""
+    """The offers, by provider, and the exchange rates when a job was accepted. It is charged by these, whatever a
+    reload brings while it runs."""
 
     offers: Mapping[str, ImageOffer]
     rates: Rates
 
 
 def is_priced(offer: ImageOffer, job_input: dict[str, Any]) -> bool:
-    """Whether the price table does not refuse what a job asks for."""
+    """Whether the offer's price table has a price for this input."""
     try:
         offer.price.expected(offer.values(answer={}, input=job_input))
     except PriceMissing:
@@ -51,7 +50,7 @@ def is_priced(offer: ImageOffer, job_input: dict[str, Any]) -> bool:
 
 
 def expected_cost(offer: ImageOffer, job_input: dict[str, Any], rates: Rates) -> Decimal:
-    """What the job should cost in credits, by what it asks for. Raises `BadRequest` when its price table refuses it."""
+    """The expected cost in credits of a job with this input. Raises `BadRequest` when there is no price for it."""
     try:
         native = offer.price.expected(offer.values(answer={}, input=job_input))
     except PriceMissing as missing:
@@ -112,9 +111,9 @@ def usage_row(
 
 
 def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError) -> UsageRow:
-    """The row of a request no provider took: no job came of it, and nothing is charged."""
+    """The row of a request that no provider accepted: there is no job, and no charge."""
     row = usage_row(generation, Outcome("failed"), offer, {}, None, {}, {})
-    # a tool tells its failures in a result
+    # a tool reports its failures in a result, with status 200
     row.status = public_status("images", error) if row.endpoint == "images" else 200
     row.outcome = (
         "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
@@ -135,6 +134,6 @@ def _charge(
     try:
         return offer.price.charge(values, outcome.images)
     except (PriceMissing, MappingFailure) as missing:
-        # Checked at submission already, so only an answer can lead here; delivered pictures are never free by accident.
+        # the input had a price at submission, so it is the answer; delivered pictures are never free by accident
         log.warning("provider %s: no price for %s; the declared price is charged", offer.provider, missing)
         return CONTEXT.multiply(offer.price.price, Decimal(len(outcome.images)))

@@ -1,6 +1,6 @@
 """One step of a job over HTTP: build the call from its templates, send it, judge the answer, read its outcome.
 
-Owns nothing but the exchange; what an outcome means for a job is `runner.py`.
+Only makes the exchange; `runner.py` decides what an outcome means for a job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tollgate.images")
 
 _MOST_VALUES = 100_000
-"""Of an answer about a job, whose pictures are one text each: everybody else waits while it is read."""
+"""In one answer; pictures count as one value each. All other requests wait while it is parsed."""
 _GONE = (404, 410)
 
 
@@ -41,7 +41,7 @@ class JobGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """A provider's answer to a step: its body as it came, and what it means."""
+    """A provider's answer to a step: its body as it came, its outcome, and status and headers (`$http`)."""
 
     body: Any
     outcome: Outcome
@@ -50,8 +50,8 @@ class StepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls to one provider for one job. `input` is the job's, as the offer admits it; what the methods take as
-    `job` is what `$job` reads."""
+    """The calls to one provider for one job. `input` is the job's, as the offer admits it. The `job` of the methods is
+    what templates read as `$job`."""
 
     client: Client
     offer: ImageOffer
@@ -60,15 +60,14 @@ class Calls:
     async def run(self, step: Step, job: dict[str, Any]) -> StepAnswer:
         """Make one call.
 
-        Raises `UpstreamRejected` when the request is at fault, `JobGone`, and the other `UpstreamError`s when the
-        provider is: another route or another time may do better.
+        Raises `UpstreamRejected` when the request is at fault, `JobGone`, and other `UpstreamError`s when the provider
+        is: then another route or a later attempt may work.
         """
         offer = self.offer
-        result, content, http = await self._told(step, job)
+        result, content, http = await self._result(step, job)
         outcome = offer.outcome(step, result)
         if outcome.status == "failed" and outcome.error == NO_IMAGE:
-            # Nothing came and the file has no word for it: an `error` in the 200 says why, and whether another route
-            # may do better.
+            # no picture, and the file does not say why: perhaps the 200 has an error in it, for which there is a rule
             verdict = offer.errors.judge(http["status"], http["headers"], content)
             if verdict is not None:
                 raise verdict.error(content)
@@ -87,22 +86,23 @@ class Calls:
         return StepAnswer(content, outcome, http)
 
     async def bring(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Make the calls that a job needs before it is submitted, those whose `when` holds: what they told, for `$job`.
+        """Make the calls that a job needs before it is submitted, where their `when` holds. Returns their results
+        together, for `$job`.
 
-        Raises what `run` does, but for `JobGone`."""
-        told: dict[str, Any] = {}
+        Raises what `run` does, except `JobGone`."""
+        found: dict[str, Any] = {}
         for step in self.offer.before:
-            facts = {**job, **told}
-            if step.when is None or step.when(self._asked(facts)):
-                result, _, _ = await self._told(step, facts)
-                told |= result if isinstance(result, dict) else {}
-        return told
+            facts = {**job, **found}
+            if step.when is None or step.when(self._call_values(facts)):
+                result, _, _ = await self._result(step, facts)
+                found |= result if isinstance(result, dict) else {}
+        return found
 
     def kept_answer(self, generation: Generation) -> StepAnswer | None:
-        """The stored answer to the submit step, where it already ended the job; None where the job goes on.
+        """The stored answer to the submit step, if the job ended with it; None if the job goes on.
 
-        That is so for a job whose poll needs an id and whose answer gave none. Such a job ends at once; this is for one
-        whose process was stopped just before. The answer's headers were not stored.
+        It ended if polling needs an id and the answer had none. Such a job ends at once, so this is for a job whose
+        process was stopped just before. The answer's headers were not stored.
         """
         offer = self.offer
         if generation.upstream_id or generation.answer is None or not offer.needs_id:
@@ -116,9 +116,9 @@ class Calls:
         outcome = offer.outcome(offer.submit, result)
         return None if outcome.status in PENDING else StepAnswer(generation.answer, outcome, http)
 
-    async def _told(self, step: Step, job: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-        """Make the call of a step: its `result`, the JSON that was read for it, and the status and headers of the
-        answer as templates have them (`$http`). Raises what `run` does."""
+    async def _result(self, step: Step, job: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Make the call of a step: its `result`, the JSON of the answer, and the answer's status and headers as
+        templates read them (`$http`). Raises what `run` does."""
         offer = self.offer
         content, answer = await self._ask(step, job)
         http = {"status": answer.status, "headers": dict(answer.headers)}
@@ -129,10 +129,10 @@ class Calls:
             raise _failed("the answer does not fit its file", answer) from None
 
     async def _ask(self, step: Step, job: dict[str, Any]) -> tuple[Any, Answer]:
-        """Make the call of a step; its JSON, and the answer it stood in. Raises what `run` does."""
+        """Make the call of a step: the JSON of the answer, and the answer itself. Raises what `run` does."""
         offer = self.offer
         try:
-            call = _call(offer, step, self._asked(job))
+            call = _call(offer, step, self._call_values(job))
         except MappingFailure as failure:
             log.error("provider %s: a request does not fit its %s step: %s", offer.provider, step.name, failure)
             raise UpstreamFailed("the request does not fit its file") from None
@@ -144,7 +144,7 @@ class Calls:
             return content if isinstance(content, (dict, list)) else {}, answer
         if step.name in ("poll", "fetch") and answer.status in _GONE:
             raise JobGone
-        if step.name == "upload" and not step.auth and answer.status >= 400:  # where it went to nobody knows our key
+        if step.name == "upload" and not step.auth and answer.status >= 400:  # no error about our key: it was not sent
             raise _failed(f"the upload was answered with {answer.status}", answer)
         verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
         if verdict is not None:
@@ -155,14 +155,14 @@ class Calls:
             raise _failed("the answer is not JSON", answer)
         return content, answer
 
-    def _asked(self, job: dict[str, Any]) -> Any:
-        """What the templates of a call read before there is an answer: `$` is {input, model}."""
+    def _call_values(self, job: dict[str, Any]) -> Any:
+        """The values for the templates of a call, before there is an answer: `$` is {input, model}."""
         model = self.offer.model.upstream
         return self.offer.values(answer={"input": self.input, "model": model}, input=self.input, job=job)
 
 
 async def _content(raw: bytes, step: Step, answer: Answer) -> Any:
-    """The body as its file reads it; of an error it is no stream, whatever the step is."""
+    """The body as the provider's file reads it. The body of an error is never read as a stream."""
     kind = answer.headers.get("content-type", "")
     if len(raw) > _MOST_VALUES and is_text(raw, kind) and too_many(raw, _MOST_VALUES):
         raise _failed(f"the answer holds more than {_MOST_VALUES} values", answer)
@@ -170,7 +170,7 @@ async def _content(raw: bytes, step: Step, answer: Answer) -> Any:
         content = await read_body(raw, kind, step.framing if answer.status < 400 else None)
     except ValueError as error:
         raise _failed(str(error), answer) from None
-    # An empty 200 promised a body: another route may have one. Of an empty 202 the headers are the answer.
+    # an empty 200 is an error, and another route may work; in an empty 202 the headers are the answer
     return content if content or answer.status != 200 or raw.strip() else ""
 
 
@@ -234,7 +234,7 @@ def _fields(document: object, step: Step) -> dict[str, Any]:
 
 
 def job_error(error: TollgateError) -> str:
-    """What a job's `error` says of a failure: the caller's faults in full, the provider's in our words."""
+    """A job's `error` for a failure: in full where the caller is at fault, in our own words where the provider is."""
     if isinstance(error, (UpstreamRejected, BadRequest)):
         return error.message[:2000]
     return "the provider failed to produce the image"

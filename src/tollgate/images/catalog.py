@@ -1,4 +1,4 @@
-"""Image models as clients see them: who may use which, its descriptor, and the routes a job may take."""
+"""Image models as clients see them: which a key may use, their descriptors, and the routes for a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def image_routes(runtime: Runtime, name: str, key: KeyRecord) -> list[ImageOffer]:
-    """The offers of a model, by id or alias, best first. Raises `ModelNotFound`; not permitted looks the same."""
+    """The offers of a model, by id or alias, best first. Raises `ModelNotFound`, also where the key may not use it."""
     found = runtime.catalog.find(name, access_of(key)) if name else None
     offers = offers_of(runtime, found) if found else []
     if not offers:
@@ -49,8 +49,8 @@ def descriptor(offer: ImageOffer) -> dict[str, Any]:
 
 
 def image_listing(runtime: Runtime, key: KeyRecord | None = None) -> Listing:
-    """The body of `GET /v1/images/models` for a key, or for a caller without one; made once for each set of visible
-    models of a configuration."""
+    """The body of `GET /v1/images/models` for a key, or for a caller without one. Made once for each configuration and
+    set of visible models."""
     offers = image_models(runtime, key)
     names = tuple(offer.model.id for offer in offers)
     memo = runtime.images.rendered

@@ -1,4 +1,4 @@
-"""Uploads: an object of fields as multipart/form-data, for providers that take nothing else, or a file alone.
+"""Uploads: an object of fields as multipart/form-data, for providers that accept nothing else, or one file as a body.
 
 Text, numbers and booleans become fields, a list becomes the field several times, and an object `{file, name, type}`
 becomes a file part; `file` is base64 or a data URL.
@@ -36,8 +36,8 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
 
 
 def encode_file(content: object) -> tuple[bytes, str]:
-    """The bytes of a file that is a body of its own, and their type: base64 or a data address, or `{file, type}` as in
-    a form. ValueError when it is neither."""
+    """The bytes of a file that is the whole body, and its type. It is given as base64, as a data URL, or as
+    `{file, type}` like in a form. ValueError when it is none of these."""
     return _content("the file", content if isinstance(content, Mapping) and "file" in content else {"file": content})
 
 

@@ -1,4 +1,4 @@
-"""What is asked for when a picture is: the order a job is made from, and the failure that must not be repeated."""
+"""The order from which an image job is made, and the error after which a request must not be repeated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Unsaved(TollgateError):
-    """What a provider did could not be stored: a 500 (SPEC errors of images).
+    """The result of a provider could not be stored: a 500 (SPEC errors of images).
 
-    The request must not be repeated, because the provider would be paid again.
+    The request must not be repeated: the provider would have to be paid again.
     """
 
     code = "result_not_saved"
@@ -24,7 +24,7 @@ class Unsaved(TollgateError):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A request for a job: who, what, and how the usage row will name it."""
+    """A request for a job: who asks for what, and the `endpoint` for its usage row."""
 
     key: KeyRecord
     request_id: str

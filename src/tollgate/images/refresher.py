@@ -1,5 +1,5 @@
-"""The jobs nobody reads: taken up after a restart, asked about in the background,
-adopted when their instance is gone."""
+"""Keeps jobs going that no client polls: resumes them after a restart, polls them in the background, and adopts those
+of gateways that are gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("tollgate.images")
 
 _ADOPT_SECONDS = 30.0
 _VISIT_SECONDS = 5.0
-"""How long a tick waits for the answers about its jobs before the next one begins."""
+"""How long a tick waits for its polls before the next one begins."""
 
 
 class Refresher:
@@ -32,12 +32,13 @@ class Refresher:
         self._services = jobs.services
         self._adopts_at = 0.0
         self._gone: set[str] = set()
-        """Gateways that were gone at the last look: who is still gone at the next one does not just start anew."""
+        """Gateways that were gone at the last look. One that is gone at two looks in a row is not just restarting."""
         self._missing: set[str] = set()
-        """Jobs that the store did not have at the last look: one that waited to be written has been by the next."""
+        """Jobs that were not in the store at the last look. One missing at two looks is not just waiting to be
+        written."""
 
     async def resume(self) -> None:
-        """Take up the jobs a former process of this name left pending: polls go on, held calls are made again."""
+        """Go on with the pending jobs of an earlier process of this name: poll, or repeat a synchronous call."""
         for generation in await self._services.ledger.generations.pending():
             if self._gateway_of(generation) == self._own and generation.id not in self._jobs.tracked.pending:
                 await self._go_on(generation, await self._hold(generation))
@@ -59,7 +60,7 @@ class Refresher:
 
     @property
     def _own(self) -> str:
-        """By which the others know that this gateway runs; a name that a reload brought they do not know yet."""
+        """The name of this gateway, as the others know it: that of its start, not a later one from a reload."""
         return self._services.ledger.store.instance
 
     def _gateway_of(self, generation: Generation) -> str:
@@ -67,8 +68,8 @@ class Refresher:
         return str((generation.row or {}).get("instance") or self._own)
 
     async def tick(self, most: int) -> None:
-        """Refresh the jobs that are due, at most so many at a time, the longest overdue first. A provider that is slow
-        to answer is not waited for: its jobs stay asked about while the next tick sees to the others."""
+        """Poll the jobs that are due, at most `most`, the longest overdue first. The next tick does not wait for slow
+        providers: their polls go on beside it."""
         now = self._jobs.tracked.clock()
         if now >= self._adopts_at:
             self._adopts_at = now + _ADOPT_SECONDS
@@ -87,7 +88,7 @@ class Refresher:
             )
 
     async def _adopt(self) -> None:
-        """Look after jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
+        """Take over jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
         now, ledger = datetime.now(UTC), self._services.ledger
         others = [each for each in await ledger.generations.pending() if each.id not in self._jobs.tracked.pending]
         gone = await ledger.generations.gone({self._gateway_of(each) for each in others} - {self._own})

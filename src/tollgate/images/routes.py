@@ -18,16 +18,16 @@ log = logging.getLogger("tollgate.images")
 
 
 def in_order(health: Health, candidates: list[Calls]) -> list[Calls]:
-    """Routes that rest come last, otherwise as the catalog orders them."""
+    """The routes in the catalog's order, but those that are resting come last."""
     now = health.now()
     return sorted(candidates, key=lambda calls: health.cooling_until(route_of(calls.offer), calls.offer.provider) > now)
 
 
 def note_failure(services: Services, offer: ImageOffer, error: UpstreamError, job_id: str) -> None:
-    """Tell the health of a route, and the log, that it failed."""
+    """Note in the health of a route, and in the log, that it failed."""
     if isinstance(error, UpstreamRejected):
         services.health.rejected(route_of(offer), offer.provider)
         return
-    if error.alarm == "key" and offer.auth is not None:  # some say in a 200, or by a 403, that a token is no good
+    if error.alarm == "key" and offer.auth is not None:  # some report a bad token in a 200, or by a 403
         services.client.refused(offer.auth)
     tell_failure(services.health, log, route_of(offer), offer.provider, error, f"job {job_id}")

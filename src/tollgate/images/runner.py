@@ -1,7 +1,6 @@
-"""The life of image jobs: made, submitted (`submitting.py`), polled; how one is stored, ends and is charged is
-`tracked.py`'s.
+"""The life of image jobs: created, submitted (by `submitting.py`), polled. `tracked.py` stores, ends and charges them.
 
-What must stay true: nothing here waits for a provider while holding anything another request needs.
+What must stay true: nothing here waits for a provider while it has something that another request needs.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("tollgate.images")
 
 _FORGETFUL_SECONDS = 60.0
-"""A provider that does not know a job this young may not have written it down yet; after that the job is lost."""
+"""When a provider does not know a job younger than this, it may not have stored it yet; later the job is lost."""
 
 
 class Jobs:
-    """All jobs of one gateway process; those it looks after are `tracked`."""
+    """All jobs of one gateway process. The pending jobs that it looks after are in `tracked`."""
 
     def __init__(self, services: Services, clock: Callable[[], float] = time.monotonic) -> None:
         self.services = services
@@ -50,7 +49,7 @@ class Jobs:
         self.submissions = Submissions(services, self.tracked)
         self._flights: dict[str, asyncio.Task[Generation]] = {}
 
-    # What the endpoints and the tools call.
+    # ---- what the endpoints and the tools call
 
     async def create(self, order: Order) -> Generation:
         """Check, hold, submit and store a job. Raises `ModelNotFound`, `BadRequest`, `QuotaExhausted`, `RateLimited`,
@@ -62,21 +61,21 @@ class Jobs:
             await self.services.ledger.admit(order.key)
         hold = await self.services.ledger.hold(order.key, most)
         generation = self._generation(order, candidates[0].offer, most)
-        # A client that leaves now must not orphan a job the provider has begun.
+        # goes on when the client leaves: the provider may have begun the job
         begun = self.services.settlements.spawn(self.submissions.begin(generation, candidates, hold, terms))
         return await _outlived(begun)
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
-        """A job of this account as the provider sees it now. Raises `NotFound`,
-        and `UpstreamError` when it cannot be asked."""
+        """A job of this account in its present state at the provider. Raises `NotFound`, and `UpstreamError` when the
+        provider does not answer."""
         generation = await self.tracked.stored(account_id, job_id)
         return await self._refresh(generation) if generation.status in PENDING else generation
 
     async def wait(
         self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None
     ) -> Generation:
-        """The job when it has ended, or as it is after so many seconds, or when the gateway is to stop; provider
-        hiccups in between are waited out."""
+        """The job once it has ended, or as it is after so many seconds or when the gateway stops. Errors of the
+        provider in between are ignored."""
         ends = self.tracked.clock() + seconds
         every = self.tracked.pace(generation)
         polls = 0
@@ -103,8 +102,8 @@ class Jobs:
         return generation
 
     def _candidates(self, order: Order) -> list[Calls]:
-        """The routes to try, best first: the catalog's first one, and others that take the same input and know its
-        price. Raises as `create` does."""
+        """The routes to try, best first: the catalog's first one, and others that accept the same input and have a
+        price for it. Raises like `create`."""
         offers = image_routes(self.services.runtime.current, order.model, order.key)
         check_storable(order.input, self._gateway.server.max_nesting)
         client = self.services.client
@@ -115,7 +114,7 @@ class Jobs:
         return in_order(self.services.health, candidates)[: self._gateway.retry.attempts]
 
     def _generation(self, order: Order, first: ImageOffer, held: Decimal) -> Generation:
-        """The job of an order, before anybody was asked to make it."""
+        """The job of an order, before it is submitted."""
         now = order.received_at or datetime.now(UTC)
         return Generation(
             id=str(uuid.uuid4()),
@@ -140,10 +139,10 @@ class Jobs:
             },
         )
 
-    # Following a job.
+    # ---- polling
 
     async def _refresh(self, generation: Generation) -> Generation:
-        """Ask the provider, once for everybody who asks at the same time."""
+        """Poll the provider, once for all who ask at the same time."""
         running = self.submissions.running.get(generation.id)
         if running is not None:
             return await self.tracked.stored(generation.account_id, generation.id)
@@ -175,14 +174,14 @@ class Jobs:
         except (UpstreamRejected, BadRequest) as error:
             return await self.tracked.end(generation, Outcome("failed", error=job_error(error)))
         except UpstreamError as error:
-            if error.alarm is not None and offer is not None:  # our key or balance there: new jobs would fail as well
+            if error.alarm is not None and offer is not None:  # our key or balance there, so new jobs will fail too
                 note_failure(self.services, offer, error, generation.id)
             if late:
                 return await self.tracked.expire(generation)
             raise
 
     def busy(self, job_id: str) -> bool:
-        """Whether somebody asks about this job already, or its call is held."""
+        """Whether this job is being polled already, or its synchronous call is running."""
         return job_id in self.submissions.running or job_id in self._flights
 
     @property
@@ -191,7 +190,7 @@ class Jobs:
 
 
 async def _outlived(task: asyncio.Task[Generation]) -> Generation:
-    """Wait for a task that goes on even when whoever waits for it is cancelled."""
+    """Wait for a task that goes on when the waiting is cancelled; its failure is logged then."""
     try:
         return await outlived(task)
     except asyncio.CancelledError:

@@ -1,7 +1,7 @@
-"""The image endpoints: what each answers, in the envelope of SPEC. The work is `runner.py`'s.
+"""The image endpoints: the answer of each, in the envelope of SPEC. `runner.py` does the work.
 
-Raised for the surface to tell: `BadRequest` (the detail after `input validation failed: `), `ModelNotFound`,
-`QuotaExhausted`, `NotFound` (any id this account has no job under), `UpstreamError`.
+Errors for the caller: `BadRequest` (its text follows `input validation failed: `), `ModelNotFound`, `QuotaExhausted`,
+`NotFound` (this account has no job with this id), `UpstreamError`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger("tollgate.images")
 RECENT = 100
 """Generations listed (SPEC, limits)."""
 _FIELDS = frozenset({"model", "input", "webhook"})
-"""Of a request for a job (SPEC); any other is dropped and named."""
+"""The fields of a request for a job (SPEC). Any other is dropped, and its name reported."""
 _ADDRESS = re.compile(r"https?://[^\s/?#]+([/?#]\S*)?\Z", re.IGNORECASE)
-"""Of a webhook, which is stored and never called (SPEC): that it could be one."""
+"""What a webhook must look like. It is stored and never called (SPEC)."""
 _TICK_SECONDS = 1.0
 _AT_ONCE = 16
-"""Jobs the refresher asks about in one tick: with the pace of the files,
-hundreds of pending jobs cost a handful of calls a second."""
+"""Jobs that the refresher polls in one tick. At the intervals in the provider files, hundreds of pending jobs need only
+a few calls a second."""
 
 
 def jobs_of(services: Services) -> Jobs:
@@ -64,7 +64,7 @@ async def list_generations(services: Services, key: KeyRecord) -> Reply:
 
 
 async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Reply:
-    """`GET /v1/images/generations/{id}`: a pending job is asked about and stored first."""
+    """`GET /v1/images/generations/{id}`: a pending job is first polled and stored."""
     try:
         generation = await jobs_of(services).refreshed(key.account_id, job_id)
     except Unsaved as error:
@@ -76,7 +76,7 @@ async def get_generation(services: Services, key: KeyRecord, job_id: str) -> Rep
 
 
 async def run_refresher(services: Services) -> None:
-    """Finish the jobs nobody polls, for as long as the gateway runs; first takes up those a former process left."""
+    """Finish the jobs that no client polls, as long as the gateway runs; begins with those of an earlier process."""
     refresher = Refresher(jobs_of(services))
     resumed = False
     while True:
@@ -87,7 +87,7 @@ async def run_refresher(services: Services) -> None:
             await refresher.tick(_AT_ONCE)
         except TollgateError as error:
             log.warning("image jobs could not be refreshed: %s", error.message)
-        except Exception:  # jobs must not stay, and be held for, because of a mistake of ours
+        except Exception:  # a mistake of ours must not leave all jobs and their holds as they are
             log.exception("image jobs could not be refreshed")
         await asyncio.sleep(_TICK_SECONDS)
 

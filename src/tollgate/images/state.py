@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 _NOT_IN_STATE = frozenset({"status", "images", "error"})
 _MOST_VALUES = 2000
-"""Held against a schema, each takes some 15 µs of the event loop. Pictures are one value each,
+"""In one input: to check a value against its schema takes the event loop some 15 µs. Pictures count as one value each,
 and nobody sends hundreds."""
 UNKNOWN_WORD = "unknown status"
-"""Where a job keeps the last status word that its provider's file does not list: said once, not at every poll."""
+"""The name under which a job's state has the last status word that is not in its provider's file, so that it is logged
+once and not at every poll."""
 
 
 class Watch:
-    """When this process asks about a pending job next, how old the job is, and on which terms this process took it
-    (None: an earlier one did). `now` is of a clock that nobody sets, so that no job seems old when the time is set."""
+    """When this process polls a pending job next, how old the job is, and the terms on which this process accepted it
+    (None: an earlier process did). `now` is of a monotonic clock: a job must not look old when the time is changed."""
 
     __slots__ = ("account_id", "began", "due", "every", "looks", "terms")
 
@@ -44,20 +45,20 @@ class Watch:
         self.next(now)
 
     def next(self, now: float) -> None:
-        """Set when the job is looked at next: each time later, as the provider's file says, but never sooner than in
-        two seconds, because the client may be polling too."""
+        """Set the time of the next poll, by the intervals in the provider's file, but not within two seconds, because
+        the client may be polling too."""
         self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
         self.looks += 1
 
 
 def seconds_since(then: datetime) -> float:
-    """How long ago this was, by the time of day."""
+    """Seconds since this time, by the time of day."""
     return (datetime.now(UTC) - then).total_seconds()
 
 
 def check_storable(job_input: object, max_nesting: int) -> None:
-    """Refuse an input that could not be checked in a moment or kept with its job: of too many values, nested too deep,
-    or holding what JSON as we write it has no form for."""
+    """Raise `BadRequest` for an input that takes too long to check or cannot be stored: too many values, nested too
+    deep, or with values that our JSON cannot express."""
     if holds_more([job_input], _MOST_VALUES):
         raise BadRequest(f"input holds more than {_MOST_VALUES} values", "input")
     most = max_nesting - 1  # a body is a level around its input
@@ -80,8 +81,8 @@ def is_job_id(text: object) -> bool:
 
 
 def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[str, Any]:
-    """What `$job` reads: everything earlier results gave, the provider's id, our own id,
-    and the pictures when there are any."""
+    """What templates read as `$job`: the results of earlier steps, the provider's id, our own id (`uuid`), and the
+    pictures if there is an outcome."""
     job = {**(generation.upstream_state or {}), "uuid": generation.id}
     if generation.upstream_id:
         job["id"] = generation.upstream_id
@@ -91,7 +92,7 @@ def job_facts(generation: Generation, outcome: Outcome | None = None) -> dict[st
 
 
 def with_state(generation: Generation, answer: StepAnswer) -> Generation:
-    """The job with what an answer told: its id at the provider, facts for later steps, and the answer itself."""
+    """The job with what is in an answer: its id at the provider, values for later steps, and the answer itself."""
     facts = {
         name: value for name, value in answer.outcome.facts.items() if name not in _NOT_IN_STATE and value is not None
     }
@@ -109,7 +110,7 @@ def with_state(generation: Generation, answer: StepAnswer) -> Generation:
 
 
 def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
-    """The fields a step changes, for the ledger's compare-and-set."""
+    """The fields that a step may change, for the ledger's compare-and-set."""
     names = ["provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at"]
     if ended:
         names += ["images", "cost", "error"]
@@ -117,7 +118,8 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
 
 
 def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt | None) -> Generation:
-    """The job with one more attempt, at the provider of `offer`, because of the one that `failed`."""
+    """The job with one more attempt, at the provider of `offer`; `failed` is the attempt before it, if there was
+    one."""
     earlier = [*generation.row.get("earlier", ()), failed] if failed else None
     return replace(
         generation,
@@ -132,5 +134,5 @@ def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt |
 
 
 def route_of(offer: ImageOffer) -> str:
-    """The name of its route, as health and rows have it."""
+    """The name of an offer's route, as in health and usage rows."""
     return f"{offer.provider}/{offer.model.upstream}"

@@ -1,7 +1,7 @@
-"""Bringing image jobs to a provider: to the first of their routes that takes one.
+"""Submits image jobs to providers: each to the first of its routes that accepts it.
 
-A provider that answers only when the pictures are done has its call held in the background. What must stay true: a
-caller who got an id finds the job again after a restart, and no job is begun of which its caller was told otherwise.
+A synchronous provider, which answers only when the pictures are done, is called in the background. What must stay true:
+a client who got an id finds the job again after a restart, and a job whose client got an error is not begun.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger("tollgate.images")
 
 
 _MOST_RUNS = 3
-"""How often a synchronous call is begun for one job, restarts included: each may cost the operator money."""
+"""How often a synchronous call is made for one job, also over restarts: each may cost the operator money."""
 
 
 class Submissions:
-    """The jobs that are on their way to a provider; `running` has the calls that are held, by job."""
+    """Submits jobs; `running` has the running calls to synchronous providers, by job."""
 
     def __init__(self, services: Services, tracked: TrackedJobs) -> None:
         self._services = services
@@ -48,7 +48,7 @@ class Submissions:
         self.running: dict[str, asyncio.Task[Generation]] = {}
 
     async def begin(self, generation: Generation, candidates: list[Calls], hold: Hold, terms: Terms) -> Generation:
-        """Submit a job to the first of the `candidates` that takes it; a call that holds the job goes on by itself."""
+        """Submit a job to the first of the `candidates` that accepts it. A synchronous call runs in the background."""
         failed: FailedAttempt | None = None
         try:
             while True:
@@ -78,8 +78,7 @@ class Submissions:
             try:
                 await self._services.ledger.generations.create(pending)
             except Unavailable as error:
-                # it is written once that can be, and the provider is at work: the job goes on, and what it may cost
-                # stays held
+                # the provider is at work, and the ledger writes the job as soon as it can: go on, and keep the hold
                 self._tracked.keep(pending, hold, terms)
                 raise Unsaved(error.message) from error
         except Unsaved:
@@ -96,8 +95,8 @@ class Submissions:
             return pending
 
     async def _store_unbegun(self, generation: Generation) -> None:
-        """Store a job before its provider is called. One that cannot be stored is taken back, or a restart would make
-        the call of which its client was told that it was not made."""
+        """Store a job before its provider is called. A job that cannot be stored is ended again: its client gets an
+        error, and yet the next start would make its call."""
         try:
             await self._services.ledger.generations.create(generation)
         except Unavailable:
@@ -107,10 +106,10 @@ class Submissions:
     async def _submit(self, generation: Generation, calls: Calls) -> StepAnswer:
         began = self._tracked.clock()
         offer, facts = calls.offer, job_facts(generation)
-        told = await calls.bring(facts)
-        answer = await calls.run(offer.submit, {**facts, **told})
-        if told:
-            outcome = replace(answer.outcome, facts={**told, **answer.outcome.facts})
+        prepared = await calls.bring(facts)
+        answer = await calls.run(offer.submit, {**facts, **prepared})
+        if prepared:
+            outcome = replace(answer.outcome, facts={**prepared, **answer.outcome.facts})
             answer = replace(answer, outcome=outcome)
         if answer.outcome.status in PENDING:
             if offer.synchronous:
@@ -121,18 +120,18 @@ class Submissions:
         return answer
 
     def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> FailedAttempt:
-        """What the row will tell of an attempt that failed, if there is another one."""
+        """The entry of a failed attempt in the usage row, where another attempt follows."""
         return failed_attempt(offer.provider, offer.model.upstream, error, (self._tracked.clock() - began) * 1000)
 
     def run(self, generation: Generation, candidates: list[Calls], failed: FailedAttempt | None = None) -> None:
-        """Hold a synchronous provider's call in the background; the job is polled meanwhile like any other."""
+        """Call a synchronous provider in the background. Meanwhile clients poll the job like any other."""
         task = self._services.settlements.spawn(self._call(generation, candidates, failed))
         self.running[generation.id] = task
         task.add_done_callback(lambda _: self.running.pop(generation.id, None))
         task.add_done_callback(unheard)
 
     async def call_again(self, generation: Generation) -> None:
-        """Make the call again that a held job was in when its process ended; a polled job needs nothing."""
+        """Repeat the call to a synchronous provider that was running when its process ended. Other jobs need none."""
         offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
         if offer is None or not offer.synchronous:
             return
@@ -179,8 +178,8 @@ class Submissions:
         return await self._tracked.end(generation, Outcome("failed", error=job_error(last)))
 
     async def _store_begun(self, generation: Generation) -> bool:
-        """Store that a call is about to be made; False when the job has ended meanwhile. A change that waits to be
-        written keeps no call back: the job itself is stored, and nobody would make its call later."""
+        """Store that a call is about to be made; False when the job has ended meanwhile. If the change cannot be
+        written yet, the call is made all the same: nobody would make it later."""
         try:
             return await self._tracked.store(generation)
         except Unavailable:
@@ -190,7 +189,7 @@ class Submissions:
 
 
 def unheard(task: asyncio.Task[Generation]) -> None:
-    """Log how a task failed that nobody waits for: one line, with a traceback only for a mistake of ours."""
+    """Log the failure of a task that nobody waits for: one line, with a traceback only for a mistake of ours."""
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, TollgateError):
         log.info("an image job went wrong when nobody waited for it: %s", failure.message)

@@ -1,8 +1,7 @@
-"""The pending jobs this process looks after: what each may cost, when it is asked about next, and how it ends.
+"""The pending jobs that this process looks after: their holds, when each is polled next, and how they end.
 
 What must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending status,
-in `end`, writes the usage row. Asking providers is for `submitting.py`, `runner.py` and
-`refresher.py`.
+in `end`, writes the usage row. `submitting.py`, `runner.py` and `refresher.py` call the providers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tollgate.services import Services
 
 _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
-"""Between attempts to end a job that could not be stored."""
+"""Pauses before each attempt to end a job that could not be stored."""
 
 
 class TrackedJobs:
@@ -42,14 +41,13 @@ class TrackedJobs:
         self.pending: dict[str, Watch] = {}
 
     def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
-        """Look after a running job from now on; without `terms` it is charged by the prices of the day on which it
-        ends."""
+        """Look after a running job from now on. Without `terms` it is charged by the prices at its end."""
         if hold is not None:
             self._holds[generation.id] = hold
         self.pending[generation.id] = Watch(generation, self.pace(generation), self.clock(), terms)
 
     def forget(self, job_id: str) -> None:
-        """Look after a job no longer; what it may cost is free again."""
+        """Stop looking after a job, and release its hold."""
         self.pending.pop(job_id, None)
         hold = self._holds.pop(job_id, None)
         if hold is not None:
@@ -61,12 +59,12 @@ class TrackedJobs:
         return self.clock() - watch.began if watch is not None else seconds_since(generation.created_at)
 
     def is_late(self, generation: Generation) -> bool:
-        """Whether a job has had all the time that its provider's file gives it."""
+        """Whether a job has used up the time that its provider's file gives it."""
         ends = generation.deadline_at
         return ends is not None and self.age(generation) >= (ends - generation.created_at).total_seconds()
 
     def pace(self, generation: Generation) -> tuple[float, ...]:
-        """Seconds between questions about a job, as its provider's file says; the last of them holds for all others."""
+        """Seconds before each poll of a job, from its provider's file; the last value is for all further polls."""
         offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
         return offer.every if offer is not None else (5.0,)
 
@@ -88,17 +86,17 @@ class TrackedJobs:
         return await self._services.ledger.generations.update(generation.id, changes(generation, ended=False))
 
     async def move(self, generation: Generation, answer: StepAnswer) -> Generation:
-        """The job with the pending status and state an answer told, stored; nothing is written when nothing changed. It
-        is being made still where the answer says that it is done: its pictures are not there yet."""
-        told = answer.outcome.status
-        status = told if told in PENDING and generation.status != "processing" else "processing"
+        """Store a job with the pending status and the state from an answer; writes nothing when nothing changed. An
+        answer that says "done" without its pictures counts as processing."""
+        reported = answer.outcome.status
+        status = reported if reported in PENDING and generation.status != "processing" else "processing"
         moved = replace(with_state(generation, answer), status=status)
         if moved.status != generation.status or moved.upstream_state != generation.upstream_state:
             await self.store(moved)
         return moved
 
     async def settle(self, generation: Generation, calls: Calls, answer: StepAnswer) -> Generation:
-        """A provider's last word: fetch the pictures if they stand elsewhere, then end the job."""
+        """Handle a final answer: fetch the pictures if they are elsewhere, then end the job."""
         outcome, fetch = answer.outcome, calls.offer.fetch
         if outcome.status == "succeeded" and fetch is not None and not outcome.images:
             fetched = await calls.run(fetch, job_facts(generation))
@@ -115,8 +113,8 @@ class TrackedJobs:
         calls: Calls | None = None,
         answer: StepAnswer | None = None,
     ) -> Generation:
-        """The one transition out of a pending status: images, cost and usage row in one step; a lost race changes
-        nothing. Raises `Unsaved` when it cannot be stored."""
+        """The one transition out of a pending status: images, cost and usage row in one step. If the job has ended
+        already, nothing changes. Raises `Unsaved` when it cannot be stored."""
         watch = self.pending.get(generation.id)
         terms = watch.terms if watch is not None else None
         offer = calls.offer if calls is not None else None
@@ -145,8 +143,8 @@ class TrackedJobs:
         return await self.stored(generation.account_id, generation.id)
 
     async def take_back(self, generation: Generation) -> None:
-        """End a job that nobody was told of and no provider was asked about: it leaves no row. One that waits to be
-        written may be written only after a look or two."""
+        """End a job that could not be stored, and that neither a client nor a provider knows: it leaves no row. There
+        are several attempts, because the job may be written a moment later than this begins."""
         for pause in _TAKE_BACK_SECONDS:
             await asyncio.sleep(pause)
             ended = replace(
@@ -155,7 +153,7 @@ class TrackedJobs:
             try:
                 if await self._services.ledger.generations.update(generation.id, changes(ended, ended=True)):
                     return
-            except Unavailable:  # as the job itself, its end is written once that can be
+            except Unavailable:  # the ledger will write its end after the job itself
                 return
 
     async def expire(self, generation: Generation) -> Generation:
