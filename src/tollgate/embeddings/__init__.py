@@ -1,12 +1,11 @@
 """`POST /v1/embeddings`: one pipeline from an authenticated request to its reply.
 
-check -> resolve the model -> plan the routes -> hold -> try the routes -> record -> answer. An attempt is all
-or nothing: a batch too large for a provider is sent in parts, and one failing part fails the attempt, so what leaves is
-charged once and what fails is not charged at all. A client that leaves pays for the parts that were on their way.
+check -> resolve the model -> plan the routes -> hold -> try the routes -> record -> answer. An attempt succeeds as a
+whole or not at all: a batch too large for a provider is sent in parts, and one failed part fails the attempt. So an
+answer is charged once, and a failed attempt is not charged. A client that leaves pays for the parts already sent.
 
-Raised for the surface to tell: `BadRequest` (the detail after `failed to bind request: `), `ModelNotFound`,
-`QuotaExhausted`, `RateLimited`, `UpstreamError`; a usage row that could not be made durable is an error with `billed`
-set (a 500 that must not be repeated: it would cost again).
+Errors for the caller: `BadRequest` (its text follows `failed to bind request: `), `ModelNotFound`, `QuotaExhausted`,
+`RateLimited`, `UpstreamError`, and `Unsaved`.
 """
 
 from __future__ import annotations
@@ -80,12 +79,12 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, 
 
 
 def _expected_tokens(request: EmbeddingRequest) -> int:
-    """About how many tokens the input has, without tokenising: for the hold and the rate limit."""
+    """About how many tokens the input has, without tokenising it: for the hold and the rate limit."""
     return sum(tokens.estimate(len(item)) if isinstance(item, str) else len(item) for item in request.items)
 
 
 async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
-    """Usage, as counted here, of a request whose client left: of the inputs that were on their way to the provider."""
+    """The usage of a request whose client left: the inputs already sent to the provider, counted here."""
     offer = exchange.attempt.offer
     return {"input": await count_items(sent, offer.model.encoding if offer is not None else None)}
 
@@ -99,8 +98,8 @@ async def _record(exchange: Exchange, found: Embedded) -> None:
 
 
 class Unsaved(TollgateError):
-    """The row could not be made durable: a 500 (SPEC errors of embeddings) that must not be repeated,
-    it would cost again."""
+    """The usage row could not be made durable: a 500 (SPEC errors of embeddings). The request must not be repeated, it
+    would cost again."""
 
     code = "usage_not_saved"
     billed = True

@@ -1,6 +1,6 @@
-"""One attempt at one provider: the request in as many calls as its limit wants, their answers joined in order.
+"""One attempt at one provider: the request in as many calls as its batch limit needs, and their answers in order.
 
-A native answer with float arrays is kept as the bytes that came; every other one becomes vectors as JSON text.
+A native answer with float arrays is kept as the bytes that came; any other becomes a list of vectors as JSON text.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Embedded:
     vectors: list[bytes] = field(default_factory=list)
     tokens: int = 0
     estimated: bool = False
-    """Some of the tokens were counted here."""
+    """Whether some of the tokens were counted here."""
     model: str = ""
     rest: dict[str, Any] = field(default_factory=dict)
-    """Fields of a native answer beside object, data, model and usage; they pass."""
+    """Further fields of a native answer, which the client gets too."""
 
 
 async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
-    """Embed everything through one offer; `sent` is filled with the inputs that are on their way there. Raises
-    `AttemptFailed`, or `BadRequest` when it cannot be carried there."""
+    """Embed all inputs through one offer; `sent` gets the inputs that were sent to it. Raises `AttemptFailed`, or
+    `BadRequest` when the request cannot be converted for it."""
     sent.clear()
     if offer.protocol != "embeddings" or offer.request_edits is not None:
         exchange.attempt.context = context_of(exchange, offer)
@@ -80,11 +80,11 @@ class _Attempt:
         self._sent = sent
         self._native = offer.protocol == "embeddings"
         self._parsing = asyncio.Lock()
-        """Held while an answer is numbers: these take more room than all texts together."""
+        """Held while an answer is parsed to numbers: one at a time, since these need more memory than all texts."""
 
     async def parts(self) -> list[Embedded]:
-        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in a call.
-        Those are asked for a few at a time, and the first failure ends the others."""
+        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in one call.
+        Then a few calls run at a time, and the first failure ends the others."""
         items = self._request.items
         most = self._offer.batch or len(items)
         if len(items) <= most:
@@ -93,7 +93,7 @@ class _Attempt:
         return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
 
     async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
-        """One call with these inputs; `whole`: they are all there are."""
+        """One call with these inputs, which are all of the request if `whole`."""
         answer, blocks = await self._called(
             items, _body(self._exchange, self._request, self._offer, items, whole=whole)
         )
@@ -105,7 +105,7 @@ class _Attempt:
                 part.vectors = cut(kept) or []
                 if len(part.vectors) == len(items):
                     return part
-            elif kept.lists() > len(items):  # one embedding per entry (SPEC): their list, and one for each vector
+            elif kept.lists() > len(items):  # `data` is one list and each vector is one: none is missing (SPEC)
                 part.native = kept
                 return part
         async with self._parsing:
@@ -115,7 +115,7 @@ class _Attempt:
             return await _parsed(self._offer, Embedded(items), raw, answer, written)
 
     async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
-        """Send one call: the head of its answer, and the body in the blocks it came in."""
+        """Make one call: the answer, and its body in the blocks in which it came."""
         exchange, offer = self._exchange, self._offer
         url = offer.url(False, exchange.inbound.query if self._native else "")
         call = call_to(offer, "POST", url, offer.headers(exchange.inbound.headers), body)
@@ -149,7 +149,7 @@ class _Attempt:
 
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
-    """The body in the blocks it came in: joined, a large one would be in memory twice."""
+    """The body in the blocks in which it came. To join a large one would need its memory twice."""
     length = answer.headers.get("content-length", "")
     if length.isdigit() and int(length) < _SMALL:
         return [await answer.read(_SMALL)]
@@ -163,7 +163,8 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
 
 
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
-    """The bytes to send: the client's own where formats match and nothing is edited or split, else converted."""
+    """The bytes to send: the client's own if the formats are the same and nothing is edited or split; else converted
+    ones."""
     if offer.protocol == "embeddings":
         if whole and offer.request_edits is None and offer.encoding == "json":
             return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False)
@@ -195,14 +196,13 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
 
 
 _REPLACED = frozenset({"model", "encoding_format"})
-"""Not lost: the model is named in the provider's way, and the client gets its vectors as it can read them."""
+"""These fields are not lost: the provider's own model name is sent, and we make the vectors' encoding."""
 
 
 async def _parsed(
     offer: Offer, part: Embedded, raw: bytes, answer: Answer, written: Callable[[object], bytes]
 ) -> Embedded:
-    """An answer that has to be looked into: judged, edited, converted; its vectors `written` as text,
-    the numbers let go."""
+    """Parse an answer: judge, edit and convert it, and write its vectors as text with `written`."""
     body = _judged(offer, raw, answer)
     del raw
     reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
@@ -229,7 +229,7 @@ async def _parsed(
 
 
 def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
-    """The JSON of an answer; raises `AttemptFailed` where it is an error, or no answer of this format at all."""
+    """The JSON of an answer. Raises `AttemptFailed` for an error, or when it is no answer in this format."""
     body: Any
     try:
         body = orjson.loads(raw)
@@ -244,8 +244,8 @@ def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
 
 
 async def _write(part: Embedded, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
-    """Add the vectors to the part as text, one by one, so that others run in between and no number is held for long."""
-    vectors.reverse()  # taken from the end, so that the numbers of a vector are let go once its text is made
+    """Add the vectors to the part as text, one by one, so that other requests run in between."""
+    vectors.reverse()  # taken from the end, so that the numbers of each vector are freed once its text is made
     while vectors:
         try:
             part.vectors.append(written(vectors.pop()))
@@ -268,13 +268,13 @@ def _read(offer: Offer, body: object) -> dict[str, Any]:
 
 
 def _input_tokens(usage: object) -> int:
-    """The tokens a provider reports; zero where it reports none, as for an input that has text, or more than can be."""
+    """The tokens that a provider reports; 0 where it reports none, or more than possible."""
     found = usage.get("input") if isinstance(usage, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else 0
 
 
 async def count_items(items: list[Item], encoding: str | None) -> int:
-    """The tokens of inputs: those of the texts as counted here, token ids as given."""
+    """The tokens of inputs: those of texts are counted here, token ids are tokens already."""
     texts = [item for item in items if isinstance(item, str)]
     given = sum(len(item) for item in items if not isinstance(item, str))
     return given + await tokens.count(texts, encoding)

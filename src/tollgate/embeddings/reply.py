@@ -1,6 +1,6 @@
-"""An embeddings answer on its way to the client: native bytes as they came, or written from vectors.
+"""Writes the embeddings answer for the client: native bytes as they came, or JSON from vectors.
 
-A large one leaves in blocks: a second copy of it in memory would be as large as the answer itself.
+A large one is sent in blocks, because joining them would need the memory of a second copy.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def reply_of(found: Embedded, headers: Headers) -> Reply:
 
 
 async def _sent(blocks: list[bytes]) -> AsyncIterator[bytes]:
-    """Blocks as they came, each let go once it is sent."""
+    """The blocks as they came; the memory of each is freed once it is sent."""
     blocks.reverse()
     while blocks:
         yield blocks.pop()
 
 
 async def _written(found: Embedded, rest: dict[str, object]) -> AsyncIterator[bytes]:
-    """The pieces gathered to blocks; vectors already sent are let go."""
+    """The pieces of the answer in blocks; the memory of vectors already sent is freed."""
     vectors = found.vectors
     vectors.reverse()
     block = bytearray()

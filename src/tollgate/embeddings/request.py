@@ -1,7 +1,7 @@
-"""An embeddings request, read and checked: what a client may ask for.
+"""Reads and checks an embeddings request: the four shapes of `input`, and the fields with a fixed meaning.
 
-Owns the four shapes of `input` and the fields with a fixed meaning; every other field passes to providers that speak
-the client's own format. Messages here are the detail after `failed to bind request: ` (SPEC, errors of embeddings).
+Any other field passes to providers that use the client's own format. The messages here follow
+`failed to bind request: ` (SPEC, errors of embeddings).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _FORMATS = ("float", "base64")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """A checked request. `items` are the inputs one by one; `body` is the client's own document; `packed`:
-    vectors leave as base64."""
+    """A checked request. `items` are the inputs one by one, `body` is the client's own document. With `packed` the
+    client gets its vectors as base64."""
 
     model: str
     items: list[Item]
@@ -42,7 +42,7 @@ class EmbeddingRequest:
 
 
 def read_request(body: dict[str, Any], *, packed: bool = False) -> EmbeddingRequest:
-    """Check a parsed body. Raises `BadRequest` naming the field; `packed`: this client's vectors leave as base64."""
+    """Check a parsed body. Raises `BadRequest` with the field's name. For `packed` see `EmbeddingRequest`."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequest("model is required and must be text", "model")
@@ -103,5 +103,5 @@ def _check_ids(ids: list[object], where: str) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value in a message as the caller wrote it, JSON, and short: a caller may have sent a megabyte."""
+    """A value for a message, as JSON like the caller wrote it, and cut: it may be a megabyte."""
     return clipped(json_text(value), 60)

@@ -1,8 +1,8 @@
 """Vectors as bytes: reading an answer without building its numbers, decoding base64, writing float arrays.
 
-A vector is kept as the JSON text of its float array, because that is what leaves: 2,048 vectors of 1,536 floats are 60
-MB as text and 100 MB as Python floats. An answer in the client's own format with float arrays passes as the bytes that
-came; only its usage is read, from the few bytes around the data.
+A vector is kept as the JSON text of its float array, because that is what the client gets: 2,048 vectors of 1,536
+floats are 60 MB as text and 100 MB as Python floats. An answer in the client's own format with float arrays passes as
+the bytes that came; only its usage is read, from the few bytes around the data.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ _VECTOR = re.compile(rb'"embedding"\s*:\s*(\[[^\]"]*\])')
 _INDEX = re.compile(rb'"index"\s*:\s*([0-9]{1,9})')
 _USAGE = re.compile(rb'"usage"\s*:\s*')
 _NEAR = 16 * 1024
-"""How far from either end of an answer its usage and its first vector may stand; an envelope is a few hundred bytes."""
+"""How far from either end of an answer its usage and its first vector may be. Usually that is a few hundred bytes."""
 _MOST_BRACES = 32
-"""Closing braces tried before what follows `usage` is taken for no object."""
+"""How many closing braces are tried as the end of the `usage` object."""
 _NUMBERS = {int, float}
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
-"""Quantised vectors are bytes, signed or not; the bits of a binary one stay packed eight to a number,
-as the provider sent them."""
+"""Quantised vectors are bytes, signed or not. Those of a binary vector stay as the provider sent them, eight bits in
+one number."""
 
 
 @dataclass(slots=True)
 class Native:
-    """A float answer in the client's format, kept as the blocks that came. Only its ends were looked at."""
+    """A float answer in the client's format, kept as the blocks that came. Only its head and tail were read."""
 
     head: bytes
-    """Empty for a small answer, which is all tail."""
+    """Empty for a small answer, which is all in `tail`."""
     middle: list[bytes]
     tail: bytes
     usage: dict[str, Any] | None = None
-    """What the answer says of usage."""
+    """The answer's `usage`."""
     span: tuple[str, int, int] | None = None
-    """Where that stands: in the head or the tail, from, to."""
+    """Where `usage` is: "head" or "tail", its start and its end there."""
 
     def with_usage(self, usage: Mapping[str, Any]) -> None:
-        """Put another usage in, or add one before the last brace when there was none."""
-        said = orjson.dumps(usage)
+        """Replace the usage, or add one before the last brace."""
+        written = orjson.dumps(usage)
         if self.span is None:
             end = self.tail.rindex(b"}")
-            self.tail = self.tail[:end] + b',"usage":' + said + self.tail[end:]
+            self.tail = self.tail[:end] + b',"usage":' + written + self.tail[end:]
             return
         where, start, end = self.span
         block = getattr(self, where)
-        setattr(self, where, block[:start] + said + block[end:])
+        setattr(self, where, block[:start] + written + block[end:])
 
     def lists(self) -> int:
-        """How many JSON lists it holds at most: with fewer than one and one for each input, vectors are missing."""
+        """How many JSON lists there are at most: one for `data` and one for each vector, or vectors are missing."""
         return sum(block.count(b"[") for block in self.blocks())
 
     def blocks(self) -> list[bytes]:
@@ -66,8 +66,8 @@ class Native:
 
 
 def keep(blocks: list[bytes]) -> Native | None:
-    """An answer of the client's format as it came. None when its vectors are not float arrays, or its end is none:
-    it has to be parsed."""
+    """An answer in the client's format as it came. None when it must be parsed: its vectors are not float arrays, or
+    its end is missing."""
     size = sum(map(len, blocks))
     if size <= 4 * _NEAR:
         native = Native(b"", [], blocks[0] if len(blocks) == 1 else b"".join(blocks))
@@ -81,29 +81,29 @@ def keep(blocks: list[bytes]) -> Native | None:
     lead = native.head or native.tail
     vector = _FIRST_VECTOR.search(lead, 0, _NEAR)
     tail = native.tail
-    # cut off where the network said no length
+    # without its end, the answer was cut off on a connection that told no length
     if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):
         return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
-    told = next(_usages(tail, max(data_ends, 0), len(tail)), None) or next(
-        # every vector may have its own, too
+    found = next(_usages(tail, max(data_ends, 0), len(tail)), None) or next(
+        # each vector may have a usage of its own, too
         (each for each in _usages(tail, max(0, len(tail) - _NEAR), len(tail)) if _open_braces(tail[each[2] :]) == -1),
         None,
     )
     where = "tail"
-    if told is None:
-        told = next(
+    if found is None:
+        found = next(
             (each for each in _usages(lead, 0, vector.start()) if _open_braces(lead[: each[1]]) == 1),
             None,
         )
         where = "head" if native.head else "tail"
-    if told is not None:
-        native.usage, native.span = told[0], (where, *told[1:])
+    if found is not None:
+        native.usage, native.span = found[0], (where, *found[1:])
     return native
 
 
 def cut(native: Native) -> list[bytes] | None:
-    """The vectors of a native answer as the text they came in, by index; None when they cannot be told apart so."""
+    """The vectors of a native answer as their text in it, by index; None when they cannot be separated like this."""
     answer = b"".join(native.blocks())
     found = [match[1] for match in _VECTOR.finditer(answer)]
     places = [int(match[1]) for match in _INDEX.finditer(answer)]
@@ -115,7 +115,7 @@ def cut(native: Native) -> list[bytes] | None:
 
 
 def _ends_at(blocks: list[bytes], wanted: int) -> int:
-    """How many blocks hold the first `wanted` bytes."""
+    """How many blocks have the first `wanted` bytes."""
     size = 0
     for count, block in enumerate(blocks, 1):
         size += len(block)
@@ -125,7 +125,7 @@ def _ends_at(blocks: list[bytes], wanted: int) -> int:
 
 
 def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """The `usage` objects in a stretch of an answer, and where the value of each stands."""
+    """The `usage` objects in a part of an answer, each with the start and end of its value."""
     for match in _USAGE.finditer(answer, start, end):
         opens = closes = match.end()
         if answer[opens : opens + 1] != b"{":
@@ -135,25 +135,25 @@ def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any
             if not closes or closes - opens > _NEAR:
                 break
             try:
-                said = orjson.loads(answer[opens:closes])
+                usage = orjson.loads(answer[opens:closes])
             except orjson.JSONDecodeError:
-                continue  # a brace inside: of details, or of a text
-            yield said, opens, closes
+                continue  # this brace closes an object inside, or is in a text
+            yield usage, opens, closes
             break
 
 
 def _open_braces(piece: bytes) -> int:
-    """How many objects a piece of an answer opens and does not close: 1 in front of a field of the answer itself,
-    -1 behind it."""
+    """How many objects a piece of an answer opens and does not close: 1 before a field of the answer itself, -1 after
+    it."""
     return piece.count(b"{") - piece.count(b"}")
 
 
 def vector_text(vector: object) -> bytes:
     """One vector as the JSON text of a float array.
 
-    A list of numbers stays; text is base64 of little-endian float32; `{base64, type}` says another type (int8, uint8,
-    binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector: the provider's answer
-    is broken.
+    A list of numbers is kept, a text is base64 of little-endian float32, and `{base64, type}` has another type (int8,
+    uint8, binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector: the provider's
+    answer is broken.
     """
     if isinstance(vector, list):
         _numbers(vector)
@@ -178,8 +178,8 @@ def vector_text(vector: object) -> bytes:
 
 
 def packed_vector(vector: object) -> bytes:
-    """One vector as JSON text of base64, little-endian float32: for clients that read nothing else.
-    Takes what `vector_text` takes."""
+    """One vector as JSON text of base64 of little-endian float32, for clients that read nothing else. Accepts what
+    `vector_text` accepts."""
     if isinstance(vector, str):
         _whole(_decoded(vector))
         return orjson.dumps(vector)
@@ -192,7 +192,7 @@ def packed_vector(vector: object) -> bytes:
 
 
 def _numbers(vector: list[Any]) -> None:
-    """Raises ValueError for a list that holds anything but numbers: clients would compute with it."""
+    """Raises ValueError for a list with anything but numbers: clients would compute with it."""
     if not vector:
         raise ValueError("a vector is empty")
     others = set(map(type, vector)) - _NUMBERS

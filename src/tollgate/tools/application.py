@@ -1,8 +1,8 @@
 """The HTTP layer of the tool server.
 
-It is host and origin guard, key and credit rule before any JSON-RPC (SPEC authentication 6), body limit, and the choice
-between a JSON answer (the default: it serves every client) and events (a call that asks for progress). The protocol
-itself is the official SDK's, in `protocol.py`.
+It checks host and origin, key and credits before any JSON-RPC (SPEC authentication 6), limits the body, and chooses
+between a JSON answer (the default, which every client reads) and events (for a call that asks for progress). The
+protocol itself is the official SDK's, in `protocol.py`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ log = logging.getLogger("tollgate.tools")
 
 _COMMENT_SECONDS = 15
 _LISTEN_SECONDS = 600
-"""A GET stream has nothing to say (the server is stateless);
-it is ended after this long so that none hangs for ever."""
+"""The server is stateless, so a GET stream stays silent; it ends after this time so that none stays open for ever."""
 
 
 class ToolsApp:
-    """The tool server as an ASGI application. Everything heavy is made at the first request, and ends with the
+    """The tool server as an ASGI application. The SDK is imported at the first request; its transports end with the
     gateway's background tasks."""
 
     def __init__(self, services: Services) -> None:
@@ -66,7 +65,7 @@ class ToolsApp:
             metrics.answered("mcp", answer.status or CLIENT_LEFT, asyncio.get_running_loop().time() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Admit a request and hand it on, or tell why not."""
+        """Check a request and handle it, or answer with the error."""
         headers = headers_of(scope)
         place = self.services.room.place()
         try:
@@ -95,7 +94,7 @@ class ToolsApp:
         return self.services.runtime.current.gateway.server
 
     def _admit(self, scope: Scope, headers: Mapping[str, str]) -> KeyRecord:
-        """Key, credits, readiness; raises what the surface tells on the HTTP layer."""
+        """Check key, credits and readiness. Raises errors that are answered on the HTTP layer."""
         services = self.services
         key = authenticate(services.ledger, headers)
         if key.restricted:
@@ -103,13 +102,13 @@ class ToolsApp:
         if services.draining:
             raise ShuttingDown()
         services.ledger.require_ready()
-        services.ledger.require_balance(key.account_id)  # the tool that spends asks again, for what is not held
+        services.ledger.require_balance(key.account_id)  # holds do not count here; the tool that spends asks for a hold
         return key
 
     async def _post(
         self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, answer: _Answer
     ) -> None:
-        """Hand a message to the protocol layer, which reads the body once more."""
+        """Pass a message to the protocol layer, which parses the body again."""
         message = _message(body)
         if message.get("method") == "tools/call":
             answer.slot = self.services.ledger.occupy(caller.key)
@@ -118,7 +117,7 @@ class ToolsApp:
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json
         gone = asyncio.ensure_future(_left(receive))
-        gone.add_done_callback(lambda _: answer.end())  # the picture is still waited for, but for nobody
+        gone.add_done_callback(lambda _: answer.end())  # the call goes on, but nobody waits for it: free its slot
         replayed = False
 
         async def replay() -> Any:
@@ -137,7 +136,7 @@ class ToolsApp:
             gone.cancel()
 
     async def _listen(self, headers: Mapping[str, str], receive: Receive, answer: _Answer) -> None:
-        """GET: who we are, or for a client that wants to listen, a stream that stays open and silent."""
+        """GET: facts about this server, or for a client that wants to listen, a stream that stays open and silent."""
         if "text/event-stream" not in headers.get("accept", ""):
             facts = {"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}
             return await answer.reply(Reply(200, [], orjson.dumps(facts)))
@@ -156,14 +155,14 @@ class ToolsApp:
             gone.cancel()
 
     async def _ready(self, limit: int) -> tuple[Any, Any]:
-        """The two transports, running; the first request waits for the SDK to be imported, off the event loop."""
+        """The two transports, running. The first request waits until the SDK is imported, off the event loop."""
         if self._managers is None:
             self._managers = asyncio.get_running_loop().create_future()
             self.services.tasks.spawn(self._host(limit, self._managers))
         return await outlived(self._managers)
 
     async def _host(self, limit: int, made: asyncio.Future[tuple[Any, Any]]) -> None:
-        """Own the transports' task groups: entered and left by one task, as they demand."""
+        """Run the transports. Their task groups must be entered and left by the same task, this one."""
         try:
             protocol = await asyncio.to_thread(importlib.import_module, "tollgate.tools.protocol")
             as_json, as_events = protocol.make_managers(self.services, limit)
@@ -177,7 +176,7 @@ class ToolsApp:
 
 
 class _Answer:
-    """The way an answer is sent: it carries the request's id in its headers, and `status` says whether it has begun."""
+    """Sends an answer, with the request's id in its headers. `status` is 0 until the answer has begun."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self.request_id = request_id
@@ -194,11 +193,11 @@ class _Answer:
             ids = [(b"x-request-id", tag), (b"request-id", tag)]
             message = {**message, "headers": [*message.get("headers", ()), *ids]}
         elif not message.get("more_body", False):
-            self.end()  # before the client can know, and send its next
+            self.end()  # before the client has the end, and can send its next request
         await self._send(message)
 
     def end(self) -> None:
-        """The call is over; again does nothing."""
+        """The call is over: free its slot. A second time does nothing."""
         if self.slot is not None:
             self.slot.leave()
 
@@ -211,8 +210,8 @@ class _Answer:
 
 
 def _message(body: bytes) -> dict[str, Any]:
-    """The JSON-RPC message in a body; empty when it holds none, which the protocol layer says in its own words (batches
-    too). Raises `BadRequest` for one that could not be read in a moment."""
+    """The JSON-RPC message in a body. Empty when there is none or it is a batch: the protocol layer answers that.
+    Raises `BadRequest` for one that takes too long to parse."""
     if too_many(body, MOST_SMALL):
         raise BadRequest(f"the message holds more than {MOST_SMALL} values")
     try:
@@ -223,8 +222,8 @@ def _message(body: bytes) -> dict[str, Any]:
 
 
 def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
-    """Whether this is a tool call with a progress token from a client that reads events;
-    only those get an event stream."""
+    """Whether this is a tool call with a progress token, from a client that accepts events. Only then the answer is an
+    event stream."""
     if message.get("method") != "tools/call" or "text/event-stream" not in headers.get("accept", ""):
         return False
     params = message.get("params")
@@ -233,7 +232,8 @@ def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> b
 
 
 def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """No Accept header at all means everything (RFC 9110); the SDK would answer 406."""
+    """The headers, with an Accept header added if there is none: that means anything (RFC 9110), and the SDK would
+    answer 406."""
     if any(name.lower() == b"accept" for name, _ in headers):
         return headers
     return [*headers, (b"accept", b"application/json, text/event-stream")]

@@ -1,6 +1,6 @@
-"""The four tools: what each takes, does and says (SPEC, tool server). Plain values; no protocol here.
+"""The four tools: the arguments, the work and the result of each (SPEC, tool server). Plain values; no protocol here.
 
-A failure is a `ToolFailed` with the text the assistant reads.
+A failure is a `ToolFailed` with the text that the assistant reads.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 NAME = "service-images"
 VERSION = "1.0.0"
 CALLER = "tollgate.caller"
-"""Where the HTTP layer leaves the checked caller in the ASGI scope."""
+"""The name under which the HTTP layer puts the `Caller` into the ASGI scope."""
 WAIT_SECONDS = 30.0
-"""How long `generate_image` waits (SPEC, limits), the provider's taking of the job included."""
+"""How long `generate_image` waits (SPEC, limits), including the submission of the job."""
 
 Tell = Callable[[float], Awaitable[None]]
+"""Sends the client a progress notification: seconds waited."""
 Schema = dict[str, Any]
 
 
 class ToolFailed(Exception):
-    """A tool's failure; the text is the tool result. `details` travel as structured content."""
+    """A tool's failure; the text is the tool's result, `details` are its structured content."""
 
     def __init__(self, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -57,7 +58,7 @@ class Caller:
     key: KeyRecord
     request_id: str
     counted: bool = False
-    """The call was counted against the key's limits on the HTTP layer."""
+    """Whether the HTTP layer has counted the call against the key's limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class ToolKind:
     parameters: Schema
     run: Callable[[Services, Caller, Mapping[str, Any], Tell | None], Awaitable[Any]]
     looks_only: bool = True
-    """It changes nothing and costs nothing: many hosts then run it without asking their user."""
+    """It changes and costs nothing. Many hosts run such tools without asking their user."""
 
 
 async def _list_models(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
@@ -99,9 +100,9 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
         shown = generation_entry(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
     if generation.status in ("failed", "canceled"):
-        said = generation.error or generation.status
+        reason = generation.error or generation.status
         raise ToolFailed(
-            f"image generation failed: {said}", {"id": generation.id, "status": generation.status, "error": said}
+            f"image generation failed: {reason}", {"id": generation.id, "status": generation.status, "error": reason}
         )
     return {"id": generation.id, "status": "processing"}
 
@@ -134,7 +135,7 @@ async def call_tool(
     if tool is None:
         raise ToolFailed(f"unknown tool: {name}")
     try:
-        # the protocol layer reads more than the HTTP layer does (UTF-16, NaN): no spelling of a call goes uncounted
+        # the protocol layer accepts more than the HTTP layer (UTF-16, NaN): calls in such a form are counted here
         if caller.counted:
             return await tool.run(services, caller, arguments or {}, tell)
         with services.ledger.occupy(caller.key) or nullcontext():

@@ -1,8 +1,7 @@
-"""Which hosts and origins may reach the tool server:
-DNS rebinding lets a web page speak to a server on its own machine.
+"""Which hosts and origins may use the tool server: by DNS rebinding, a web page can reach servers on its reader's
+machine.
 
-The configured address, the legacy ones, the bind addresses and this machine's own names are admitted,
-whatever the port.
+Allowed are the configured address, the legacy ones, the bind addresses and this machine's own names, with any port.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ if TYPE_CHECKING:
 
 _OWN = frozenset({"localhost", "127.0.0.1", "::1"})
 _FOREIGN = frozenset("@/\\?#")
-"""What neither header has: user names, paths, and what some take for the one or the other."""
+"""Characters that neither header has: they begin user names or paths, or some programs take them for such."""
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
 
 
 def allowed_hosts(server: Server) -> frozenset[str]:
-    """The host names this gateway answers to, lower-case, without ports."""
+    """The host names of this gateway, lower-case, without ports."""
     names = {_host(urlsplit(base).netloc) for base in (server.base_url, *server.legacy_base_urls)}
     names |= {_host(bind) for bind in server.bind if not bind.startswith("unix:")}
     return frozenset(names - _EVERYWHERE) | _OWN
 
 
 def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str, ...] = ()) -> tuple[int, str] | None:
-    """Status and text for a request from elsewhere, or None for one that is welcome.
+    """The status and text with which a request is refused; None for one that is allowed.
 
-    421 says its Host is not ours, 403 that its Origin is not among `origins` either.
+    421: its Host is not ours. 403: its Origin is not ours and not among `origins`.
     """
     if _named(headers.get("host", "")) not in hosts:
         return 421, "Invalid Host header"
@@ -43,7 +42,7 @@ def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str
 
 
 def _named(authority: str) -> str:
-    """The host that a header names; empty for more or less than a host and a port, which no browser sends."""
+    """The host in a header; empty when there is more or less than a host and a port, which no browser sends."""
     open_ended = "[" in authority and "]" not in authority
     return "" if open_ended or set(authority) & _FOREIGN else _host(authority)
 

@@ -1,8 +1,7 @@
 """The MCP side: the official SDK's low-level server with our four tools, in two transports.
 
-The low-level server, because the high-level one masks exception texts and checks arguments before us, so that SPEC's
-messages would never arrive. Imported at the first request only: the SDK takes longer to import than the gateway to
-start.
+The low-level server, because the high-level one hides exception texts and checks arguments itself, so that SPEC's
+messages would never arrive. Imported at the first request only: importing the SDK takes longer than a whole start.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
-    """One transport that answers in JSON, one that answers in events (for progress); both stateless, both eras."""
+    """One transport that answers in JSON and one that answers in events (for progress); both stateless, and both for
+    old and new versions of the protocol."""
     server = make_server(services)
     return (
         StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=limit),
@@ -83,7 +83,7 @@ _ADVERTISED = [
         name=tool.name,
         description=tool.description,
         input_schema=tool.parameters,
-        # unsaid, a host takes a tool for one that may destroy, and asks its user before each call
+        # without these hints a host must expect a destructive tool, and asks its user before each call
         annotations=types.ToolAnnotations(read_only_hint=tool.looks_only, destructive_hint=False),
     )
     for tool in TOOLS.values()
