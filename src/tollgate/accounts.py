@@ -1,7 +1,7 @@
 """Accounts, keys and credits as people handle them: what the commands and the dashboard share.
 
-Owns the forms they fill in and the views they are shown; what is typed into a field is read by `notations`. The changes
-themselves are the ledger's: in this process, or in the running gateway (`ledger.admin_socket.open_books`).
+Has the forms that people fill in and the views that they see; `notations` reads what they type into a field. The ledger
+makes the changes: in this process, or in the running gateway (`ledger.admin_socket.open_books`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """What a new or changed key shall be, as typed; empty text means the default, which is no limit."""
+    """The settings of a new or changed key, as typed. An empty text means the default, which is no limit."""
 
     name: str = ""
     models: str = ""
@@ -56,7 +56,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """A key with what a list shows beside it. `spent` is what counts against its cap."""
+    """A key with what lists show beside it. `spent` is the sum that counts for its spend cap."""
 
     key: KeyRecord
     spent: Decimal
@@ -73,8 +73,8 @@ class AccountView:
 
 
 async def starter(books: Administration) -> str:
-    """The account of whoever starts the gateway: an operator, `default` before others;
-    the oldest where there is none."""
+    """The account of whoever starts the gateway: `default` if it is an operator, else the oldest operator, else the
+    oldest account."""
     found = await books.list_accounts()
     operators = [account.id for account in found if account.role == "operator"]
     return DEFAULT_ACCOUNT if DEFAULT_ACCOUNT in operators else (operators or [account.id for account in found])[0]
@@ -83,8 +83,8 @@ async def starter(books: Administration) -> str:
 async def create_account(
     books: Administration, id: str, name: str = "", role: str = "user", credits: str = ""
 ) -> Account:
-    """A new account, with credits to begin with if some are named; a wrong amount leaves no account. Its id is a
-    readable word, because every usage row shows it."""
+    """A new account, with `credits` if given; a wrong amount creates none. The id is a readable word, because every
+    usage row shows it."""
     amount = read_amount(credits, "credits") if credits.strip() else None
     if amount is not None and amount <= 0:
         raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
@@ -102,8 +102,8 @@ async def create_account(
 async def change_account(
     books: Administration, account_id: str, name: str | None = None, role: str | None = None
 ) -> Account:
-    """Give an account another name or role; None keeps what it has. The only operator stays one:
-    somebody must see to the others."""
+    """Give an account another name or role; None keeps the present one. The last operator cannot stop being one: then
+    nobody could administer accounts."""
     if role is not None:
         _check_role(role)
     if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
@@ -115,8 +115,7 @@ async def change_account(
 
 
 async def set_password(books: Administration, account_id: str, password: str | None) -> Account:
-    """The password of the dashboard from now on; None takes it away.
-    Everybody signed in to the account is signed out."""
+    """Set the password for the dashboard; None removes it. Everybody who is signed in to the account is signed out."""
     try:
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
     except ValueError as error:
@@ -132,14 +131,14 @@ async def account_view(books: Administration, account_id: str) -> AccountView:
 
 
 async def account_views(books: Administration) -> list[AccountView]:
-    """All accounts with their sums; asked for together, since there may be very many."""
+    """All accounts with their sums, in a few queries for all, since there may be very many."""
     now = datetime.now(UTC)
     active = Counter(key.account_id for key in await books.list_keys() if state_of(key, now) == "active")
     sums = {each.account_id: each for each in await books.list_sums()}
     return [
         AccountView(account, sums[account.id], active[account.id])
         for account in await books.list_accounts()
-        if account.id in sums  # else it came while we asked
+        if account.id in sums  # else it was created while we asked
     ]
 
 
@@ -149,15 +148,15 @@ async def create_key(books: Administration, account_id: str, form: KeyForm) -> t
 
 
 async def change_key(books: Administration, key_id: str, form: KeyForm, only: Collection[str] = ()) -> KeyRecord:
-    """Give an existing key what `form` says, or `only` these fields of it; the secret stays."""
+    """Change a key to what is in `form`, or `only` these fields of it. The secret stays."""
     fields = {"name": _named(form.name), **_key_fields(form)}
     kept = {_FIELDS.get(name, name) for name in only} or fields.keys()
     return await books.update_key(key_id, **{name: value for name, value in fields.items() if name in kept})
 
 
 async def find_key(books: Administration, hint: str, account_id: str | None = None) -> KeyRecord:
-    """The key meant by an id, a name or its last four characters: of several that fit the one that is not revoked.
-    Refuses when there are more."""
+    """The key with this id, name or last four characters. If several fit, the only one that is not revoked; raises
+    `BadRequest` if that is still not clear."""
     keys = await books.list_keys(account_id)
     for named in ("id", "name", "last_four"):
         found = [key for key in keys if getattr(key, named) == hint]
@@ -177,7 +176,7 @@ async def key_views(books: Administration, account_id: str | None = None) -> lis
     return [
         KeyView(key, spent[key.id], state_of(key, now))
         for key in await books.list_keys(account_id)
-        if key.id in spent  # else it came while we asked
+        if key.id in spent  # else it was created while we asked
     ]
 
 

@@ -1,7 +1,7 @@
-"""Who is calling: the key of a request, from either of the two headers, and its record; and whether it may be used
-here.
+"""Who is calling: finds the key of a request, in either of two headers, and its record, and checks whether the key may
+be used here.
 
-The caller's key never goes past this module; everything below works with a `KeyRecord`.
+The key itself stays in this module; everything else works with its `KeyRecord`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ log = logging.getLogger("tollgate.auth")
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
-    """The key a request carries: `Authorization: Bearer <key>` or `X-Api-Key: <key>` (SPEC authentication 1).
+    """The key of a request: `Authorization: Bearer <key>` or `X-Api-Key: <key>` (SPEC authentication 1).
 
-    An Authorization header of another scheme does not hide a key in X-Api-Key. None when neither is there.
+    X-Api-Key is also read beside an Authorization header of another scheme. None when there is no key.
     """
     bearer = headers.get("authorization", "")
     if bearer[:7].lower() == "bearer " and (key := bearer[7:].strip()):
@@ -36,8 +36,8 @@ def key_of(headers: Mapping[str, str]) -> str | None:
 def authenticate(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord:
     """The key's record. Raises `Unauthorized` (missing, malformed, unknown, expired, revoked).
 
-    A client whose SDK insists on a bearer token gets a placeholder there, and its key in X-Api-Key: so both headers are
-    tried, and a wrong one does not hide a right one.
+    Both headers are tried: where an SDK insists on a bearer token, clients put a placeholder there and their key into
+    X-Api-Key.
     """
     key = key_of(headers)
     if key is None:
@@ -57,16 +57,17 @@ def _other_key(headers: Mapping[str, str]) -> str | None:
 
 
 def authenticate_optional(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord | None:
-    """For endpoints that need no key: None without one, but a wrong one is refused so that typos show (CLIENTS 3d)."""
+    """For endpoints that need no key: None without one. A wrong key is refused, so that typos are noticed (CLIENTS
+    3d)."""
     return authenticate(ledger, headers) if key_of(headers) is not None else None
 
 
 def permit(key: KeyRecord, endpoint: str, scope: Scope, proxies: Proxies) -> None:
-    """Raise `PermissionDenied` where a `restricted` key may not be used: from an address that is not among its own, or
-    at an endpoint that is not. `endpoint` is one of `KEY_ENDPOINTS`, or empty for the catalogs, which need no key.
+    """Raise `PermissionDenied` where a `restricted` key may not be used: from this client's address, or at this
+    endpoint. `endpoint` is one of `KEY_ENDPOINTS`, or empty for the catalogs, which need no key.
 
-    The address is checked first, so that whoever calls from elsewhere learns nothing of what the key is for. The log
-    names it, for an operator whose proxy is not among `server.trusted_proxies`.
+    The address is checked first, so that callers from elsewhere learn nothing about the key's endpoints. The log has
+    the address, for operators whose proxy is missing from `server.trusted_proxies`.
     """
     if key.allowed_addresses:
         address = address_of(scope, proxies)

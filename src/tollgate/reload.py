@@ -1,6 +1,6 @@
-"""Hot reload: a second runtime is built aside and swapped in one assignment, or the old one stays and says why.
+"""Hot reload: a new runtime is built beside the old one and replaces it in one assignment, or the old one stays.
 
-Running requests keep the runtime they began with. Only documents whose text changed are compiled again.
+Running requests keep the runtime with which they began. Only documents whose text changed are compiled again.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, 
 log = logging.getLogger("tollgate.reload")
 
 Stamp = frozenset[tuple[str, int, int]]
+"""Watched files: name, time of the last change in nanoseconds, and size."""
 
 _LOOK_SECONDS = 1.0
-"""How often files are looked at; a stat of some fifty files costs well under a millisecond."""
+"""How often to look for changed files; to stat some fifty files takes well under a millisecond."""
 _SETTLED_SECONDS = 0.25
-"""What a changed file must stay like before it is read: its writer may not be done."""
+"""How long changed files must stay the same before they are read: somebody may still be writing."""
 _SETTLED_SHORTER_SECONDS = 1.0
-"""The same where one is shorter or gone: half of a file that is written over in place may well be valid, and would
-take models away until the other half is there."""
+"""The same when a file is shorter or gone. The first half of a file that is being overwritten may be valid, and its
+missing half would remove models for a moment."""
 
 
 @dataclass(slots=True)
 class ReloadState:
-    """What the last reload came to, for the log, `/readyz` and the dashboard."""
+    """The result of the last reload, for the log, `/readyz` and the dashboard."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     ok: bool = True
@@ -48,8 +49,8 @@ class ReloadState:
 
 
 class Reloader:
-    """Rebuilds the runtime of `holder` from `path`. `on_swap` hears of every new runtime; `found` gives the models that
-    providers' own lists hold at the moment; `adjust` is what the command line changes in every gateway."""
+    """Rebuilds the runtime of `holder` from `path`. `on_swap` is called with every new runtime. `found` returns the
+    models that are in providers' own lists now. `adjust` makes the command line's changes to the settings."""
 
     def __init__(
         self,
@@ -69,16 +70,16 @@ class Reloader:
         self._adjust = adjust
         self.state = ReloadState()
         self._last: Stamp | None = None
-        """The files as the last reload found them, whoever asked for it; None before the first."""
+        """The files at the last reload, from a signal or from `watch`; None before the first."""
 
     async def reload(self) -> ReloadState:
-        """Build aside, off the event loop, and swap. Never raises for what the files hold."""
+        """Build a runtime off the event loop, and use it. Never raises because of what is in the files."""
         async with self._holder.swapping:
             with contextlib.suppress(OSError):
                 self._last = await asyncio.to_thread(self._stamp)
             try:
                 runtime = await asyncio.wrap_future(begun(self._build, "tollgate-reload"))  # an import in it may hang
-            except Exception as error:  # whoever watches the files must not end because of a mistake of ours
+            except Exception as error:  # a mistake of ours must not end the watching
                 return self._refused(error)
             before, self._holder.current = self._holder.current, runtime
             if self._last is not None and _watched(before.gateway) != _watched(runtime.gateway):
@@ -93,11 +94,11 @@ class Reloader:
             return self.state
 
     def _refused(self, error: Exception) -> ReloadState:
-        """The running configuration stays; the log says why."""
+        """Keep the running configuration, and log why."""
         self._holder.stale = True
         problems = error.problems if isinstance(error, ConfigErrors) else ()
         self.state = ReloadState(ok=False, problems=problems, count=self.state.count)
-        if isinstance(error, ConfigErrors):  # warnings were told before
+        if isinstance(error, ConfigErrors):  # warnings are logged already
             wrong = "\n".join(problem.render() for problem in problems if problem.level == "error")
             log.error("the configuration was not reloaded; the running one stays:\n%s", wrong)
         elif isinstance(error, OSError):
@@ -110,14 +111,15 @@ class Reloader:
         """Reload whenever a file changed, until cancelled."""
         seen: Stamp | None = None
         while True:
-            # a folder that cannot be listed now, such as for want of descriptors, can be later
+            # a folder that cannot be listed now, for example without free descriptors, can be listed later
             with contextlib.suppress(OSError):
-                seen = self._last or seen  # after a signal, it is its files that others may differ from
+                seen = self._last or seen  # a reload by signal has read the files meanwhile
                 seen = await (asyncio.to_thread(self._as_read) if seen is None else self._look(seen))
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, seen: Stamp) -> Stamp:
-        """Reload when the files are others than `seen`, and two looks see the same; gives what was seen."""
+        """Reload if the files differ from `seen` and stay the same for a moment. Returns the stamp to compare with next
+        time."""
         now = await asyncio.to_thread(self._stamp)
         if now == seen:
             return seen
@@ -128,14 +130,14 @@ class Reloader:
         return now
 
     def _as_read(self) -> Stamp:
-        """The files as the running configuration has them: what was written since it was read, while a gateway starts
-        or waits for its database, is left out, and so seen as changed at the next look."""
+        """The files as the running configuration has read them. Without those written since then (while the gateway
+        started or waited for its database), so that the next look finds them changed."""
         read_at = self._holder.current.loaded.read_at * 1e9
         return frozenset(file for file in self._stamp() if file[1] <= read_at)
 
     def _watched_now(self, stamp: Stamp, before: Gateway) -> Stamp:
-        """`stamp`, of the files that were watched `before`, as one of those that are watched now. The new ones are as
-        they were read: without them the same reload would be done twice."""
+        """`stamp`, made of the files watched `before` a reload, for the files watched now. New files get the stamp with
+        which they were read, or the same reload would be done twice."""
 
         def among(file: str, watched: tuple[set[Path], set[str]]) -> bool:
             return file in watched[1] or Path(file).parent in watched[0]
@@ -157,8 +159,8 @@ class Reloader:
         return runtime
 
     def _try_out(self, before: Runtime, now: Runtime) -> None:
-        """Run the examples of what changed, and log what its mappings are warned of. Raises `ConfigErrors` when an
-        example fails: a mapping that no longer does what its file says is not taken."""
+        """Run the examples of changed files, and log their warnings. Raises `ConfigErrors` when an example fails: a
+        mapping that does not do what its own examples say is refused."""
         problems: list[Problem] = []
         for name, mapping in now.mappings.items():
             if before.mappings.get(name) is not mapping:
@@ -178,8 +180,8 @@ class Reloader:
             raise ConfigErrors(problems)
 
     def _stamp(self) -> Stamp:
-        """Name, time and size of every file the configuration was read from, of new ones beside them, and of those that
-        would take the place of built-in ones. Not on the event loop: the files may be on a slow or hanging disk."""
+        """The stamp of every file of the configuration, of new files beside them, and of files that would replace
+        built-in ones. Call it off the event loop: the files may be on a slow or hanging disk."""
         found: dict[str, os.stat_result] = {}
         folders, files = _watched(self._holder.current.gateway)
         for folder in folders:
@@ -203,8 +205,8 @@ def _less(before: Stamp, now: Stamp) -> bool:
 
 
 def _check_own_files(before: Gateway, now: Gateway) -> None:
-    """Raise `ConfigErrors` where the folder's provider files are gone and the embedded ones came in their place: it is
-    being written anew, or lost, and nobody who takes the last file away means to offer sixty other services."""
+    """Raise `ConfigErrors` where the folder's own provider files are gone, so that the shipped ones would be used
+    instead. The folder is being rewritten, or was lost; nobody removes the last file to get sixty other providers."""
     own, embedded = before.root / "providers", defaults_root() / "providers"
     had, has = ({file.parent for file in gateway.files} for gateway in (before, now))
     if own in had and embedded in has - had:
@@ -219,7 +221,7 @@ def _log_warnings(warnings: Iterable[Problem]) -> None:
 
 
 def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
-    """The YAML files of a folder; none of one that is not there or must not be listed."""
+    """The YAML files of a folder; none if it is missing or may not be read."""
     try:
         with os.scandir(folder) as listed:
             entries = [entry for entry in listed if entry.name.endswith(".yaml")]
@@ -233,7 +235,7 @@ def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
 
 
 def _examples(document: Document) -> List | None:
-    """The examples of a file, which are left unread until they are run."""
+    """The examples of a file. They are not parsed when the file is loaded, so they are read here."""
     if "\nexamples:" not in document.text:
         return None
     found = lookup(read_text(document.text, document.file).root, "examples")
@@ -241,7 +243,7 @@ def _examples(document: Document) -> List | None:
 
 
 def _tell_switched(before: Gateway, now: Gateway) -> None:
-    """Log which providers a reload turned off, took away and turned on: their models went and came with them."""
+    """Log which providers a reload turned off, removed or turned on, and their models with them."""
     were_on = {name for name, provider in before.providers.items() if not provider.off}
     were_off = before.providers.keys() - were_on
     on = {name for name, provider in now.providers.items() if not provider.off}
@@ -260,7 +262,7 @@ _TAKEN_AT_START = ("server.bind", "server.engine", "store", "dashboard")
 
 
 def _tell_waiting(before: Gateway, now: Gateway) -> None:
-    """Log which changes of gateway.yaml take a restart, so that nobody waits for them in vain."""
+    """Log which changes of gateway.yaml need a restart, so that nobody waits for their effect."""
     changed = [name for name in _TAKEN_AT_START if attrgetter(name)(before) != attrgetter(name)(now)]
     if before.server.base_url != now.server.base_url and "server.bind" not in changed:
         changed.append("server.base_url of the dashboard")

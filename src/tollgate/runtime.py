@@ -1,7 +1,7 @@
-"""Everything compiled, immutable: what one version of the configuration is to a running gateway.
+"""One version of the configuration, compiled and immutable, as a running gateway uses it.
 
-`build_runtime` collects every mistake of every file. A reload hands the previous runtime in, and what did not change is
-taken over from it: mappings whose text is the same, providers whose text, secrets and mappings are the same.
+`build_runtime` collects every mistake of every file. A reload passes the previous runtime, and what did not change is
+taken from it: mappings whose text is the same, providers whose text, secrets and mappings are the same.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tollgate.routing import Route, make_route
 
 _Made = TypeVar("_Made")
 Discovered = Mapping[str, tuple[Model, ...]]
-"""Models found in providers' own lists, by provider; a written model of the same id wins."""
+"""Models found in providers' own lists, by provider. A model in the provider file with the same id has precedence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runtime:
-    """One version of the configuration, compiled. `providers` lacks those that are off (`gateway.providers` has them);
-    `fingerprints` say what each one was compiled from."""
+    """One version of the configuration, compiled. `providers` has those that are on (`gateway.providers` has all);
+    `fingerprints` has what each was compiled from."""
 
     gateway: Gateway
     mappings: Mapping[str, ProtocolMapping]
@@ -51,19 +51,19 @@ class Runtime:
     offered: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
     """The routes of each provider."""
     made_from: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
-    """The routes each model of the catalog was made from, before they got the catalog's price."""
+    """The routes from which each model of the catalog was made, before they got the catalog's price."""
     several_minters: bool = False
     """Whether some upstreams cannot read what others encrypt (`Offer.minter`)."""
 
     def route_names(self) -> frozenset[str]:
-        """Every route there is, for forgetting the health of removed ones."""
+        """The names of all routes; the health of others can be forgotten."""
         return frozenset(route.key for model in self.catalog.models.values() for route in model.routes)
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledFiles:
-    """The mappings and providers of a configuration that compile, by name, what each provider was made from, and the
-    mistakes of those that do not."""
+    """The mappings and providers of a configuration that compile, by name, with the fingerprints of the providers, and
+    the mistakes of those that do not compile."""
 
     mappings: dict[str, ProtocolMapping]
     providers: dict[str, CompiledProvider]
@@ -72,10 +72,10 @@ class CompiledFiles:
 
 
 class RuntimeHolder:
-    """The runtime in force. A request takes `current` once and keeps it; a reload replaces it in one assignment.
+    """The current runtime. A request takes `current` once and keeps it; a reload replaces it in one assignment.
 
-    Who builds another one holds `swapping` meanwhile, so that no change is lost to a build that began before it.
-    `stale` says that newer files were not taken, for what is wrong with them.
+    Hold `swapping` while you build and replace it, so that no change is overwritten by a build that began before.
+    `stale` is True when newer files were refused because of mistakes in them.
     """
 
     __slots__ = ("current", "stale", "swapping")
@@ -96,9 +96,9 @@ def build_runtime(
 ) -> Runtime:
     """Compile a loaded configuration. Raises `ConfigErrors` with the mistakes of all files at once.
 
-    A provider that is off is compiled only for `everything` (`tollgate check`): a start need not pay for the twenty it
-    will not use, and a slip in one of them is no reason not to serve. The same goes for mappings nobody then needs.
-    `code_cache` is code from an earlier start.
+    A provider that is off is compiled only with `everything` (`tollgate check`): a start need not spend time on it, and
+    must not fail because of a mistake in it. The same is true for mappings that no provider needs then. `code_cache` is
+    code from an earlier start.
     """
     with collector_resting(), using_code_cache(code_cache):
         return _built(loaded, previous, discovered, everything)
@@ -107,7 +107,7 @@ def build_runtime(
 def compile_files(
     loaded: Loaded, previous: Runtime | None = None, *, discovered: Discovered | None = None, everything: bool = False
 ) -> CompiledFiles:
-    """Every file of a configuration compiled by itself, as far as it can be; see `build_runtime`."""
+    """Compile every file of a configuration by itself, as far as possible; see `build_runtime`."""
     build = _Build(loaded, previous, everything)
     mappings = build.mappings()
     providers, fingerprints = build.providers(mappings, discovered or {})
@@ -117,14 +117,14 @@ def compile_files(
 def load_or_tell_all(
     path: Path | None = None, *, environ: Mapping[str, str], previous: Reusable | None = None
 ) -> Loaded:
-    """As `load_gateway`, for callers that compile next. Where files do not load, it also compiles what can be, and
-    raises one `ConfigErrors` with the mistakes of both kinds."""
+    """Like `load_gateway`, for callers that compile next. If files do not load, it still compiles what it can, and
+    raises one `ConfigErrors` with the mistakes of loading and compiling."""
     try:
         return load_gateway(path, environ=environ, previous=previous)
     except ConfigErrors:
         loaded, problems = examine_gateway(path, environ=environ)
         if not any(problem.level == "error" for problem in problems):
-            raise  # the files have changed since
+            raise  # the files have changed meanwhile
         more = compile_files(loaded).problems if loaded is not None else ()
         raise ConfigErrors(in_order([*problems, *more])) from None
 
@@ -155,7 +155,7 @@ def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | No
 
 
 class _Build:
-    """The compiling of one configuration: what `previous` has of it is taken over, mistakes are collected."""
+    """Compiles one configuration: takes what has not changed from `previous`, and collects mistakes."""
 
     def __init__(self, loaded: Loaded, previous: Runtime | None, everything: bool) -> None:
         self.loaded = loaded
@@ -166,7 +166,7 @@ class _Build:
         self.previous = previous if previous is not None and previous.gateway.plugins == self.gateway.plugins else None
 
     def mappings(self) -> dict[str, ProtocolMapping]:
-        """The mappings by name: those that a provider needs, or everything."""
+        """The mappings by name: those that a provider needs, or all with `everything`."""
         needed = self.gateway.mappings if self.everything else needed_mappings(self.gateway.providers.values())
         found = {}
         for name, document in self.gateway.mappings.items():
@@ -187,7 +187,7 @@ class _Build:
     def providers(
         self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered
     ) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
-        """The providers by name, and what each was made from."""
+        """The providers by name, and their fingerprints."""
         secrets = hash(frozenset((name, self.loaded.secrets.get(name)) for name in self.loaded.secrets.names()))
         found: dict[str, CompiledProvider] = {}
         fingerprints: dict[str, Any] = {}
@@ -221,7 +221,7 @@ class _Build:
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:
-    """The routes a provider offers: one for each model, none while it is off."""
+    """The routes of a provider: one for each model, none while it is off."""
     if provider.config.off:
         return
     pictures = {offer.model.id for offer in provider.images}
@@ -239,7 +239,7 @@ def _offered(provider: CompiledProvider, previous: Runtime | None) -> tuple[Rout
 
 
 def _model(name: str, routes: tuple[Route, ...], previous: Runtime | None) -> CatalogModel:
-    """A model of the catalog, taken over from before when its routes are the same objects.
+    """A model of the catalog, taken from `previous` if its routes are the same objects.
 
     Every offer bills at the price the model has in the catalog, whichever route serves it (SPEC service 1).
     """
@@ -273,7 +273,7 @@ def _same_text(one: Any, other: Any) -> bool:
 def _fingerprint(
     provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, ProtocolMapping]
 ) -> tuple[Any, ...]:
-    """What a compiled provider depends on; equal means it can be taken over."""
+    """What a compiled provider depends on. If it is equal to that of an earlier one, that one can be used."""
     used = tuple(
         sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values())
     )

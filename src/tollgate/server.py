@@ -1,4 +1,4 @@
-"""The process: configuration, ledger and client opened, the application served, everything drained at the end."""
+"""The life of the gateway process: opens ledger and client, serves the application, drains everything at the end."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ log = logging.getLogger("tollgate.server")
 
 _MIB = 1024**2
 _LAST_WORDS_SECONDS = 0.5
-"""Of the time to drain: for telling those who still wait that the gateway ends, before the server drops them."""
+"""The end of the time to drain: in it, clients that still wait are told that the gateway stops, before the server drops
+them."""
 _SETTLE_SECONDS = 10.0
-"""The least time that what has ended gets for its row, however short the time to drain is:
-counting it may first have to read an encoding."""
+"""The least time for writing the rows of ended requests, however short the time to drain is: to count tokens, an
+encoding may have to be loaded first."""
 _TIDY_SECONDS = 3.0
-"""After the start; it holds the requests of that moment up for 20 ms (150 with all providers on)."""
+"""How long after the start `_tidy` runs; it delays the requests of that moment by 20 ms (150 with all providers on)."""
 
 
 @dataclass(slots=True)
 class Opened:
-    """A gateway ready to serve: its application, and what closes it."""
+    """A gateway that is ready to serve, for `close_gateway` at the end."""
 
     app: App
     services: Services
@@ -63,13 +64,13 @@ class Opened:
     first_key: str | None
     """The key of the default account, only when this start created it."""
     starter: str
-    """The account of whoever starts the gateway: what is printed names it, and `sign_in` is its."""
+    """The account of whoever starts the gateway, for the printed text and `sign_in`."""
     sign_in: str | None = None
-    """A one-time link to the dashboard, for whoever starts the gateway."""
+    """A one-time link to the dashboard for that account."""
 
 
 Adjust = Callable[[Gateway], Gateway]
-"""What the command line changes in every gateway that is read: the first one and those of reloads."""
+"""Makes the command line's changes to settings that were read, at the start and at each reload."""
 
 
 def as_read(gateway: Gateway) -> Gateway:
@@ -83,7 +84,7 @@ def load(
     cache: StartCache | None = None,
     adjust: Adjust = as_read,
 ) -> Runtime:
-    """Read and compile the configuration, what `cache` knows excepted. Raises `ConfigErrors` with every problem."""
+    """Read and compile the configuration, except for what `cache` has. Raises `ConfigErrors` with every problem."""
     loaded = load_or_tell_all(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
@@ -100,12 +101,11 @@ def load(
 
 
 def cache_of(path: Path | None) -> StartCache | None:
-    """What an earlier start left in this configuration's store;
-    None when the gateway file does not say where that is."""
+    """The cache that earlier starts left in this configuration's store; None if the gateway file has mistakes."""
     try:
         return StartCache(load_settings(path, environ=os.environ).store.directory)
     except ConfigErrors:
-        return None  # `load` says what is wrong, with the mistakes of all other files
+        return None  # `load` reports them, with the mistakes of all other files
 
 
 async def open_gateway(
@@ -117,8 +117,8 @@ async def open_gateway(
 ) -> Opened:
     """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
 
-    `bind` takes the addresses, once the store is this process's: where that fails, no first key has been made
-    that nobody saw. It gives them with their ports. `adjust` is applied to what reloads read.
+    `bind` binds the addresses and returns them with their ports. It is called once the store is locked and before a
+    first key is made: if it fails, no key exists that nobody has seen. `adjust` is for the settings of reloads.
     """
     ledger = ledger_of(runtime.gateway.store, runtime.gateway.credits)
     await ledger.open()
@@ -137,7 +137,7 @@ async def _opened(
     taken = bind() if bind is not None else asked
 
     def at_ports(read: Gateway) -> Gateway:
-        """The settings with the ports that were taken, where they ask for any port (0)."""
+        """These settings with the bound ports, where they ask for any free port (0)."""
         if taken == asked or read.server.bind != asked:
             return read
         return replace(read, server=served_at(read.server, taken))
@@ -182,7 +182,7 @@ def _services(runtime: Runtime, ledger: Ledger) -> Services:
 
 
 def _use(services: Services, new: Runtime) -> None:
-    """Have what outlives a runtime go by the settings of a new one."""
+    """Give the settings of a new runtime to everything that stays over reloads."""
     services.health.settings = new.gateway.retry
     services.health.keep(new.route_names(), new.providers)
     services.ledger.use(new.gateway.credits)
@@ -190,8 +190,8 @@ def _use(services: Services, new: Runtime) -> None:
 
 
 def _most_held(server: Server) -> int:
-    """The bytes of request bodies to hold at once: as set, else a share of the memory there is. The largest always
-    fits. Warns where the memory is too little for them."""
+    """How many bytes of request bodies to have at once: as set, else a share of the memory, but always enough for the
+    largest body. Warns when the memory is too small for that."""
     allowed = memory.allowed()
     share = memory.for_bodies(allowed)
     most = server.max_bodies_bytes or max(share, server.max_body_bytes)
@@ -207,10 +207,10 @@ def _most_held(server: Server) -> int:
 
 
 async def _open_dashboard(app: App, services: Services, reloader: Reloader, account: str) -> str:
-    """Serve the web pages; gives a sign-in link of `account`, and warns when that is no operator's."""
+    """Serve the web pages. Returns a sign-in link for `account`, and warns when that is no operator."""
     app.mount("/dashboard", dashboard_app(services, reloader))
     if (await services.ledger.get_account(account)).role != "operator":
-        # Every account was made by a command before the first start, or none was left an operator.
+        # all accounts were made by commands before the first start, or the last operator's role was changed
         log.warning(
             "no account is an operator, so nobody sees the operator's pages; "
             "to make one: tollgate accounts change %s --role operator",
@@ -225,7 +225,9 @@ async def close_gateway(opened: Opened) -> None:
     services.draining = True
     services.tasks.cancel()
     seconds = max(services.runtime.current.gateway.server.drain_seconds, _SETTLE_SECONDS)
-    await opened.app.ended(seconds)  # the server does not wait for what it cancelled, which is settled as it ends
+    await opened.app.ended(
+        seconds
+    )  # the server does not wait for cancelled requests, which write their rows as they end
     await services.settlements.drain(seconds)
     await services.client.close()
     services.minted.close()
@@ -239,15 +241,15 @@ async def serve(
     cache: StartCache | None = None,
     adjust: Adjust = as_read,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, a second of which ends what still runs; `announce` is called once the gateway
-    listens. `cache` gets what the next start can use; `adjust` is applied to what reloads read."""
+    """Serve until SIGTERM or SIGINT; a second signal ends requests that still run. `announce` is called once the
+    gateway listens. `cache` gets what the next start can use; `adjust` is for the settings of reloads."""
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
     stop = _stop_on_signals(opened)
 
     async def stopped() -> None:
         await stop.wait()
-        # the engine takes no more connections from now on; what comes on those it has soon after is still answered
+        # no new connections from now on, but requests that come soon on existing ones are still answered
         asyncio.get_running_loop().call_later(2 * LAST_CALL_SECONDS, setattr, opened.services, "draining", True)
 
     opened.services.tasks.spawn(_tidy(runtime, cache))
@@ -257,14 +259,14 @@ async def serve(
     try:
         await engine.serve(opened.app, stopped, lambda: announce(opened))
     finally:
-        gc.unfreeze()  # else DuckDB's module takes its own types for leaks when the process ends, and says so
+        gc.unfreeze()  # else DuckDB's module reports its own types as leaks when the process ends
         await close_gateway(opened)
 
 
 def _stop_on_signals(opened: Opened) -> asyncio.Event:
-    """Obey signals; the event is set by the first SIGTERM or SIGINT.
+    """Handle signals. The returned event is set by the first SIGTERM or SIGINT.
 
-    What still runs is ended when the time to drain is over, or by a second such signal. SIGHUP reads the files again.
+    Requests that still run are ended when the time to drain is over, or by a second such signal. SIGHUP reloads.
     """
     services = opened.services
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -297,8 +299,8 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
 
 
 async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
-    """Work that can wait until the first answers are out: freeing what only the start needed, and helping the next
-    start."""
+    """Work that can wait until the first answers are sent: free what only the start needed, and write the cache for the
+    next start."""
     await asyncio.sleep(_TIDY_SECONDS)
     gc.unfreeze()
     gc.collect()

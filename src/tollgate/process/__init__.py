@@ -1,1 +1,1 @@
-"""What this process takes of the machine: memory, file descriptors, threads, and the time of Python's own collector."""
+"""What this process uses of the machine: memory, file descriptors, threads, and the time of Python's collector."""

@@ -15,7 +15,8 @@ _MOST = 65_536
 
 
 def allow_many() -> None:
-    """Raise the limit to what may be had without asking: shells and services begin with 1,024, which is 500 streams."""
+    """Raise the limit as far as any process may: shells and services begin with 1,024, which is enough for 500
+    streams."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -24,7 +25,7 @@ def allow_many() -> None:
 
 
 def none_left() -> bool:
-    """Whether no more can be opened, here or on the whole machine: one is tried, however many there are."""
+    """Whether no more can be opened, by this process or on the whole machine; found by trying."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -33,8 +34,8 @@ def none_left() -> bool:
 
 
 def told_by(error: Exception) -> bool:
-    """Whether something could not be opened because no more can be: a connection, a file, a module that is imported
-    when it is first needed."""
+    """Whether an error means that no more can be opened, be it a connection, a file, or a module that is imported
+    late."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -44,6 +45,6 @@ def in_use() -> tuple[int, int] | None:
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
-        return len(os.listdir("/proc/self/fd")) - 1, most  # one is that of looking
-    except OSError:  # none is left to look with
+        return len(os.listdir("/proc/self/fd")) - 1, most  # one is that of this listing
+    except OSError:  # none is left for this listing
         return most, most

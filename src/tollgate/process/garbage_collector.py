@@ -1,4 +1,4 @@
-"""Pausing Python's cyclic garbage collector while much is built that stays: everything it would look at is in use."""
+"""Pauses Python's cyclic garbage collector while much is built that stays, so that it would find nothing to collect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for work: such as goes on when whoever waits for it leaves, and such as ends then, a few pieces at a time."""
+"""Two ways to wait for work: `outlived` lets it go on when the waiting is cancelled, `few_at_once` ends it then."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 async def outlived(work: Awaitable[T]) -> T:
-    """What `work` gives or raises. Cancelling the wait does not cancel the work, and how that fails then is for its
-    owner to tell: `asyncio.shield` logs it with a traceback, from Python 3.14 on.
+    """The result of `work`, or its error. Cancelling the wait does not cancel the work; its owner must report a failure
+    then. Unlike `asyncio.shield`, which logs it with a traceback from Python 3.14 on.
     """
     running = asyncio.ensure_future(work)
     try:
@@ -24,14 +24,14 @@ async def outlived(work: Awaitable[T]) -> T:
 
 
 def _heard(done: asyncio.Future[T]) -> None:
-    """Take note of a failure, which asyncio would call never retrieved."""
+    """Retrieve the error, so that asyncio does not log that nobody did."""
     if not done.cancelled():
         done.exception()
 
 
 async def few_at_once(most: int, work: Callable[[S], Awaitable[T]], pieces: Iterable[S]) -> list[T]:
-    """What `work` gives for each of the pieces, in their order; it runs for at most so many of them at a time. The
-    first failure ends the others, and so does whoever waits, by leaving."""
+    """The results of `work` for these pieces, in order. It runs for at most `most` pieces at a time. The first failure
+    cancels the others, and so does cancelling the wait."""
     gate = asyncio.Semaphore(most)
 
     async def one(piece: S) -> T:

@@ -1,6 +1,6 @@
-"""What stays resident where Python's own allocator has no say: the C library's heap, and the code of libraries.
+"""Reduces memory outside Python's own allocator: the C library's heap, and the code of libraries.
 
-DuckDB, orjson and every buffer over 512 bytes live in that heap. On a system without these calls, nothing happens.
+DuckDB, orjson and every buffer over 512 bytes use that heap. On a system without these calls, nothing happens.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _MAPPINGS = Path("/proc/self/smaps")
 
 
 def one_heap() -> None:
-    """Have all threads share one heap: glibc gives each its own,
-    and DuckDB's and the journal's would keep 10 MB between them."""
+    """Make all threads share one heap. With glibc each thread has its own, and those of DuckDB and the journal would
+    keep 10 MB together."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
@@ -24,25 +24,25 @@ def one_heap() -> None:
 def trim() -> None:
     """Give free pages back to the system, also those between used ones.
 
-    Takes some milliseconds after much work, and every thread that wants memory waits meanwhile.
+    Takes some milliseconds after much work, and every thread that needs memory waits meanwhile.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_code(mappings: Path = _MAPPINGS) -> None:
-    """Take libraries' code out of what this process has resident (10 MB after a start, DuckDB's most of it): what is
-    still used comes back from the page cache when it is called next.
+    """Drop the code of libraries from memory (10 MB after a start, most of it DuckDB's). Code that is called again
+    comes back from the page cache.
 
-    `mappings` lists them, as proc_pid_smaps(5) describes it. Code that was written to stays (by whatever put it
-    right for this process): it would come back as it stands in the file.
+    `mappings` lists the code, see proc_pid_smaps(5). Code that was changed in memory (such as by relocation) is kept:
+    it would come back as it is in the file.
     """
     with contextlib.suppress(OSError, AttributeError):
         advise = ctypes.CDLL(None).madvise
         code: tuple[int, int] | None = None
         for line in mappings.read_text().splitlines():
             name, *words = line.split(None, 5)
-            if not name.endswith(":"):  # a mapping begins, what is known of it follows
+            if not name.endswith(":"):  # the first line of a mapping, facts about it follow
                 start, end = (int(part, 16) for part in name.split("-"))
                 code = (start, end - start) if words[0] == "r-xp" and words[-1].startswith("/") else None
             elif code is not None and name == "Private_Dirty:" and words[0] == "0":

@@ -1,4 +1,4 @@
-"""Work in threads that the end of the process does not wait for, unlike those of an executor: for what may hang."""
+"""Threads for work that may hang: the process can end without waiting for them, unlike those of an executor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def begun(work: Callable[[], T], name: str) -> Future[T]:
-    """The future of `work`, which runs in a thread of this name from now on."""
+    """Start `work` in a thread of this name; returns its future."""
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()
     threading.Thread(target=_run, args=(work, done), name=name, daemon=True).start()
@@ -24,5 +24,5 @@ def _run(work: Callable[[], T], done: Future[T]) -> None:
     except BaseException as error:
         done.set_exception(error)
     finally:
-        # an error refers to this frame and to all that its work had made: in a cycle with the future that would stay
+        # breaks a reference cycle: the future refers to an error, and that to this frame and all objects of its work
         del work, done
