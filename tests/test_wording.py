@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.wording import clipped, did_you_mean, path_text
+from tollgate.wording import clipped, did_you_mean, first_line, path_text
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,16 @@ def test_a_known_word_is_meant_only_where_one_is_near():
 
 def test_a_text_of_the_length_stays_and_a_longer_one_says_that_it_was_cut():
     assert (clipped("12345", 5), clipped("123456", 5)) == ("12345", "12...")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("one\ntwo"), "one"),
+        (ValueError("one"), "one"),
+        (TimeoutError(), "TimeoutError"),
+        (ValueError("\ntwo"), "ValueError"),
+    ],
+)
+def test_an_error_has_one_line_in_a_message_also_without_a_text(error, line):
+    assert first_line(error) == line

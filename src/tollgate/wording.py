@@ -1,4 +1,5 @@
-"""How values stand in messages: texts cut to a length, places as paths, the known word that was meant."""
+"""How values stand in messages: texts cut to a length, errors in one line, places as paths, the known word that was
+meant."""
 
 from __future__ import annotations
 
@@ -9,6 +10,11 @@ from collections.abc import Iterable
 def clipped(text: str, most: int) -> str:
     """At most so many characters, with a mark where it was cut."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or the name of its class where it has no text."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def path_text(path: Iterable[str | int]) -> str:

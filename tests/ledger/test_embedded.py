@@ -82,6 +82,22 @@ async def test_what_was_stored_though_the_store_said_that_it_failed_is_not_store
     assert backend._rows_waiting == 0, "else the writer would never rest"
 
 
+async def test_an_error_without_a_text_does_not_end_the_writer(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger: Ledger = alice.ledger
+    backend: Any = ledger._backend
+    apply = backend.store.apply
+
+    def refuse(entries: Any) -> None:
+        monkeypatch.setattr(backend.store, "apply", apply)
+        raise duckdb.Error
+
+    monkeypatch.setattr(backend.store, "apply", refuse)
+    await ledger.record(row("req_1", cost="1"))
+    await _until(lambda: backend.store.apply is apply and ledger.ready)
+    await ledger.settle()
+    assert await spent_by(ledger, "alice") == 1
+
+
 async def test_rows_are_stored_with_the_number_of_the_last_or_not_at_all(
     alice: Alice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ from tollgate.ledger.store import BATCH, FILE_NAME, Store
 from tollgate.ledger.store_directory import StoreDirectory
 from tollgate.ledger.usage_source import StoreSource
 from tollgate.outage import Outage
+from tollgate.wording import first_line
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -114,7 +115,7 @@ class EmbeddedBackend:
         except (duckdb.Error, OSError) as error:  # a full disk, most likely
             raise TollgateError(
                 f"{self._directory.path}: the ledger cannot be brought up to date; its journal stays as it is: "
-                f"{str(error).splitlines()[0]}"
+                f"{first_line(error)}"
             ) from error
 
     def _catch_up(self) -> None:
@@ -254,7 +255,7 @@ class EmbeddedBackend:
             else:
                 self.store.apply(entries)
         except (duckdb.Error, TollgateError) as error:
-            reason = f"the store cannot be written: {str(error).splitlines()[0]}"
+            reason = f"the store cannot be written: {first_line(error)}"
             self._store_outage.begin(reason, f"{reason}; {len(entries)} event(s) stay in the journal")
             return
         with self._wake:
@@ -277,7 +278,7 @@ class EmbeddedBackend:
                 self._recheck = self._unpublished = False
                 self._publish_outage.end("usage files are published again")
             except (duckdb.Error, OSError) as error:
-                reason = str(error).splitlines()[0]
+                reason = first_line(error)
                 self._publish_outage.begin(reason, unpublished(reason))
         self._next_publish = started + max(self._settings.publish_seconds, effort.pause)
 
@@ -303,7 +304,7 @@ class EmbeddedBackend:
         except (duckdb.Error, OSError, TollgateError) as error:
             log.error(
                 "old rows, image jobs and usage files could not be removed, tried again in some minutes: %s",
-                str(error).splitlines()[0],
+                first_line(error),
             )
         self._removing = None
 

@@ -26,6 +26,7 @@ from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns, transaction
 from tollgate.ledger.usage_row import comments, create_table, sql_text
 from tollgate.ledger.usage_source import HOUR, UsageSource
+from tollgate.wording import first_line
 
 log = logging.getLogger("tollgate.ledger")
 
@@ -154,7 +155,7 @@ class Publisher:
             except duckdb.Error as error:
                 if too_many_open(error):
                     raise  # nothing is wrong with the file
-                log.warning("%s cannot be extended and is written anew: %s", path, str(error).splitlines()[0])
+                log.warning("%s cannot be extended and is written anew: %s", path, first_line(error))
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
         with _attached(connection, temporary):
@@ -180,7 +181,7 @@ class Publisher:
             try:
                 highest = max(highest, self._highest_in(path))
             except duckdb.Error as error:
-                log.warning("%s cannot be read: %s", path, str(error).splitlines()[0])
+                log.warning("%s cannot be read: %s", path, first_line(error))
         return highest
 
     def _highest_in(self, path: Path) -> int:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import TollgateError, Unavailable
+from tollgate.wording import first_line
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool
@@ -86,13 +87,9 @@ def driver_errors() -> Iterator[None]:
     except (kinds.InvalidSQLStatementNameError, kinds.DuplicatePreparedStatementError) as error:
         raise DatabaseLost(POOLED) from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
-        raise DatabaseRefused(f"the database refused: {_line(error)}") from error
+        raise DatabaseRefused(f"the database refused: {first_line(error)}") from error
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
-        raise DatabaseLost(f"the database cannot be used: {_line(error)}") from error
-
-
-def _line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+        raise DatabaseLost(f"the database cannot be used: {first_line(error)}") from error
 
 
 def storable(value: Any) -> Any:

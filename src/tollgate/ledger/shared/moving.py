@@ -34,6 +34,7 @@ from tollgate.ledger.store import FILE_NAME
 from tollgate.ledger.store_directory import MOVED_NAME
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.remembered.minted import written
+from tollgate.wording import first_line
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -88,7 +89,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
             moved = await move.run(dry_run=dry_run)
         except (duckdb.Error, sqlite3.Error) as error:
             raise TollgateError(
-                f"{source.directory}: the store cannot be read, and nothing was moved: {str(error).splitlines()[0]}"
+                f"{source.directory}: the store cannot be read, and nothing was moved: {first_line(error)}"
             ) from error
         finally:
             move.connection.terminate()
