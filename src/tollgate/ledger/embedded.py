@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 import duckdb
 
@@ -53,9 +54,11 @@ class EmbeddedBackend:
         self.publisher = Publisher(StoreSource(self.store), settings.usage_directory, settings.instance)
         self.journal = Journal(self._directory.journal, on_durable=self._take_durable)
         self.append = self.journal.append
+        """Events go straight into the journal."""
         self._waiting: deque[Sequence[Entry]] = deque()
         """Batches of events that are durable and not stored yet: the journal's thread adds, the writer removes."""
         self._rows_waiting = 0
+        """How many events that is."""
         self._wake = threading.Condition()
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
@@ -69,7 +72,7 @@ class EmbeddedBackend:
         self._unpublished = False
         """Rows were stored since the last publication."""
         self._recheck = True
-        """The newest usage files are still to be looked at, as after every start."""
+        """The newest usage files are still to be checked, as after every start."""
         self._retention = Retention(settings)
         self._removing: FirstDays | None = None
         """The removal under way, which may take several turns of the writer; None between removals."""
@@ -121,15 +124,11 @@ class EmbeddedBackend:
     def _catch_up(self) -> None:
         """Open the store, and store the events that the last run left in the journal alone."""
         self.store.open()
-        batch: list[Entry] = []
+        events = segments.read_all(self._directory.journal, self.store.progress("applied"))
         replayed = 0
-        for entry in segments.read_all(self._directory.journal, self.store.progress("applied")):
-            batch.append(entry)
-            replayed += 1
-            if len(batch) >= BATCH:
-                self.store.apply(batch)
-                batch = []
-        self.store.apply(batch)
+        while batch := list(islice(events, BATCH)):
+            self.store.apply(batch)
+            replayed += len(batch)
         if replayed:
             log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
         self.journal.remove_all()
@@ -240,7 +239,7 @@ class EmbeddedBackend:
         """Store what is durable. What the store refuses is tried again in the next turn."""
         entries: list[Entry] = []
         taken = len(self._waiting)
-        for position in range(taken):
+        for position in range(taken):  # by position: the journal's thread may add meanwhile
             entries += self._waiting[position]
         if not entries:
             if self.store.rows_cached:
