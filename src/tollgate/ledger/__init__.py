@@ -15,7 +15,6 @@ change counts as done; where events are kept is behind `interface.Backend`.
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Self
@@ -26,8 +25,9 @@ from tollgate.ledger.admin_socket import SOCKET_NAME, AdminServer
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.generations import Generations
-from tollgate.ledger.interface import Backend, Snapshot, StoreInUse
+from tollgate.ledger.interface import Backend, StoreInUse
 from tollgate.ledger.limits import Concurrency, Limits, RateLimits, Slot
+from tollgate.ledger.locks import once_free
 from tollgate.ledger.memory import Hold, Memory
 from tollgate.ledger.records import (
     CAP_WINDOWS,
@@ -110,20 +110,10 @@ class Ledger(Administration):
 
         Waits up to `patience` seconds for a command that has the store for a moment; then raises `StoreInUse`.
         """
-        snapshot = await self._open_backend(patience)
+        snapshot = await once_free(lambda: self._backend.open(self.generations.forget_stored), patience)
         self._memory.load(snapshot)
         self.generations.load(snapshot.pending)
         self._state = ""
-
-    async def _open_backend(self, patience: float) -> Snapshot:
-        ends = time.monotonic() + patience
-        while True:
-            try:
-                return await self._backend.open(self.generations.forget_stored)
-            except StoreInUse:
-                if time.monotonic() >= ends:
-                    raise
-            await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         """Refuse new work, make everything durable, stored and published, and unlock."""

@@ -27,7 +27,7 @@ import orjson
 from tollgate.config.model import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger.administration import Administration
-from tollgate.ledger.interface import StoreInUse
+from tollgate.ledger.locks import once_free
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode, read_value
 
 if TYPE_CHECKING:
@@ -200,28 +200,18 @@ async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -
     """
     from tollgate.ledger import ledger_of
 
-    ends = asyncio.get_running_loop().time() + patience
-    while True:
-        remote = None if store.url else await _connect(store.directory / SOCKET_NAME)
-        if remote is not None:
-            try:
-                yield cast(Administration, remote)
-            finally:
-                await remote.close()
-            return
+    async def opened() -> Ledger | RemoteLedger:
+        if not store.url and (remote := await _connect(store.directory / SOCKET_NAME)) is not None:
+            return remote
         ledger = ledger_of(store, credits, serving=False)
-        try:
-            await ledger.open(patience=0)
-        except StoreInUse:
-            if asyncio.get_running_loop().time() > ends:
-                raise
-            await asyncio.sleep(0.1)
-            continue
-        try:
-            yield ledger
-        finally:
-            await ledger.close()
-        return
+        await ledger.open(patience=0)
+        return ledger
+
+    books = await once_free(opened, patience)
+    try:
+        yield cast(Administration, books)
+    finally:
+        await books.close()
 
 
 async def _connect(path: Path) -> RemoteLedger | None:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tollgate.ledger.interface import StoreInUse
+
+T = TypeVar("T")
+_PAUSE_SECONDS = 0.05
+
+
+async def once_free(take: Callable[[], Awaitable[T]], patience: float) -> T:
+    """The result of `take`, which is tried again for `patience` seconds as long as it raises `StoreInUse`."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + patience
+    while True:
+        try:
+            return await take()
+        except StoreInUse:
+            if loop.time() >= ends:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 class FileLocks:

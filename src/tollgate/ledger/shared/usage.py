@@ -16,7 +16,7 @@ import orjson
 from tollgate.config.model import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.locks import FileLocks
+from tollgate.ledger.locks import FileLocks, once_free
 from tollgate.ledger.publish import Effort, Publisher, naive, unpublished
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
@@ -131,7 +131,7 @@ class Publishing:
         directory = self._settings.usage_directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            await self._take_name(directory)
+            await once_free(lambda: self._take_name(directory), _LOCK_SECONDS)
         except OSError as error:
             raise TollgateError(
                 f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}"
@@ -140,15 +140,11 @@ class Publishing:
         return await asyncio.to_thread(self._publisher.highest_seq)
 
     async def _take_name(self, directory: Path) -> None:
-        ends = asyncio.get_running_loop().time() + _LOCK_SECONDS
-        while True:
-            try:
-                return self._locks.take_usage(directory, self._settings.instance)
-            except StoreInUse:
-                self._locks.release()
-                if asyncio.get_running_loop().time() >= ends:
-                    raise
-            await asyncio.sleep(0.1)
+        try:
+            self._locks.take_usage(directory, self._settings.instance)
+        except StoreInUse:
+            self._locks.release()
+            raise
 
     def start(self) -> None:
         """Begin to publish."""
