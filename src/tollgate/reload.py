@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
 from tollgate.config.load import Document, List, Mark, Problem, lookup, read_text
@@ -138,13 +139,9 @@ class Reloader:
     def _watched_now(self, stamp: Stamp, before: Gateway) -> Stamp:
         """`stamp`, made of the files watched `before` a reload, for the files watched now. New files get the stamp with
         which they were read, or the same reload would be done twice."""
-
-        def among(file: str, watched: tuple[set[Path], set[str]]) -> bool:
-            return file in watched[1] or Path(file).parent in watched[0]
-
         now, then = _watched(self._holder.current.gateway), _watched(before)
-        kept = {each for each in stamp if among(each[0], now)}
-        return frozenset(kept | {each for each in self._as_read() if not among(each[0], then)})
+        kept = {file for file in stamp if now.has(file[0])}
+        return frozenset(kept | {file for file in self._as_read() if not then.has(file[0])})
 
     def _build(self) -> Runtime:
         before = self._holder.current
@@ -183,19 +180,28 @@ class Reloader:
         """The stamp of every file of the configuration, of new files beside them, and of files that would replace
         built-in ones. Call it off the event loop: the files may be on a slow or hanging disk."""
         found: dict[str, os.stat_result] = {}
-        folders, files = _watched(self._holder.current.gateway)
-        for folder in folders:
+        watched = _watched(self._holder.current.gateway)
+        for folder in watched.folders:
             found.update(_yaml_files(folder))
-        for file in files - found.keys():
+        for file in watched.files - found.keys():
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
         return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
 
 
-def _watched(gateway: Gateway) -> tuple[set[Path], set[str]]:
+class _Watched(NamedTuple):
     """The folders whose YAML files are watched, and single files."""
+
+    folders: set[Path]
+    files: set[str]
+
+    def has(self, file: str) -> bool:
+        return file in self.files or Path(file).parent in self.folders
+
+
+def _watched(gateway: Gateway) -> _Watched:
     folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
-    return folders, {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)}
+    return _Watched(folders, {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)})
 
 
 def _less(before: Stamp, now: Stamp) -> bool:
