@@ -116,7 +116,7 @@ class ToolsApp:
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
         manager = as_events if _asks_for_progress(message, headers) else as_json
-        gone = asyncio.ensure_future(_left(receive))
+        gone = asyncio.ensure_future(_disconnected(receive))
         gone.add_done_callback(lambda _: answer.end())  # the call goes on, but nobody waits for it: free its slot
         replayed = False
 
@@ -130,7 +130,7 @@ class ToolsApp:
 
         try:
             await manager.handle_request(
-                {**scope, "headers": _acceptable(scope["headers"]), CALLER: caller}, replay, answer
+                {**scope, "headers": _with_accept(scope["headers"]), CALLER: caller}, replay, answer
             )
         finally:
             gone.cancel()
@@ -141,7 +141,7 @@ class ToolsApp:
             facts = {"name": NAME, "version": VERSION, "transport": "streamable-http", "stateless": True}
             return await answer.reply(Reply(200, [], orjson.dumps(facts)))
         await answer({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-        gone = asyncio.ensure_future(_left(receive))
+        gone = asyncio.ensure_future(_disconnected(receive))
         try:
             for second in range(_LISTEN_SECONDS):
                 if second % _COMMENT_SECONDS == 0:
@@ -231,7 +231,7 @@ def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> b
     return isinstance(meta, dict) and meta.get("progressToken") is not None
 
 
-def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _with_accept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers, with an Accept header added if there is none: that means anything (RFC 9110), and the SDK would
     answer 406."""
     if any(name.lower() == b"accept" for name, _ in headers):
@@ -239,6 +239,7 @@ def _acceptable(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
     return [*headers, (b"accept", b"application/json, text/event-stream")]
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
+    """Wait until the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
