@@ -34,6 +34,7 @@ WHOLE = {
         "response_format.value object",  # a schema, carried as it is
         "web_search_options None",  # named as lost with all it holds
         "messages[].content[] reference",  # named as lost by its type
+        "messages[].images[] hologram",  # the same
         "messages[].content[] None",  # no known part: told as JSON text
         "messages[].reasoning_details[] reasoning.encrypted",
         "messages[].reasoning_details[] reasoning.summary",
