@@ -97,6 +97,19 @@ async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
     assert 3_000 <= rows[0].total_ms < 60_000
 
 
+async def test_a_clock_that_is_set_makes_no_job_long_in_its_row(gateway):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    )
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    stored = await services.ledger.generations.get(key.account_id, made["id"])
+    times = {"created_at": stored.created_at - timedelta(days=30)}
+    await services.ledger.generations.update(made["id"], times)  # as after the clock was set
+    await look(services, key, made["id"])
+    assert 0 <= rows[0].total_ms < 60_000
+
+
 async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_restart_too(gateway):
     services, key, _ = await gateway(Numbered())
     capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))

@@ -122,6 +122,7 @@ class TrackedJobs:
         rates = terms.rates if terms is not None else self._services.runtime.current.gateway.credits.rates
         job_input = calls.input if calls is not None else {}
         row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
+        row.total_ms = max(0.0, self.age(generation)) * 1000  # whatever the clock was set to meanwhile
         ended = replace(
             generation,
             status=outcome.status,
