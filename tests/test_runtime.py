@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.files import write_file
+from support.inprocess import unspoken
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root
 from tollgate.config.load import Document, Map
@@ -27,7 +28,10 @@ models:
   acme/large: {{upstream: {name}-large, aliases: [large], price: {{prompt: "{price}", unit: 1}}}}
   {name}/own: {{}}
 """
-MAPPING = "mapping: {name}\nabout: {about}\n"
+
+
+def mapping(name: str, about: str) -> str:
+    return f"{unspoken(name)}about: {about}\n"
 
 
 class Files:
@@ -43,7 +47,7 @@ class Files:
         for name in sorted(
             {"chat", "messages", *(path.stem for path in (defaults_root() / "mappings").glob("*.yaml"))}
         ):
-            self.write(f"mappings/{name}.yaml", MAPPING.format(name=name, about="x"))
+            self.write(f"mappings/{name}.yaml", mapping(name, "x"))
         self.provider("one", 0, "1")
         self.provider("two", 1, "2")
 
@@ -134,7 +138,7 @@ def test_a_reload_takes_models_over_whose_routes_are_the_same(files):
 
 def test_a_provider_follows_its_mapping_its_secrets_and_the_budgets(files):
     old = files.build()
-    files.write("mappings/chat.yaml", MAPPING.format(name="chat", about="changed"))
+    files.write("mappings/chat.yaml", mapping("chat", "changed"))
     changed = files.build(old)
     assert changed.mappings["messages"] is old.mappings["messages"]
     assert changed.providers["one"].offers["acme/large"][0].mapping is changed.mappings["chat"]
@@ -189,6 +193,33 @@ def test_the_mistakes_of_all_files_are_told_at_once(files):
     assert "$modle" in said
     marks = [(p.mark.file, p.mark.line) for p in errors.value.problems]
     assert marks == sorted(marks)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "has no request.to_hub and no response.from_hub and no stream.from_hub, which clients"),
+        ("request: {to_hub: {user: $.user}}\n", "has no response.from_hub and no stream.from_hub, which clients"),
+    ],
+)
+def test_a_clients_format_that_could_serve_nobody_is_not_taken(files, written, said):
+    running = files.build()  # a file half written yet, or one meant to add to that of the package
+    files.write("mappings/messages.yaml", f"mapping: messages\n{written}")
+    with pytest.raises(ConfigErrors, match=f"mappings/messages.yaml:1:1: mapping `messages` {said}"):
+        files.build(running)
+    files.write("mappings/messages.yaml", mapping("messages", "x"))
+    files.write("mappings/embeddings.yaml", "mapping: embeddings\nhub: embeddings\n")
+    with pytest.raises(ConfigErrors, match="mappings/embeddings.yaml:1:1: .* has no request.to_hub, which clients"):
+        files.build(running)
+
+
+def test_a_clients_format_that_no_provider_can_be_asked_in_is_not_taken(files):
+    whole = mapping("chat", "x")
+    files.write("mappings/chat.yaml", whole.replace("to_hub: {$copy: [model]}, from_hub", "to_hub: {}, from_hub", 1))
+    files.build()
+    files.write("mappings/chat.yaml", whole.replace("response: {to_hub: {$copy: [model]}, ", "response: {"))
+    with pytest.raises(ConfigErrors, match=r"providers/one.yaml:\d+:\d+: .*`chat` has no response.to_hub, which"):
+        files.build()
 
 
 def test_a_bad_reload_leaves_the_old_runtime_in_force(files):

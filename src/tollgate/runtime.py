@@ -30,6 +30,7 @@ from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
 from tollgate.process.garbage_collector import collector_resting
 from tollgate.routing import Route, make_route
+from tollgate.wire import CLIENT_FORMATS
 
 _Made = TypeVar("_Made")
 Discovered = Mapping[str, tuple[Model, ...]]
@@ -182,7 +183,12 @@ class _Build:
             and _same_text(self.previous.gateway.mappings.get(name), document)
         ):
             return self.previous.mappings[name]
-        return self._noting(lambda: compile_mapping(document, plugins=self.plugins))
+        mapping = self._noting(lambda: compile_mapping(document, plugins=self.plugins))
+        if mapping is not None and (missing := _missing(name, mapping)):
+            says = f"mapping `{name}` has no {' and no '.join(missing)}, which clients of this format need"
+            hint = "a file of this name stands instead of the one that comes with the package: copy that one whole"
+            self.problems.append(document.problem(document.root, says, hint=hint))
+        return mapping
 
     def providers(
         self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered
@@ -218,6 +224,16 @@ class _Build:
         except ConfigErrors as errors:
             self.problems.extend(errors.problems)
             return None
+
+
+def _missing(name: str, mapping: ProtocolMapping) -> list[str]:
+    """The sections without which a client of this format cannot be served, such as those of a file that is half
+    written yet: what loads must run."""
+    if name not in CLIENT_FORMATS:
+        return []
+    wanted = ["request.to_hub"] if mapping.hub else ["request.to_hub", "response.from_hub"]
+    missing = [section for section in wanted if section not in mapping.sections]
+    return missing if mapping.hub or mapping.speaker is not None else [*missing, "stream.from_hub"]
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from support.inprocess import unspoken
 from tollgate.config.files import defaults_root
 
 PROVIDER = """
@@ -27,11 +28,7 @@ def offered(tollgate):
         "$secret.NO_SUCH_KEY}\nmodels: {off/m: {}}\n",
     )
     for path in (defaults_root() / "mappings").glob("*.yaml"):
-        tollgate.write(
-            f"mappings/{path.name}",
-            f"mapping: {path.stem}\nrequest: {{from_hub: {{model: $.model}}}}\nresponse: {{to_hub: {{model: "
-            f"$.model}}}}\n",
-        )
+        tollgate.write(f"mappings/{path.name}", unspoken(path.stem))
     return tollgate
 
 

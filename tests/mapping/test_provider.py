@@ -9,6 +9,7 @@ import pytest
 
 from mapping.provider_files import SMALL, compiled, config, offer
 from mapping.support import document
+from support.inprocess import unspoken
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
@@ -404,7 +405,9 @@ def test_a_path_without_its_dollar_is_warned_of(more, warned):
 )
 def test_an_error_rule_that_events_would_fall_under_is_warned_of(rule, warned):
     """`!=` with what is absent is true, and a stream's events say less than a whole answer."""
-    chat = compile_mapping(document("mapping: chat\nstream: {to_hub: {always: []}}\n", "mappings/chat.yaml"))
+    chat = compile_mapping(
+        document(unspoken("chat").replace("stream: {", "stream: {to_hub: {always: []}, "), "mappings/chat.yaml")
+    )
     text = SMALL + f"errors: {{rules: [{rule.replace('}', ', verdict: next}')}]}}\n"
     found = [warning.message for warning in compiled(text, mappings={"chat": chat}).warnings]
     assert [message.startswith("this holds where what it looks at is absent") for message in found] == [True] * warned

@@ -117,9 +117,12 @@ def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
 def unspoken(name: str) -> str:
     """The text of a mapping file as small as one can be:
     for formats a test's providers declare and nobody speaks there."""
-    hub = "hub: embeddings\n" if name.endswith("embeddings") else ""
-    made = "{$copy: [model]}"
-    return f"mapping: {name}\n{hub}request: {{from_hub: {made}}}\nresponse: {{to_hub: {made}}}\n"
+    hub, stream = (
+        ("hub: embeddings\n", "") if name.endswith("embeddings") else ("", "stream: {from_hub: {start: []}}\n")
+    )
+    both = "{to_hub: {$copy: [model]}, from_hub: {$copy: [model]}}"
+    answer = "{to_hub: {$copy: [model]}}" if hub else both
+    return f"mapping: {name}\n{hub}request: {both}\nresponse: {answer}\n{stream}"
 
 
 def write_config(

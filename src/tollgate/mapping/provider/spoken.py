@@ -16,7 +16,6 @@ from tollgate.mapping.provider.headers import Headers, compile_headers
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.reported_usage import ReportedUsage, compile_reported_usage
-from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -81,7 +80,7 @@ def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping,
         said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
         hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
         pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", where, hint)
-    if endpoint.mapping not in CLIENT_FORMATS and (missing := _missing(mapping, polling)):  # native requests need none
+    if missing := _missing(mapping, polling):
         pieces.mistake(
             at,
             f"mapping `{endpoint.mapping}` has no {' and no '.join(missing)}, which a provider that speaks it needs",
