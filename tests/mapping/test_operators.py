@@ -502,3 +502,12 @@ def test_usage_is_asked_alone_only_where_nothing_else_decides_about_it(body: str
         {"id": "a", "n": None, "ok": False, "usage": {"input": 7}, "rest": {"usage": {"input": 9}}},
     ):
         assert tap_usage(mapping, answer) == (tap_response(mapping, answer).get("usage") or {})
+
+
+@pytest.mark.filterwarnings("error")  # Python's own, of generated code, would be shown to the operator
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [("true == 1", False), ("'a' != true", True), ("1 == none", False), ("none != 'a'", True), ("true == true", True)],
+)
+def test_what_is_written_on_both_sides_is_compared_without_a_warning_of_python(expression, result):
+    assert run(f'"{{{{ {expression} }}}}"', {}) is result

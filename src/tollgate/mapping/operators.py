@@ -27,7 +27,8 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, text
         word, no = ("==", "") if operator == "eq" else ("!=", "not ")
         if left.py in ("None", "True", "False"):
             left, right = right, left
-        if right.py in ("None", "True", "False"):
+        written = left.atom and left.kind in ("number", "text")  # of which Python warns beside `is`
+        if right.py in ("None", "True", "False") and not written:
             return f"{left.py} {'is' if operator == 'eq' else 'is not'} {right.py}"
         kinds = {left.kind, right.kind}
         if (left.present or right.present) and ("text" in kinds or kinds == {"number"}):
