@@ -131,7 +131,10 @@ class Http2(H2Protocol):
             for number, unsent in self.stream_buffers.items()
             if isinstance(unsent, Unsent) and unsent.is_stuck(now)
         )
-        self._last_check = dict(self._body_bytes)
+        # who was held up by us until now gets the whole time until the next call but one
+        self._last_check = {
+            number: came if self._has_read(number) else -SLOWEST_BYTES for number, came in self._body_bytes.items()
+        }
         for number in stuck:
             with contextlib.suppress(ProtocolError):  # it is closed by now
                 self.connection.reset_stream(number, ErrorCodes.CANCEL)
