@@ -124,10 +124,15 @@ class Run(Parts):
     def _take_delta(self, kind: str, key: object, text: str | None, details: Details) -> None:
         """A delta that is more than text for the current part: it may begin a part, or belong to one that waits."""
         owner = self._addressing.at(key) if key is not None else None
-        if owner is not None and owner.kind != kind and not owner.closed:
-            return  # this key is a part of another kind, such as the call of a tool that the provider runs itself
+        aside = False
+        if owner is not None and owner.kind != kind and not owner.closed:  # this key is a part of another kind
+            if kind == "tool_call" or owner.kind == "opaque":
+                return  # such as the call of a tool that the provider runs itself
+            key, aside = None, True  # some servers send text in the block of a call, and thoughts in that of a text
         part = self._find(kind, key, details)
         if part is None:
+            if aside and not (text and not text.isspace()):
+                return
             self._begin_with(kind, key, text, details)
         elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
