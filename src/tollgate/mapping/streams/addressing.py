@@ -5,6 +5,11 @@ from __future__ import annotations
 from tollgate.mapping.streams.part import Details, Part, hashable
 
 
+def repeats_arguments(call: Part, text: str | None) -> bool:
+    """Whether a call's arguments are complete and equal to this text, which then only repeats them."""
+    return text is not None and text[:1] == "{" and text[-1] == "}" and call.complete() and text == call.text
+
+
 class Addressing:
     """The parts of one answer by key and id. Tool calls are found by both, because upstreams use both loosely."""
 
@@ -45,8 +50,13 @@ class Addressing:
             # a name begins a new call once the arguments of the last are whole
             return None if details.name and last is not None and last.name is not None and last.complete() else last
         call = self.at(key)
+        if call is None and details.id:
+            call = self._by_id.get(details.id)
+            if call is None or call.text or call.closed or details.name not in (None, call.name):
+                return None
+            self._by_key[hashable(key)] = call  # the arguments of a call have another key than its name
         if call is None:
-            if details.id or details.name or self._closes or last is None or not last.name:
+            if details.name or self._closes or last is None or not last.name:
                 return None
             # only arguments, and a key that no part has: they belong to the last call, unless it is complete
             return None if last.ended or last.complete() else last
@@ -54,8 +64,15 @@ class Addressing:
             return None
         if details.name and details.id and call.id and details.id != call.id:
             return None  # a new id and a name; without a name the id is a fragment's, which some servers make up anew
+        if details.name and call.name and details.name != call.name and call.complete():
+            return None  # another name after whole arguments
         self.last_call = call
         return call
+
+    def repeats(self, details: Details, text: str | None) -> bool:
+        """Whether a call with this id, name and text has come under another key: some servers send each once more."""
+        call = self._by_id.get(details.id) if details.id else None
+        return call is not None and details.name in (None, call.name) and repeats_arguments(call, text)
 
     def begun(self, key: object, details: Details) -> bool:
         """Whether a call with this key and id has begun; it is the current call again then."""

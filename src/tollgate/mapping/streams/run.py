@@ -11,6 +11,7 @@ from typing import Any
 
 from tollgate.mapping import hub
 from tollgate.mapping.context import Context
+from tollgate.mapping.streams.addressing import repeats_arguments
 from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import Speaker
 from tollgate.mapping.streams.part import NO_DETAILS, NO_MORE, Details, Part, grow, hashable
@@ -134,6 +135,8 @@ class Run(Parts):
             if aside and not (text and not text.isspace()):
                 return
             self._begin_with(kind, key, text, details)
+        elif kind == "tool_call" and repeats_arguments(part, text):
+            return  # some servers send the arguments of a call once more at its end
         elif part.closed or part.ended:
             if kind == "tool_call" and text and not text.isspace():
                 self.context.lose("text after the end of a tool call")
@@ -145,6 +148,8 @@ class Run(Parts):
         named = details.id or details.name
         if details.more and not (text or named or details.token):
             grow(self._ahead.setdefault(kind, {}), details.more)  # it came before its part
+        elif kind == "tool_call" and self._addressing.repeats(details, text):
+            return
         elif kind != "tool_call" or named or text and not text.isspace():
             part = self._new(kind, key, details)
             self._add(part, text, details)
