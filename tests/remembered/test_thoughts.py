@@ -40,6 +40,8 @@ def test_what_a_client_left_out_is_put_back_in_its_order():
         pytest.param([{**TEXT, "text": "let me"}, {**TEXT, "text": " see"}, CALL], id="the text in two"),
         pytest.param([TEXT, {**CALL, "args": '{ "b": [2], "a": 1 }'}], id="arguments written anew"),
         pytest.param([{"kind": "reasoning", "text": "hm"}, TEXT, CALL], id="the thought without its signature"),
+        pytest.param([{**TEXT, "text": "<think>\nhm\n</think>"}, TEXT, CALL], id="the thought as a text"),
+        pytest.param([{**TEXT, "text": "<think>h</think>let <think>m</think>me see"}, CALL], id="thoughts in the text"),
     ],
 )
 def test_a_client_may_write_the_turn_in_its_own_way(sent):
@@ -55,6 +57,7 @@ def test_a_client_may_write_the_turn_in_its_own_way(sent):
         pytest.param("alice", ("gemini", "", "claude"), [TEXT, CALL], id="another format"),
         pytest.param("alice", ("messages", "mine", "claude"), [TEXT, CALL], id="others sign there"),
         pytest.param("alice", MAKER, [{**TEXT, "text": "let me think"}, CALL], id="another text"),
+        pytest.param("alice", MAKER, [{**TEXT, "text": "<think>hm let me see"}, CALL], id="a thought without an end"),
         pytest.param("alice", MAKER, [TEXT, {**CALL, "args": '{"a":2,"b":[2]}'}], id="other arguments"),
         pytest.param("alice", MAKER, [TEXT, {**CALL, "id": "c2"}], id="another call"),
         pytest.param("alice", MAKER, [TEXT, CALL, {**CALL, "id": "c2"}], id="a call more"),

@@ -22,6 +22,9 @@ MOST = 8 * 1024 * 1024
 _EACH = 1_000
 """Characters counted for the overhead of each turn."""
 
+_OPENED, _CLOSED = "<think>", "</think>"
+_MARKED = 100
+
 Maker = tuple[str, str, str]
 """Origin of the reasoning: the upstream's format, the name of the signing service (`Offer.minter`), the upstream model.
 It is only sent to the same origin."""
@@ -97,9 +100,23 @@ def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
     calls = [part for part in parts if part["kind"] == "tool_call"]
     if not calls:
         return None
-    text = "".join(part["text"] for part in parts if part["kind"] == "text").strip()
+    text = _without_thoughts("".join(part["text"] for part in parts if part["kind"] == "text")).strip()
     said = [owner, text, *((call["id"], call["name"], _plain(call.get("args"))) for call in calls)]
     return hashlib.blake2b(repr(said).encode(), digest_size=16).digest()
+
+
+def _without_thoughts(text: str) -> str:
+    """What is left of a text without the thoughts between marks: so pydantic-ai sends them back to a responses model
+    that it does not know. A turn has few of them, and no text is worth more looks."""
+    kept, at = [], 0
+    for _ in range(_MARKED):
+        opened = text.find(_OPENED, at)
+        closed = text.find(_CLOSED, opened) if opened >= 0 else -1
+        if closed < 0:
+            break
+        kept.append(text[at:opened])
+        at = closed + len(_CLOSED)
+    return "".join((*kept, text[at:])) if kept else text
 
 
 def _plain(arguments: Any) -> Any:
