@@ -2,8 +2,15 @@
 
 import pytest
 
-from tollgate.errors import UpstreamFailed, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
-from tollgate.public_errors import messages_error_message, public_status
+from tollgate.errors import (
+    ShuttingDown,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from tollgate.public_errors import messages_error_message, public_status, stream_error_events
 from tollgate.replies import error_reply
 
 ERRORS = [
@@ -40,3 +47,11 @@ def test_a_row_has_the_status_that_was_told(dialect, error):
 )
 def test_messages_clients_know_a_prompt_that_is_too_long_by_its_words(message: str, code: str, told: str):
     assert messages_error_message(UpstreamRejected(message, upstream_code=code)) == told
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+def test_a_stream_does_not_quote_what_the_database_or_the_disk_says(dialect):
+    told = stream_error_events(dialect, Unavailable("could not extend file base/16384/2609: No space left on device"))
+    assert b"base/16384" not in told
+    assert b"Service temporarily unavailable" in told
+    assert b"the gateway is shutting down" in stream_error_events(dialect, ShuttingDown())

@@ -14,13 +14,17 @@ import orjson
 from tollgate.errors import (
     AnswerLost,
     RateLimited,
+    ShuttingDown,
     TollgateError,
+    Unavailable,
     UpstreamFailed,
     UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnreachable,
 )
 
+UNAVAILABLE = "Service temporarily unavailable"
+"""What callers read when the gateway cannot take work (SPEC, errors of all endpoints)."""
 _TOO_LONG = "context_length_exceeded"
 """The code of a prompt that is too long, in formats that have codes."""
 _TOO_LONG_WORDS = "prompt is too long"
@@ -186,6 +190,8 @@ def public_message(error: TollgateError) -> str:
         if error.upstream_status == 429 or error.overloaded:
             return "The model service is overloaded or rate limited. Please retry later."
         return "The model service failed to answer. Please retry later."
+    if isinstance(error, Unavailable) and not isinstance(error, ShuttingDown):
+        return UNAVAILABLE  # its own message may quote the operating system or the database
     return error.message
 
 

@@ -33,6 +33,7 @@ from tollgate.errors import (
     whole_seconds,
 )
 from tollgate.public_errors import (
+    UNAVAILABLE,
     messages_error_code,
     messages_error_message,
     messages_error_type,
@@ -47,7 +48,7 @@ Said = tuple[int, dict[str, Any] | str]
 TEXT = b"text/plain; charset=utf-8"
 _MOST_WAIT_SECONDS = 120
 """Client libraries that are told to wait longer do not ask again at all (CLIENTS 3c)."""
-_UNREACHABLE = b'{"message":"Service temporarily unavailable"}'
+_UNREACHABLE = orjson.dumps({"message": UNAVAILABLE})
 
 _NO_KEY = (
     "You didn't provide an API key. Send it in an Authorization header using Bearer auth "

@@ -24,6 +24,7 @@ from tollgate.images.catalog import descriptor, image_models, image_routes
 from tollgate.images.order import Order
 from tollgate.images.service import generation_entry, jobs_of
 from tollgate.images.state import is_job_id
+from tollgate.public_errors import UNAVAILABLE
 
 if TYPE_CHECKING:
     from tollgate.ledger import KeyRecord
@@ -166,7 +167,7 @@ def _tool_message(error: TollgateError) -> str:
         return f"input validation failed: {error.message}"
     if error.status < 500:
         return error.message
-    return "Service temporarily unavailable" if isinstance(error, UpstreamUnreachable) else InternalError.public_message
+    return UNAVAILABLE if isinstance(error, UpstreamUnreachable) else InternalError.public_message
 
 
 _MODEL_ID = {"type": "string", "description": "Canonical model id, as list_models gives it."}
