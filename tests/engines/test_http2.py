@@ -218,7 +218,9 @@ async def test_a_fault_of_the_gateway_ends_a_connection_and_not_the_gateway(clie
     farewell = await frames.until(is_farewell)
     assert isinstance(farewell, GoAwayFrame) and farewell.error_code == ErrorCodes.INTERNAL_ERROR
     assert await client.served.reader.read() == b""
-    assert [record.message for record in caplog.records] == ["an HTTP/2 connection ends by a fault of the gateway"]
+    assert [record.message for record in caplog.records] == [
+        "an HTTP/2 connection is closed because of a fault of the gateway"
+    ]
     client.served.stop.set()
     await asyncio.wait_for(client.served.task, 10)
 

@@ -1,7 +1,6 @@
-"""HTTP/2 as hypercorn speaks it, with an answer to what would otherwise end a connection of many clients, or occupy the
-gateway for nothing.
+"""hypercorn's HTTP/2, made robust against clients that would end the connection of others or waste resources.
 
-Nobody but a proxy in front multiplexes: what one of its clients sends must not end the requests of the others.
+A connection is usually that of a proxy, with the requests of many clients: one of them must not end the others'.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ log = logging.getLogger("tollgate.engines")
 
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
-"""Of requests that a client takes back: all of a hundred that may run at once, and that several times. A request costs
-it 40 bytes and us a task, and those taken back do not count among the hundred (CVE-2023-44487)."""
+"""Limits on requests that a client cancels: several times the hundred that may run at once. A request costs the client
+40 bytes and us a task, and cancelled ones do not count among the hundred (CVE-2023-44487)."""
 
 
 _LEAVING = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
-"""Begin no more requests; what was sent before this was read is still answered (RFC 9113, 6.8). Not by way of h2, for
-which a connection ends with this frame."""
+"""Asks the client to begin no more requests; those that it has sent are still answered (RFC 9113, 6.8). Not sent
+through h2, which ends the connection with this frame."""
 _IN_METHODS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 """The characters of a token (RFC 9110, 5.6.2)."""
 _WINDOW = 65_535
-"""Bytes of a body that a client may send before any of it is taken (RFC 9113, 6.9.2)."""
+"""Bytes of a body that a client may send before any of it is read (RFC 9113, 6.9.2)."""
 _PIECE = 8 * 1024
-"""What is read without a turn for others: half a thousand of the smallest frames, which take 10 ms."""
+"""Bytes that are processed before other tasks get a turn: up to 500 of the smallest frames, which take 10 ms."""
 
 
 class Unsent(StreamBuffer):
-    """What is to be sent of an answer, and how much of it the client has taken."""
+    """The unsent part of an answer, and the number of bytes that the client has accepted."""
 
     taken = 0
     stuck_since: float | None = None
-    """When it was found that something waits for the client, and since when it has taken hardly anything."""
+    """Since when the client has accepted hardly anything; None if nothing waits for it."""
     _taken_then = 0
 
     async def pop(self, max_length: int) -> bytes:
@@ -61,7 +60,7 @@ class Unsent(StreamBuffer):
         return data
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the client has taken hardly anything for too long; to be asked now and then."""
+        """Whether the client has accepted hardly anything for too long; to be called every now and then."""
         if not self.buffer:
             self.stuck_since = None
         elif self.stuck_since is None or self.taken - self._taken_then >= SLOWEST_BYTES:
@@ -70,47 +69,46 @@ class Unsent(StreamBuffer):
 
 
 class Http2(H2Protocol):
-    """Takes the place of hypercorn's `H2Protocol`."""
+    """Replaces hypercorn's `H2Protocol`."""
 
     _resets = 0.0
-    """How many requests were taken back lately: `_RESETS_A_SECOND` are forgotten each second."""
+    """Recently cancelled requests; decreases by `_RESETS_A_SECOND` each second."""
     _reset_at = 0.0
     _left_at: float | None = None
-    """When the client was told that the server ends."""
+    """When the client was told that the server stops."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._body_bytes: dict[int, int] = {}
-        """Of requests whose end has not come, how much of the body has."""
+        """Body bytes received, by stream, of requests whose body is incomplete."""
         self._dropped: dict[int, int] = {}
-        """Of requests that were answered before their end, how much of the body has come since."""
+        """Body bytes received and discarded, by stream, of requests that were answered before their end."""
         self._last_check: dict[int, int] = {}
-        """The same when `end_stuck` was called last."""
+        """`_body_bytes` at the last call of `end_stuck`."""
         _answer_who_leaves(self.connection)
         self.task_group = Applications(self.task_group, self._taken)  # type: ignore[assignment]
 
     async def initiate(self, *args: Any, **options: Any) -> None:
         """See hypercorn's."""
         await super().initiate(*args, **options)
-        # bodies that wait to be read leave room for those of others: each stream has a window of its own
+        # unread bodies must not use up the connection's window: each stream gets a window of its own
         self.connection.increment_flow_control_window(self.config.h2_max_concurrent_streams * _WINDOW)
         await self._flush()
 
     async def leave(self) -> None:
-        """Tell the client that the server ends."""
+        """Tell the client that the server stops."""
         if self._left_at is None:
             self._left_at = time.monotonic()
             await self.send(RawData(_LEAVING))
 
     async def say_last(self) -> None:
-        """Tell the client which request was the last that is answered; then the connection can be closed."""
+        """Tell the client which request is the last that is answered; the connection can be closed afterwards."""
         with contextlib.suppress(ProtocolError):  # it is closed by now
             self.connection.close_connection()
         await self._flush()
 
     async def stream_send(self, event: RequestEvent) -> None:
-        """See hypercorn's, which says the last of the connection as soon as it is idle: what the client had sent by
-        then would be lost."""
+        """See hypercorn's, which closes a connection that is idle at once: requests on their way would be lost."""
         if type(event) is StreamClosed and self.context.terminated.is_set():
             await self._close_stream(event.stream_id)
             await self.send(Updated(idle=self.idle))
@@ -118,8 +116,7 @@ class Http2(H2Protocol):
             await super().stream_send(event)
 
     async def end_stuck(self) -> None:
-        """End the streams of which hardly anything has come since the last call, or whose client does not take the
-        answer."""
+        """End the streams whose body arrives too slowly, or whose client does not read the answer."""
         now = time.monotonic()
         stuck = {
             number
@@ -131,7 +128,7 @@ class Http2(H2Protocol):
             for number, unsent in self.stream_buffers.items()
             if isinstance(unsent, Unsent) and unsent.is_stuck(now)
         )
-        # who was held up by us until now gets the whole time until the next call but one
+        # a client whose body we did not read until now gets a whole period before it counts as too slow
         self._last_check = {
             number: came if self._has_read(number) else -SLOWEST_BYTES for number, came in self._body_bytes.items()
         }
@@ -159,13 +156,14 @@ class Http2(H2Protocol):
         try:
             await super().handle(event)
         except Exception:
-            # above, it would cancel what writes before what waits for that: the connection would never end, nor a stop
-            log.exception("an HTTP/2 connection ends by a fault of the gateway")
+            # further up it would cancel the writer before the tasks that wait for it: neither the connection nor a
+            # stopping server would ever end
+            log.exception("an HTTP/2 connection is closed because of a fault of the gateway")
             await self._end(ErrorCodes.INTERNAL_ERROR)
 
     async def _end(self, why: ErrorCodes) -> None:
         """End the connection and all its requests."""
-        with contextlib.suppress(ProtocolError):  # it is closed by now
+        with contextlib.suppress(ProtocolError):  # already closed
             self.connection.close_connection(why)
         await self._flush()
         await super().handle(Closed())
@@ -178,9 +176,9 @@ class Http2(H2Protocol):
             return
         for event in events:
             if type(event) is PingReceived:
-                continue  # h2 has the answer ready
+                continue  # h2 answers it by itself
             if type(event) is PriorityUpdated:
-                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn keeps what it names without end
+                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn would remember the streams in it for ever
             if type(event) is DataReceived:
                 await self._take_piece(event)
             elif type(event) is RequestReceived and not _is_readable(event):
@@ -204,7 +202,7 @@ class Http2(H2Protocol):
         await stream.handle(Body(stream_id=event.stream_id, data=event.data))
 
     async def _taken(self, number: int, size: int) -> None:
-        """The application of a stream has taken so much of its window."""
+        """The application of a stream has read `size` bytes of its body."""
         if self.closed:
             return
         with contextlib.suppress(ProtocolError):  # it is closed by now
@@ -212,13 +210,13 @@ class Http2(H2Protocol):
         await self._flush()
 
     def _has_read(self, number: int) -> bool:
-        """Whether nothing of a request's body waits for its application."""
+        """Whether the application has read all body bytes that arrived."""
         stream = self.streams.get(number)
         return stream is None or _unread(stream).empty
 
     async def _take_late(self, event: RequestReceived) -> None:
-        """A request that came when the server was to end: one sent before its client knew is answered, any other may
-        be sent elsewhere."""
+        """A request that arrived while the server stops: answered if the client could not know that yet, else refused,
+        so that the client can send it elsewhere."""
         if self._left_at is not None and time.monotonic() - self._left_at > LAST_CALL_SECONDS:
             self._refuse(event)
             return
@@ -228,7 +226,7 @@ class Http2(H2Protocol):
 
     def _refuse(self, event: RequestReceived) -> None:
         assert event.stream_id is not None
-        with contextlib.suppress(ProtocolError):  # its client has taken it back by now
+        with contextlib.suppress(ProtocolError):  # already cancelled by the client
             self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
 
     def _note(self, event: Event) -> None:
@@ -279,9 +277,9 @@ def _unread(stream: Any) -> UnreadBody:
 
 
 def _answer_who_leaves(connection: H2Connection) -> None:
-    """Have a client that will begin no more requests (GOAWAY) get the answers to those it has begun (RFC 9113, 6.8):
-    Node's `session.close()` says so and waits for them. For h2 the connection ends with that frame, and it can read
-    nothing behind it."""
+    """Let a client that will begin no more requests (GOAWAY) still get the answers to those that it has begun (RFC
+    9113, 6.8), as Node's `session.close()` expects. h2 would end the connection with that frame and read nothing after
+    it."""
     by_kind = connection._frame_dispatch_table
     ends = by_kind[GoAwayFrame]
 
@@ -294,8 +292,8 @@ def _answer_who_leaves(connection: H2Connection) -> None:
 
 
 def _is_readable(event: RequestReceived) -> bool:
-    """Whether this is a request for something: a method is a word, a tunnel is none (hypercorn knows it by any
-    spelling), a path is ASCII and a host a name (RFC 3986)."""
+    """Whether the request can be processed: its method is a token and not CONNECT (which hypercorn recognises in any
+    case), its path is ASCII and its host valid (RFC 3986)."""
     headers = dict(event.headers or ())
     host = headers.get(b":authority", b"")
     method = headers.get(b":method", b"")

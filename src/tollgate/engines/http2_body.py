@@ -1,8 +1,7 @@
-"""The body of a request over HTTP/2 on its way from the connection to the application.
+"""The body of an HTTP/2 request between the connection and the application.
 
-Flow control is what makes a client wait: it may send more of a body only as the application takes it. hypercorn's own
-queue lets it go on at once, and when ten pieces are unread, it keeps the whole connection waiting, with the requests of
-everybody else on it.
+Flow control slows down a client: it may send more of a body only as the application reads it. hypercorn's own queue
+opens the window at once, and blocks the whole connection, with all other requests on it, when ten pieces are unread.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from hypercorn.typing import TaskGroup
 
 
 class UnreadBody:
-    """What came of one request and its application has not taken; `put` and `get` are those of hypercorn's queue."""
+    """The part of one request's body that its application has not read; has `put` and `get` like hypercorn's queue."""
 
     def __init__(self, taken: Callable[[int], Awaitable[None]]) -> None:
         self.unacknowledged = 0
-        """Bytes of the client's window that this holds. Whoever receives a piece counts it here."""
+        """Bytes of the client's window that are in use. Increased by the receiver of each piece."""
         self._taken = taken
         self._body = bytearray()
         self._more = True
         self._told = False
-        """The application knows that the body has ended."""
+        """The application has got the end of the body."""
         self._gone = False
         self._changed = asyncio.Event()
 
     @property
     def empty(self) -> bool:
-        """Whether the application has taken all that came."""
+        """Whether the application has read everything that arrived."""
         return not self._body
 
     async def put(self, message: dict[str, Any]) -> None:
-        """Take a message of ASGI for the application. Never waits."""
+        """Add an ASGI message for the application. Never waits."""
         if message["type"] == "http.disconnect":
             self._gone = True
         else:
@@ -44,7 +43,7 @@ class UnreadBody:
         self._changed.set()
 
     async def get(self) -> dict[str, Any]:
-        """See ASGI's `receive`. All pieces that came are one message."""
+        """See ASGI's `receive`. All pieces that arrived are returned as one message."""
         while not (self._gone or self._body or not (self._more or self._told)):
             self._changed.clear()
             await self._changed.wait()
@@ -57,17 +56,17 @@ class UnreadBody:
         return {"type": "http.request", "body": body, "more_body": self._more}
 
     async def acknowledge(self) -> None:
-        """Let the client send as much again as this holds."""
-        while self.unacknowledged:  # more may come while this is told
+        """Open the client's window again by the bytes in use."""
+        while self.unacknowledged:  # more may arrive while this is sent
             size, self.unacknowledged = self.unacknowledged, 0
             await self._taken(size)
 
 
 class Applications:
-    """Takes the place of hypercorn's task group, where a stream starts its application."""
+    """Replaces hypercorn's task group, with which a stream starts its application."""
 
     def __init__(self, group: TaskGroup, taken: Callable[[int, int], Awaitable[None]]) -> None:
-        """`taken` is told the number of a stream, and how much of its window is free again."""
+        """`taken` is called with a stream's number and the number of bytes that the application has read."""
         self.spawn = group.spawn
         self._taken = taken
 

@@ -1,8 +1,7 @@
-"""hypercorn on asyncio, the default engine: its server and its HTTP/2, with our own HTTP/1 (`http1.py`) in place of
-its.
+"""hypercorn on asyncio, the default engine: its server and its HTTP/2, with our own HTTP/1 (`http1.py`).
 
-hypercorn reads HTTP/1 with h11, which is Python throughout, and hands requests to the application through a task group
-and queues: together that costs more than all that the gateway does for a small request.
+hypercorn parses HTTP/1 with h11, which is pure Python, and passes requests to the application through a task group and
+queues. Together that costs more than everything the gateway does for a small request.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
 _KEEP_ALIVE_REQUESTS = 10**9
-"""A busy HTTP/2 connection is not closed for being used: hypercorn would do so after a thousand requests."""
+"""hypercorn would close a busy HTTP/2 connection after a thousand requests; this prevents it."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
-"""How a client begins that knows HTTP/2 is spoken (RFC 9113, 3.4)."""
+"""The first bytes of an HTTP/2 connection (RFC 9113, 3.4)."""
 _EARLY_BYTES = 1 << 20
-"""More than is read before a connection has its task."""
+"""More than can arrive before the connection's task runs."""
 
 
 class Hypercorn:
@@ -98,7 +97,7 @@ class Hypercorn:
 
 @contextlib.contextmanager
 def _ours(connection: Callable[..., Any]) -> Iterator[None]:
-    """Have hypercorn use our classes in place of its own."""
+    """Make hypercorn use our classes in place of its own."""
     replaced = [(run, "TCPServer", connection), (protocol, "H2Protocol", Http2), (h2, "StreamBuffer", Unsent)]
     kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     try:
@@ -123,7 +122,7 @@ class _Host:
         return _date(int(time.time()))
 
     def end(self) -> None:
-        """The server ends."""
+        """The server stops."""
         self.ended = True
         for connection in tuple(self.connections):
             connection.shutdown()
@@ -131,22 +130,22 @@ class _Host:
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> list[tuple[bytes, bytes]]:
-    """The header that tells the time."""
+    """The `date` header."""
     return [(b"date", formatdate(second, usegmt=True).encode())]
 
 
 class _Http1(Http1):
-    """A connection that speaks HTTP/1, unless its first bytes say that it is to be HTTP/2: then they are given to
-    `http2`, and nothing more is read here."""
+    """An HTTP/1 connection, unless its first bytes are those of HTTP/2: then they are passed to `http2`, and nothing
+    more is read here."""
 
     def __init__(self, app: App, host: _Host, loop: asyncio.AbstractEventLoop, http2: Callable[[bytes], None]) -> None:
         super().__init__(app, host, loop)
         self.opening = self._look
         self.ended: asyncio.Future[bool] = loop.create_future()
-        """Done with the connection, or as soon as it speaks HTTP/2: true then."""
+        """Completed when the connection ends (False), or when it turns out to be HTTP/2 (True)."""
         self._http2 = http2
         self._first = b""
-        """What came, kept until it is certain whether it begins HTTP/2."""
+        """The first bytes, kept until it is certain whether they begin HTTP/2."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.opening = None  # it refers to this object
@@ -169,11 +168,11 @@ class _Http1(Http1):
 
 
 class _Connection(TCPServer):
-    """A connection as hypercorn has it: given to HTTP/1, and served here where its client speaks HTTP/2. Then it is
-    gone as soon as its client has closed it.
+    """A connection of hypercorn: passed on to our HTTP/1, or served here if its client speaks HTTP/2. It ends as soon
+    as the client closes it.
 
-    hypercorn itself keeps socket and memory until the time to be idle is over: a minute's worth of clients that connect
-    anew for every request would use up the sockets a process may have.
+    hypercorn itself keeps socket and memory until the idle timeout: clients that connect anew for every request would
+    use up the process's sockets within a minute.
     """
 
     def __init__(self, application: App, host: _Host, *args: Any) -> None:
@@ -181,21 +180,21 @@ class _Connection(TCPServer):
         self._application = application
         self._host = host
         self._idle_since: float | None = self.loop.time()
-        """None while something is being answered."""
+        """None while a request is being answered."""
         self._stuck: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Serve the connection to its end."""
+        """Serve the connection until it ends."""
         # before Python 3.12, asyncio.streams logs it with a traceback
         with contextlib.suppress(asyncio.CancelledError):
             if await self._speaks_http2():
                 await super().run()
 
     async def _speaks_http2(self) -> bool:
-        """Whether the connection is to be served here; returns when that is certain, or when it has ended."""
+        """Whether the connection speaks HTTP/2; returns when that is certain, or when it has ended."""
         transport = self.writer.transport
         http1 = _Http1(self._application, self._host, self.loop, partial(self._take_back, transport.get_protocol()))
-        # what came before this task had its first turn: reading it waits for nothing
+        # bytes that arrived before this task's first turn; reading them does not wait
         early = await self.reader.read(_EARLY_BYTES) if self.reader._buffer else b""  # type: ignore[attr-defined]
         transport.set_protocol(http1)
         http1.connection_made(transport)  # type: ignore[arg-type]
@@ -207,17 +206,17 @@ class _Connection(TCPServer):
             transport.close()
         try:
             return await http1.ended
-        except asyncio.CancelledError:  # the time to drain is over
+        except asyncio.CancelledError:  # the drain time is over
             transport.abort()
             raise
 
     def _take_back(self, streams: asyncio.BaseProtocol, data: bytes) -> None:
-        """Read as hypercorn does from now on, these first bytes before the others."""
+        """Let hypercorn read from now on, beginning with these first bytes."""
         self.writer.transport.set_protocol(streams)
         self.reader.feed_data(data)
 
     async def protocol_send(self, event: Event) -> None:
-        """Write what HTTP/2 sends, note when the connection is idle, close it."""
+        """Handle an event of the protocol: write data, note when the connection becomes idle, close it."""
         if isinstance(event, RawData):
             try:
                 self.writer.write(event.data)
@@ -245,7 +244,7 @@ class _Connection(TCPServer):
 
     async def _close(self) -> None:
         task = asyncio.current_task()
-        # the time to drain is over: a client that does not read would hold up the end
+        # the drain time is over: a client that does not read must not delay the end
         if task is not None and task.cancelling():
             self.writer.transport.abort()
         self._bound_last_words()
@@ -256,7 +255,7 @@ class _Connection(TCPServer):
                 self._stuck.cancel()
 
     def _bound_last_words(self) -> None:
-        """A connection that is closed stays until what was written to it is read."""
+        """Limit how long a closing connection waits for its client to read what was written."""
         if self._stuck is None:
             self._stuck = self.loop.call_later(STUCK_SECONDS, self.writer.transport.abort)
 
@@ -265,24 +264,24 @@ class _Connection(TCPServer):
         await super()._initiate_server_close()
 
     async def _idle_timeout(self) -> None:
-        """Watch over the connection as long as it lives: a new watcher for every request, as hypercorn has it, costs a
-        tenth of a small one."""
+        """Watch the connection as long as it lives. hypercorn starts a new watcher for every request, which costs a
+        tenth of a small request."""
         terminated = False
         while not terminated and (left := self._left()) > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.context.terminated.wait(), left)
                 terminated = True
             if self._idle_since is None and not terminated and (http2 := self._http2) is not None:
-                await http2.end_stuck()  # every so often: see `_left`
+                await http2.end_stuck()  # regularly: see `_left`
         if terminated and (http2 := self._http2) is not None:
             await http2.leave()
         if terminated and self._idle_since is not None:
-            await asyncio.sleep(LAST_CALL_SECONDS)  # a request ends this task, and its answer begins it anew
+            await asyncio.sleep(LAST_CALL_SECONDS)  # a new request ends this task, and its answer starts it again
         while self._idle_since is not None and not await outlived(self._close_idle()):
             await asyncio.sleep(UNREAD_SECONDS)
 
     async def _close_idle(self) -> bool:
-        """Close the connection, unless a request has come that is not being answered yet."""
+        """Close the connection, unless a request has arrived that is not being answered yet."""
         read = self.reader._buffer  # type: ignore[attr-defined]
         if self._idle_since is None or read or has_unread(self.writer.transport):
             return False
@@ -295,12 +294,12 @@ class _Connection(TCPServer):
 
     @property
     def _http2(self) -> Http2 | None:
-        """What speaks HTTP/2 here; None before the client's first bytes."""
+        """The HTTP/2 protocol object; None before the client's first bytes."""
         spoken = self.protocol.protocol
         return spoken if isinstance(spoken, Http2) else None
 
     def _left(self) -> float:
-        """Seconds until the connection has been idle for too long."""
+        """Seconds until the idle timeout."""
         keep = self.config.keep_alive_timeout
         return keep if self._idle_since is None else self._idle_since + keep - self.loop.time()
 
