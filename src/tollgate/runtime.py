@@ -186,7 +186,7 @@ class _Build:
         mapping = self._noting(lambda: compile_mapping(document, plugins=self.plugins))
         if mapping is not None and (missing := _missing(name, mapping)):
             says = f"mapping `{name}` has no {' and no '.join(missing)}, which clients of this format need"
-            hint = "a file of this name stands instead of the one that comes with the package: copy that one whole"
+            hint = "a file of this name replaces the one in the package: copy that one and edit the copy"
             self.problems.append(document.problem(document.root, says, hint=hint))
         return mapping
 

@@ -109,7 +109,7 @@ class ChangeListener:
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception as error:  # a mistake of ours must not end the listening
                 reason = f"changes of other gateways are not heard: {type(error).__name__}"
-                self.outage.begin(reason, "hearing of changes of other gateways went wrong", error=error)
+                self.outage.begin(reason, "receiving changes of other gateways failed", error=error)
                 self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 
