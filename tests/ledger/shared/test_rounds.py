@@ -236,4 +236,4 @@ async def test_a_mistake_of_ours_does_not_leave_a_gateway_deaf(
     async with asyncio.timeout(20):
         while not alice.ledger._memory.keys[alice.key.id].revoked:
             await asyncio.sleep(0.01)
-    assert "hearing of changes of other gateways went wrong" in caplog.text
+    assert "receiving changes of other gateways failed" in caplog.text
