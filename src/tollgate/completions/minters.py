@@ -79,7 +79,7 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     would fail for ever, since its client sends the same reasoning each time."""
     if not isinstance(error, UpstreamRejected) or not exchange.attempt.native or exchange.inbound.dialect != DIALECT:
         return False
-    if not _says_unreadable(exchange.attempt.offer, error):
+    if not _reports_unreadable(exchange.attempt.offer, error):
         return False
     found = encrypted_in(exchange.body.get("input"))
     unread = {text: _ELSEWHERE for text, kind in found.items() if kind == "reasoning"}
@@ -89,7 +89,7 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     return True
 
 
-def _says_unreadable(offer: Offer | None, error: UpstreamRejected) -> bool:
+def _reports_unreadable(offer: Offer | None, error: UpstreamRejected) -> bool:
     """Whether the error means that encrypted content could not be read, by the words in the format's
     `error.unreadable`."""
     code, message = (error.upstream_code or "").lower(), error.message.lower()

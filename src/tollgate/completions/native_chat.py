@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.chat_chunks import are_of_others, is_empty, merged_usage, says_nothing
+from tollgate.completions.chat_chunks import are_of_others, is_blank, is_empty, merged_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import judge_chunk, without_secrets
 from tollgate.completions.missing_usage import written_usage
@@ -108,7 +108,7 @@ class ChatStream(NativeStream):
                 "usage": usage,
             }
             return b"data: " + orjson.dumps(last) + b"\n\ndata: [DONE]\n\n"
-        beside = {name: told for name, told in self._beside.items() if name not in finish}
+        beside = {name: value for name, value in self._beside.items() if name not in finish}
         if not beside and (usage is None or finish.get("usage") == usage):
             return self._finish_raw + b"data: [DONE]\n\n"
         last = {**finish, **beside, **({} if usage is None else {"usage": usage})}
@@ -152,7 +152,7 @@ class ChatStream(NativeStream):
             self._marks = None  # few events follow a finish, and they may show that it was that of one choice only
         elif usage and is_empty(choices):
             self._loose, self._loose_raw = chunk, raw
-            self._beside.update((name, told) for name, told in chunk.items() if type(told) is list and told)
+            self._beside.update((name, value) for name, value in chunk.items() if type(value) is list and value)
         else:
             if self.finish is not None and are_of_others(choices, self.finish):
                 out.append(self._finish_raw)
@@ -202,13 +202,13 @@ class NativeChat(NativeStage):
         if self._inner.elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
-        told_in = self._inner.elsewhere
+        chunk = self._inner.elsewhere
         choices = [
             {name: value for name, value in choice.items() if name != "delta"}  # usage may be beside the delta
-            for choice in told_in.get("choices") or ()
+            for choice in chunk.get("choices") or ()
             if isinstance(choice, dict)
         ]
-        tap.feed({**told_in, "choices": choices})
+        tap.feed({**chunk, "choices": choices})
         return tap.usage or None
 
     def tier(self) -> str | None:
@@ -219,8 +219,8 @@ class NativeChat(NativeStage):
             return []
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
-    def _says_anything(self) -> bool:
-        return self._inner.finish is not None or not all(map(says_nothing, self._inner.received()))
+    def _has_content(self) -> bool:
+        return self._inner.finish is not None or not all(map(is_blank, self._inner.received()))
 
     def _ending(self) -> Tap | None:
         finish = self._inner.finish

@@ -141,7 +141,7 @@ class NativePlain(NativeStage):
     def counted(self) -> bool:
         return self._tap.stop is not None or self.ended
 
-    def _says_anything(self) -> bool:
+    def _has_content(self) -> bool:
         ending = self._tap.error or self._tap.stop
         return ending is not None or bool(texts_of_events(self._exchange, self._inner.received()))
 

@@ -64,11 +64,11 @@ class NativeStage:
         if out:
             self._sent = out
             self.begun = self.begun or answers(out, self._opening)
-        if self.error is None and not self._says_anything():
+        if self.error is None and not self._has_content():
             self.error = AnswerLost(ENDED_EARLY)
         return out
 
-    def _says_anything(self) -> bool:
+    def _has_content(self) -> bool:
         """Whether an ended answer has content or a stop reason; without both it counts as broken off."""
         raise NotImplementedError
 
