@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.room import SMALL, Place
 from tollgate.services import CLIENT_LEFT, LastBlock, Reply
 
@@ -311,7 +311,7 @@ class Responder:
 
     async def _block(self, block: bytes, *, last: bool = False) -> None:
         if self._keepalive is not None and not self._keepalive.done():
-            await outlived(self._keepalive)
+            await shielded(self._keepalive)
         if last and self.slot is not None:
             self.slot.leave()
         self._sending = self.answer_begun = True

@@ -9,7 +9,7 @@ from tollgate.completions.off_loop import run_off_loop
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline
 from tollgate.mapping import request_from_hub
-from tollgate.process.outlived import few_at_once
+from tollgate.process.concurrency import few_at_once
 
 if TYPE_CHECKING:
     from tollgate.config.model import Fetch

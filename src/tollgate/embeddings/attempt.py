@@ -23,7 +23,7 @@ from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import clean
-from tollgate.process.outlived import few_at_once
+from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
 from tollgate.usage import MAX_TOKENS

@@ -32,7 +32,7 @@ from tollgate.engines.sockets import (
     let_group_in,
     taken_addresses,
 )
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 
 if TYPE_CHECKING:
     from tollgate.app import App
@@ -277,7 +277,7 @@ class _Connection(TCPServer):
             await http2.leave()
         if terminated and self._idle_since is not None:
             await asyncio.sleep(LAST_CALL_SECONDS)  # a new request ends this task, and its answer starts it again
-        while self._idle_since is not None and not await outlived(self._close_idle()):
+        while self._idle_since is not None and not await shielded(self._close_idle()):
             await asyncio.sleep(UNREAD_SECONDS)
 
     async def _close_idle(self) -> bool:

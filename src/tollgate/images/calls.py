@@ -85,7 +85,7 @@ class Calls:
             outcome = replace(outcome, error=offer.errors.redact(outcome.error))  # which may repeat our key
         return StepAnswer(content, outcome, http)
 
-    async def bring(self, job: dict[str, Any]) -> dict[str, Any]:
+    async def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
         """Make the calls that a job needs before it is submitted, where their `when` holds. Returns their results
         together, for `$job`.
 
@@ -120,7 +120,7 @@ class Calls:
         """Make the call of a step: its `result`, the JSON of the answer, and the answer's status and headers as
         templates read them (`$http`). Raises what `run` does."""
         offer = self.offer
-        content, answer = await self._ask(step, job)
+        content, answer = await self._send(step, job)
         http = {"status": answer.status, "headers": dict(answer.headers)}
         try:
             return step.result(offer.values(answer=content, input=self.input, job=job, http=http)), content, http
@@ -128,7 +128,7 @@ class Calls:
             log.error("provider %s: an answer does not fit its %s step: %s", offer.provider, step.name, failure)
             raise _failed("the answer does not fit its file", answer) from None
 
-    async def _ask(self, step: Step, job: dict[str, Any]) -> tuple[Any, Answer]:
+    async def _send(self, step: Step, job: dict[str, Any]) -> tuple[Any, Answer]:
         """Make the call of a step: the JSON of the answer, and the answer itself. Raises what `run` does."""
         offer = self.offer
         try:

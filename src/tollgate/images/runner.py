@@ -20,11 +20,11 @@ from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import check_storable, job_facts, with_state
-from tollgate.images.submitting import Submissions, unheard
+from tollgate.images.submitting import Submissions, log_failure
 from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import Outcome
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Jobs:
         generation = self._generation(order, candidates[0].offer, most)
         # goes on when the client leaves: the provider may have begun the job
         begun = self.services.settlements.spawn(self.submissions.begin(generation, candidates, hold, terms))
-        return await _outlived(begun)
+        return await _shielded(begun)
 
     async def refreshed(self, account_id: str, job_id: str) -> Generation:
         """A job of this account in its present state at the provider. Raises `NotFound`, and `UpstreamError` when the
@@ -151,7 +151,7 @@ class Jobs:
             flight = self.services.settlements.spawn(self._poll(generation))
             self._flights[generation.id] = flight
             flight.add_done_callback(lambda _: self._flights.pop(generation.id, None))
-        return await _outlived(flight)
+        return await _shielded(flight)
 
     async def _poll(self, generation: Generation) -> Generation:
         late = self.tracked.is_late(generation)
@@ -189,10 +189,10 @@ class Jobs:
         return self.services.runtime.current.gateway
 
 
-async def _outlived(task: asyncio.Task[Generation]) -> Generation:
+async def _shielded(task: asyncio.Task[Generation]) -> Generation:
     """Wait for a task that goes on when the waiting is cancelled; its failure is logged then."""
     try:
-        return await outlived(task)
+        return await shielded(task)
     except asyncio.CancelledError:
-        task.add_done_callback(unheard)
+        task.add_done_callback(log_failure)
         raise

@@ -7,6 +7,7 @@ a client who got an id finds the job again after a restart, and a job whose clie
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from tollgate.images.billing import Terms
     from tollgate.images.calls import StepAnswer
@@ -50,42 +52,25 @@ class Submissions:
     async def begin(self, generation: Generation, candidates: list[Calls], hold: Hold, terms: Terms) -> Generation:
         """Submit a job to the first of the `candidates` that accepts it. A synchronous call runs in the background."""
         failed: FailedAttempt | None = None
-        try:
-            while True:
-                calls = candidates[0]
-                offer = calls.offer
-                if offer.synchronous:
-                    await self._store_unbegun(generation)
+        with _released_on_error(hold):
+            for index, calls in enumerate(candidates):
+                if calls.offer.synchronous:
+                    await self._store_unsubmitted(generation)
                     self._tracked.keep(generation, hold, terms)
-                    self.run(generation, candidates, failed)
+                    self.run(generation, candidates[index:], failed)
                     return generation
-                generation = attempted(generation, offer, failed)
+                generation = attempted(generation, calls.offer, failed)
                 began = self._tracked.clock()
                 try:
                     answer = await self._submit(generation, calls)
                     break
                 except UpstreamError as error:
-                    note_failure(self._services, offer, error, generation.id)
-                    failed = self._failed(offer, error, began)
-                    candidates = candidates[1:]
-                    if isinstance(error, UpstreamRejected) or not candidates:
-                        row = refused_row(generation, offer, error)
-                        self._services.metrics.outcomes[row.outcome] += 1
-                        await self._services.ledger.record(row, hold)
+                    note_failure(self._services, calls.offer, error, generation.id)
+                    failed = self._failed(calls.offer, error, began)
+                    if isinstance(error, UpstreamRejected) or calls is candidates[-1]:
+                        await self._record_refused(generation, calls.offer, error, hold)
                         raise
-            stored = with_state(generation, answer)
-            pending = replace(stored, status=answer.outcome.status if answer.outcome.status in PENDING else "starting")
-            try:
-                await self._services.ledger.generations.create(pending)
-            except Unavailable as error:
-                # the provider is at work, and the ledger writes the job as soon as it can: go on, and keep the hold
-                self._tracked.keep(pending, hold, terms)
-                raise Unsaved(error.message) from error
-        except Unsaved:
-            raise
-        except BaseException:
-            hold.release()
-            raise
+            pending = await self._store_submitted(generation, answer, hold, terms)
         self._tracked.keep(pending, hold, terms)
         if answer.outcome.status in PENDING:
             return pending
@@ -94,7 +79,29 @@ class Submissions:
         except (UpstreamError, JobGone):
             return pending
 
-    async def _store_unbegun(self, generation: Generation) -> None:
+    async def _record_refused(
+        self, generation: Generation, offer: ImageOffer, error: UpstreamError, hold: Hold
+    ) -> None:
+        """Record the usage row of a job that no provider accepted."""
+        row = refused_row(generation, offer, error)
+        self._services.metrics.outcomes[row.outcome] += 1
+        await self._services.ledger.record(row, hold)
+
+    async def _store_submitted(
+        self, generation: Generation, answer: StepAnswer, hold: Hold, terms: Terms
+    ) -> Generation:
+        """Store a job that its provider accepted, in a pending status. Raises `Unsaved`; the job is tracked then too,
+        because its provider is at work, and the ledger writes it as soon as it can."""
+        status = answer.outcome.status if answer.outcome.status in PENDING else "starting"
+        pending = replace(with_state(generation, answer), status=status)
+        try:
+            await self._services.ledger.generations.create(pending)
+        except Unavailable as error:
+            self._tracked.keep(pending, hold, terms)
+            raise Unsaved(error.message) from error
+        return pending
+
+    async def _store_unsubmitted(self, generation: Generation) -> None:
         """Store a job before its provider is called. A job that cannot be stored is ended again: its client gets an
         error, and yet the next start would make its call."""
         try:
@@ -106,14 +113,14 @@ class Submissions:
     async def _submit(self, generation: Generation, calls: Calls) -> StepAnswer:
         began = self._tracked.clock()
         offer, facts = calls.offer, job_facts(generation)
-        prepared = await calls.bring(facts)
+        prepared = await calls.prepare(facts)
         answer = await calls.run(offer.submit, {**facts, **prepared})
         if prepared:
             outcome = replace(answer.outcome, facts={**prepared, **answer.outcome.facts})
             answer = replace(answer, outcome=outcome)
         if answer.outcome.status in PENDING:
             if offer.synchronous:
-                raise UpstreamFailed("the provider says it is not done, and its file has no poll step")
+                raise UpstreamFailed("the provider reports a pending job, and its file has no poll step")
             if offer.needs_id and not answer.outcome.facts.get("id"):
                 raise UpstreamFailed("the answer to the submit step holds no job id")
         self._services.health.succeeded(route_of(offer), offer.provider, self._tracked.clock() - began)
@@ -128,7 +135,7 @@ class Submissions:
         task = self._services.settlements.spawn(self._call(generation, candidates, failed))
         self.running[generation.id] = task
         task.add_done_callback(lambda _: self.running.pop(generation.id, None))
-        task.add_done_callback(unheard)
+        task.add_done_callback(log_failure)
 
     async def call_again(self, generation: Generation) -> None:
         """Repeat the call to a synchronous provider that was running when its process ended. Other jobs need none."""
@@ -152,7 +159,7 @@ class Submissions:
                 updated_at=datetime.now(UTC),
                 row={**generation.row, "runs": generation.row["runs"] + 1},
             )
-            if not await self._store_begun(generation):
+            if not await self._store_started(generation):
                 return await self._tracked.stored(generation.account_id, generation.id)
             try:
                 answer = await self._submit(generation, calls)
@@ -177,7 +184,7 @@ class Submissions:
                 break
         return await self._tracked.end(generation, Outcome("failed", error=job_error(last)))
 
-    async def _store_begun(self, generation: Generation) -> bool:
+    async def _store_started(self, generation: Generation) -> bool:
         """Store that a call is about to be made; False when the job has ended meanwhile. If the change cannot be
         written yet, the call is made all the same: nobody would make it later."""
         try:
@@ -188,7 +195,19 @@ class Submissions:
             return True
 
 
-def unheard(task: asyncio.Task[Generation]) -> None:
+@contextmanager
+def _released_on_error(hold: Hold) -> Iterator[None]:
+    """Release the hold if the block fails, unless the job goes on (`Unsaved`)."""
+    try:
+        yield
+    except Unsaved:
+        raise
+    except BaseException:
+        hold.release()
+        raise
+
+
+def log_failure(task: asyncio.Task[Generation]) -> None:
     """Log the failure of a task that nobody waits for: one line, with a traceback only for a mistake of ours."""
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, TollgateError):

@@ -17,7 +17,7 @@ from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode, encode_row, fitting
 from tollgate.ledger.usage_row import UsageRow
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Generations:
         """Store a new job; durable on return."""
         if generation.id in self._pending or generation.id in self._unstored:
             raise ValueError(f"generation {generation.id} exists already")
-        await outlived(self._put(generation, None, None))
+        await shielded(self._put(generation, None, None))
 
     async def get(self, account_id: str, id: str) -> Generation | None:
         """One job of this account; None when there is none, or it is another account's. A job that has ended is
@@ -72,7 +72,7 @@ class Generations:
             found = ended.generation
             if found.account_id == account_id:
                 try:
-                    await outlived(ended.durable)
+                    await shielded(ended.durable)
                 except Unavailable as error:
                     raise Unwritten(error.message) from None
         if found is None:
@@ -103,7 +103,7 @@ class Generations:
         found = self._pending.get(id)
         if found is None:
             return False
-        await outlived(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
+        await shielded(self._put(replace(found, **{"updated_at": datetime.now(UTC), **changes}), row, hold))
         return True
 
     async def gone(self, instances: Collection[str]) -> set[str]:
@@ -117,7 +117,7 @@ class Generations:
         if found is None or (found.row or {}).get("instance") != instance:
             return None
         adopted = replace(found, row={**found.row, "instance": heir})
-        await outlived(self._put(adopted, None, None))
+        await shielded(self._put(adopted, None, None))
         return adopted
 
     def _put(self, generation: Generation, row: UsageRow | None, hold: Hold | None) -> asyncio.Future[None]:

@@ -20,7 +20,7 @@ from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
 from tollgate.json_bounds import MOST_SMALL, too_many
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.replies import error_reply
 from tollgate.services import CLIENT_LEFT, Reply, Services, new_request_id
 from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
@@ -159,7 +159,7 @@ class ToolsApp:
         if self._managers is None:
             self._managers = asyncio.get_running_loop().create_future()
             self.services.tasks.spawn(self._host(limit, self._managers))
-        return await outlived(self._managers)
+        return await shielded(self._managers)
 
     async def _host(self, limit: int, made: asyncio.Future[tuple[Any, Any]]) -> None:
         """Run the transports. Their task groups must be entered and left by the same task, this one."""

@@ -19,7 +19,7 @@ from itertools import chain, zip_longest
 
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.process import descriptors
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
 
@@ -96,7 +96,7 @@ class Lookups:
             running = self._running[host, port] = asyncio.ensure_future(self._resolver(host, port))
             running.add_done_callback(lambda _: self._running.pop((host, port)))
         try:
-            return await outlived(running)
+            return await shielded(running)
         except UpstreamUnreachable as error:
             raise type(error)(error.message) from None  # what each caller is told goes into its own
 

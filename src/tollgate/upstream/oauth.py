@@ -18,7 +18,7 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Timeouts
 from tollgate.config.secrets import note_bought
 from tollgate.errors import UpstreamFailed
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
 
@@ -86,7 +86,7 @@ class Tokens:
         if token is not None and now < token.ends_at:
             return token.value
         # Shielded: a waiter that leaves must not take the token from the others.
-        return (await outlived(mint)).value
+        return (await shielded(mint)).value
 
     def kept(self, key: object) -> str | None:
         """The token that `get` would give without minting one."""

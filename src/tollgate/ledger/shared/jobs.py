@@ -16,7 +16,7 @@ from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
 from tollgate.ledger.shared.rounds import RETRY_SECONDS
 from tollgate.ledger.usage_row import UsageRow
-from tollgate.process.outlived import outlived
+from tollgate.process.concurrency import shielded
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SharedGenerations(Generations):
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""
-        if not await outlived(self._keep(generation, None, None, new=True)):
+        if not await shielded(self._keep(generation, None, None, new=True)):
             raise ValueError(f"generation {generation.id} exists already")
 
     async def update(
@@ -55,7 +55,7 @@ class SharedGenerations(Generations):
             return False
         # the time makes this change different from the same one of another caller, who must not believe it is theirs
         changed = replace(found, **{"updated_at": datetime.now(UTC), **changes})
-        return await outlived(self._keep(changed, row, hold, new=False))
+        return await shielded(self._keep(changed, row, hold, new=False))
 
     async def gone(self, instances: Collection[str]) -> set[str]:
         """Which of these gateways are not connected."""

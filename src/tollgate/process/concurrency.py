@@ -1,4 +1,4 @@
-"""Two ways to wait for work: `outlived` lets it go on when the waiting is cancelled, `few_at_once` ends it then."""
+"""Two ways to wait for work: `shielded` lets it go on when the waiter is cancelled, `few_at_once` cancels it then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def outlived(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T]) -> T:
     """The result of `work`, or its error. Cancelling the wait does not cancel the work; its owner must report a failure
     then. Unlike `asyncio.shield`, which logs it with a traceback from Python 3.14 on.
     """
@@ -18,12 +18,12 @@ async def outlived(work: Awaitable[T]) -> T:
     try:
         await asyncio.wait((running,))
     except asyncio.CancelledError:
-        running.add_done_callback(_heard)
+        running.add_done_callback(_retrieve_error)
         raise
     return running.result()
 
 
-def _heard(done: asyncio.Future[T]) -> None:
+def _retrieve_error(done: asyncio.Future[T]) -> None:
     """Retrieve the error, so that asyncio does not log that nobody did."""
     if not done.cancelled():
         done.exception()

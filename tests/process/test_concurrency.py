@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from tollgate.process.outlived import few_at_once, outlived
+from tollgate.process.concurrency import few_at_once, shielded
 
 
 async def work(release, told):
@@ -22,17 +22,17 @@ def release():
 
 async def test_what_work_gives_or_raises_reaches_who_waits(release):
     release.set()
-    assert await outlived(work(release, "done")) == "done"
+    assert await shielded(work(release, "done")) == "done"
     with pytest.raises(ValueError, match="broken"):
-        await outlived(work(release, ValueError("broken")))
+        await shielded(work(release, ValueError("broken")))
     task = asyncio.create_task(work(release, "done"))
     await task
-    assert await outlived(task) == "done"
+    assert await shielded(task) == "done"
 
 
 async def test_who_leaves_takes_the_work_from_nobody(release):
     task = asyncio.create_task(work(release, "done"))
-    leaving, staying = (asyncio.create_task(outlived(task)) for _ in range(2))
+    leaving, staying = (asyncio.create_task(shielded(task)) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -43,7 +43,7 @@ async def test_who_leaves_takes_the_work_from_nobody(release):
 
 async def test_work_that_is_cancelled_is_cancelled_for_who_waits(release):
     task = asyncio.create_task(work(release, "done"))
-    waiting = asyncio.create_task(outlived(task))
+    waiting = asyncio.create_task(shielded(task))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -51,7 +51,7 @@ async def test_work_that_is_cancelled_is_cancelled_for_who_waits(release):
 
 
 async def test_a_failure_that_nobody_waits_for_is_not_logged(release, caplog):
-    waiting = asyncio.create_task(outlived(work(release, ValueError("broken"))))
+    waiting = asyncio.create_task(shielded(work(release, ValueError("broken"))))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
