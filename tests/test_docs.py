@@ -32,7 +32,7 @@ from tollgate.config.provider_schema import provider_schema
 from tollgate.ledger.usage_row import create_table
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider import run_provider_examples
-from tollgate.mapping.provider.polling import Told
+from tollgate.mapping.provider.polling import JobAnswer
 from tollgate.runtime import build_runtime
 
 pytestmark = pytest.mark.usefixtures("shipped_mappings")
@@ -384,7 +384,7 @@ def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     [offer] = runtime.providers["queue"].offers["queue/talker"]
     assert (
         offer.polling is not None
-        and offer.polling.again.address(Told({"id": "a/b"}, {}), {}, {})
+        and offer.polling.again.address(JobAnswer({"id": "a/b"}, {}), {}, {})
         == "https://api.queue.example/v1/predictions/a%2Fb"
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from tollgate.config.model import Retry
 from tollgate.errors import UpstreamFailed, UpstreamTimeout
-from tollgate.health import Health, tell_failure
+from tollgate.health import Health, record_failure
 
 
 class Clock:
@@ -138,10 +138,10 @@ def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_de
     caplog.set_level(logging.DEBUG, "tollgate.test")
     for number, seconds in enumerate((0, 1, 8.9, 0.1)):
         clock.at += seconds
-        tell_failure(
+        record_failure(
             health, log, "a/x", "a", UpstreamFailed("it\nbroke\x1b[31m", upstream_status=503), f"request req_{number}"
         )
-    tell_failure(health, log, "a/y", "a", UpstreamTimeout("idle", 5), "request req_4")
+    record_failure(health, log, "a/y", "a", UpstreamTimeout("idle", 5), "request req_4")
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "route a/x failed for request req_0: upstream_failed, HTTP 503: it broke [31m"),
         ("DEBUG", "route a/x failed for request req_1: upstream_failed, HTTP 503: it broke [31m"),

@@ -75,7 +75,7 @@ async def test_what_keeps_a_configuration_from_being_built_leaves_the_running_on
     def load_gateway(*given, **named):
         raise failure
 
-    monkeypatch.setattr("tollgate.reload.load_or_tell_all", load_gateway)
+    monkeypatch.setattr("tollgate.reload.load_or_report_all", load_gateway)
     running = SimpleNamespace(
         loaded=SimpleNamespace(reusable=None), gateway=SimpleNamespace(files=(), root=Path("/nowhere"))
     )

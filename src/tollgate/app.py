@@ -111,7 +111,7 @@ class App:
         method = scope["method"]
         responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], method == "HEAD")
         route, argument = endpoints.find(path)
-        dialect = route.dialect if route else endpoints.dialect_of_unknown(path)
+        dialect = route.dialect if route else endpoints.dialect_of(path)
         began = time.monotonic()
         self._running.add(responder)
         services.metrics.running += 1
@@ -119,7 +119,7 @@ class App:
             try:
                 headers = headers_of(scope)
                 if route is None:
-                    raise NotFound(endpoints.said_of_unknown(method, path))
+                    raise NotFound(endpoints.no_endpoint_message(method, path))
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(route.allowed)
                 if services.draining and route.works:
@@ -130,7 +130,7 @@ class App:
                 pass
             except Exception as error:  # also of a stream whose row cannot be written
                 failed = f"request {request_id} failed: {method} {path!r}"
-                reply = endpoints.failure(dialect, self._told(error, failed), request_id, responder)
+                reply = endpoints.failure(dialect, self._reported(error, failed), request_id, responder)
                 await responder.send(reply)
         except asyncio.CancelledError:
             responder.status = CLIENT_LEFT
@@ -144,13 +144,13 @@ class App:
             services.metrics.running -= 1
             services.metrics.answered(route.name if route else "unknown", responder.status, time.monotonic() - began)
 
-    def _told(self, error: Exception, failed: str) -> TollgateError:
-        """What the client is told of an error; the log has one that nobody expected, as `failed` words it."""
+    def _reported(self, error: Exception, failed: str) -> TollgateError:
+        """The error to report to the client. An unexpected one is logged with the text `failed`."""
         if isinstance(error, TollgateError):
             self.services.metrics.refused[error.code] += 1
             return error
         log.error("%s", failed, exc_info=error)
-        return OutOfSockets(str(error)) if descriptors.told_by(error) else InternalError()
+        return OutOfSockets(str(error)) if descriptors.is_exhaustion(error) else InternalError()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Start and stop are the server module's; the protocol is only answered."""

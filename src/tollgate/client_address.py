@@ -36,8 +36,8 @@ def client_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str
     if not _trusted(_read(peer), proxies):
         return peer
     found = peer
-    for said in reversed(",".join(forwarded).split(",")):
-        address = _read(said.strip())
+    for text in reversed(",".join(forwarded).split(",")):
+        address = _read(text.strip())
         # left out or made unreadable by the last proxy we trust: what stands further left is anybody's word
         if address is None:
             break
@@ -76,14 +76,14 @@ def _trusted(address: Address | None, proxies: Proxies) -> bool:
     return "unix" in proxies if address is None else any(address in network for network in proxies if network != "unix")
 
 
-def _read(said: str) -> Address | None:
+def _read(text: str) -> Address | None:
     """An address as proxies write it: alone, `v4:port` or `[v6]:port`; a v4 address in v6 form is the v4 one."""
-    if said.startswith("["):
-        said = said[1:].partition("]")[0]
-    elif said.count(":") == 1:
-        said = said.partition(":")[0]
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
     try:
-        address = ip_address(said)
+        address = ip_address(text)
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

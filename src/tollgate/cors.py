@@ -30,15 +30,15 @@ async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send 
     """How the answer to a request is sent when pages of these origins may call: with the headers their browsers ask
     for. None when the request was the browser's own question ahead of the page's (a preflight); then it is answered
     already."""
-    asked = dict(scope["headers"])
-    origin = asked.get(b"origin")
+    received = dict(scope["headers"])
+    origin = received.get(b"origin")
     if origin is None or not admits(origins, origin.decode("latin-1")):
         # a browser keeps some of these answers, and must not take them for those that its pages may read
         return _with_headers(send, [_VARY]) if scope["method"] in ("GET", "HEAD") else send
     shared = [(b"access-control-allow-origin", b"*" if _ANY in origins else origin), _VARY]
-    if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
+    if scope["method"] == "OPTIONS" and b"access-control-request-method" in received:
         # `*` would not stand for authorization
-        headers = asked.get(b"access-control-request-headers", b"authorization, content-type")
+        headers = received.get(b"access-control-request-headers", b"authorization, content-type")
         await send(
             {
                 "type": "http.response.start",

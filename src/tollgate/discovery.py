@@ -39,7 +39,7 @@ _FIRST_RETRY = 30.0
 _LOOK = 1.0
 """How long the loop sleeps at most: a reload may have brought a provider with a list, whose operator waits for it."""
 
-_MOST_TOLD = 5
+_MOST_LOGGED = 5
 """Problems of one list written to the log at a time."""
 
 
@@ -98,7 +98,7 @@ class Discoverer:
             del self.states[name]
             self._found.pop(name, None)
         due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
-        differs = await asyncio.gather(*(self._ask(name, lists[name]) for name in due))
+        differs = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
         changed = [name for name, differ in zip(due, differs, strict=True) if differ]
         return await self._swap(changed) if changed else False
 
@@ -121,7 +121,7 @@ class Discoverer:
         # the provider's file changed: what it says of its list may be new
         return state is None or now >= state.due or state.source is not discovery.provider.document
 
-    async def _ask(self, name: str, discovery: Discovery) -> bool:
+    async def _refresh_one(self, name: str, discovery: Discovery) -> bool:
         """Ask one list; True when it differs from the one in force."""
         state = self.states.setdefault(name, ListState())
         now = asyncio.get_running_loop().time()
@@ -144,7 +144,7 @@ class Discoverer:
             return False
         if state.problem:
             log.info("the list of models of %s is read again", name)
-        _tell_skipped(name, state.skipped, problems)
+        _log_skipped(name, state.skipped, problems)
         unpriced = tuple(model.id for model in models if lacking(model) and not self._stands_in(name, model))
         if unpriced and set(unpriced) != set(state.unpriced):
             log.warning(
@@ -165,10 +165,10 @@ class Discoverer:
     async def _pages(self, name: str, discovery: Discovery) -> list[object]:
         """The list's pages, one after the other."""
         pages: list[object] = []
-        asked: list[str] = []
+        visited: list[str] = []
         url: str | None = discovery.url
-        while url is not None and url not in asked and len(asked) < MAX_PAGES:
-            asked.append(url)
+        while url is not None and url not in visited and len(visited) < MAX_PAGES:
+            visited.append(url)
             pages.append(await self._body(name, discovery, url))
             url = discovery.following(url, pages[-1])
         return pages
@@ -213,7 +213,7 @@ class Discoverer:
         return True
 
 
-def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
+def _log_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
     """Log which entries a list lost, where these are not the ones it lost before."""
     messages = list(dict.fromkeys(problem.render(source=False) for problem in now))
     if set(messages) == {problem.render(source=False) for problem in before}:
@@ -221,12 +221,12 @@ def _tell_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ..
     if not messages:
         log.info("every entry in the list of models of %s is used again", name)
         return
-    more = len(messages) - _MOST_TOLD
+    more = len(messages) - _MOST_LOGGED
     log.warning(
         "entries in the list of models of %s were left out (%d):\n%s%s",
         name,
         len(now),
-        "\n".join(messages[:_MOST_TOLD]),
+        "\n".join(messages[:_MOST_LOGGED]),
         f"\nand {more} more" if more > 0 else "",
     )
 

@@ -157,11 +157,11 @@ def _listed(request: Request, listing: Listing) -> Reply:
     return Reply(200, headers, listing.body)
 
 
-def _names_one(asked: str, *tags: bytes) -> bool:
+def _names_one(header: str, *tags: bytes) -> bool:
     """Whether `If-None-Match` names one of these tags (RFC 9110, 13.1.2): a list, compared without the `W/` that a
     proxy which packs answers itself (nginx) puts in front; `*` names any."""
-    named = (tag.strip().removeprefix("W/").encode() for tag in asked.split(","))
-    return asked.strip() == "*" or any(tag in tags for tag in named)
+    named = (tag.strip().removeprefix("W/").encode() for tag in header.split(","))
+    return header.strip() == "*" or any(tag in tags for tag in named)
 
 
 def _takes_gzip(accepted: str) -> bool:
@@ -313,14 +313,14 @@ def find(path: str) -> tuple[Route | None, str]:
     return None, ""
 
 
-def said_of_unknown(method: str, path: str) -> str:
-    """What is said of a path without an endpoint; where it is one's with another beginning, that endpoint is named, for
-    clients whose base address is not the one that ends in /v1."""
-    said = f"no such endpoint: {method[:20]} {path[:200]}"
-    meant = next((name for name in ROUTES if name.startswith("/v1/") and path.endswith(name[3:])), None)
-    return said if meant is None else f"{said}; did you mean {meant}?"
+def no_endpoint_message(method: str, path: str) -> str:
+    """The error message for a path without an endpoint. It suggests an endpoint whose path ends the same way, for
+    clients whose base address does not end in /v1."""
+    message = f"no such endpoint: {method[:20]} {path[:200]}"
+    nearest = next((name for name in ROUTES if name.startswith("/v1/") and path.endswith(name[3:])), None)
+    return message if nearest is None else f"{message}; did you mean {nearest}?"
 
 
-def dialect_of_unknown(path: str) -> str:
-    """The dialect in which a path without an endpoint is told so: that of the API which the path would belong to."""
+def dialect_of(path: str) -> str:
+    """The dialect of errors for a path without an endpoint: that of the API which the path would belong to."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"

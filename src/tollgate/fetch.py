@@ -156,8 +156,8 @@ def media_type(header: str, data: bytes) -> str:
     known = type_by_bytes(data)
     if known is not None:
         return known
-    said = header.partition(";")[0].strip().lower()
-    return said if "/" in said and said.isascii() and said.isprintable() and " " not in said else _UNKNOWN
+    kind = header.partition(";")[0].strip().lower()
+    return kind if "/" in kind and kind.isascii() and kind.isprintable() and " " not in kind else _UNKNOWN
 
 
 async def _decode(url: str, limit: int) -> tuple[str, bytes]:

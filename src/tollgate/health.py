@@ -69,7 +69,7 @@ def alarm_text(provider: str, alarm: AlarmKind, message: str) -> str:
     return f"provider {provider}: {ALARMS[alarm]} ({_one_line(message[:200])})"
 
 
-def tell_failure(
+def record_failure(
     health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str
 ) -> None:
     """Note a failure of a route in its health and in the log: a new alarm at once, other failures at most every ten

@@ -154,8 +154,8 @@ def messages_error_type(error: UpstreamRejected) -> str:
 def messages_error_code(error: UpstreamRejected) -> str | None:
     """`error.details.error_code`, where a provider of this format says what its clients can act on;
     other formats have nothing like it."""
-    said = error.body.get("error") if isinstance(error.body, dict) else None
-    details = said.get("details") if isinstance(said, dict) else None
+    reported = error.body.get("error") if isinstance(error.body, dict) else None
+    details = reported.get("details") if isinstance(reported, dict) else None
     code = details.get("error_code") if isinstance(details, dict) else None
     return code[:100] if isinstance(code, str) else None
 

@@ -23,7 +23,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.process.unawaited import begun
-from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_tell_all
+from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_report_all
 
 log = logging.getLogger("tollgate.reload")
 
@@ -90,8 +90,8 @@ class Reloader:
             self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
-            _tell_switched(before.gateway, runtime.gateway)
-            _tell_waiting(before.gateway, runtime.gateway)
+            _log_switched(before.gateway, runtime.gateway)
+            _log_restart_needed(before.gateway, runtime.gateway)
             return self.state
 
     def _refused(self, error: Exception) -> ReloadState:
@@ -145,11 +145,11 @@ class Reloader:
 
     def _build(self) -> Runtime:
         before = self._holder.current
-        loaded = load_or_tell_all(self._path, environ=self._environ, previous=before.loaded.reusable)
+        loaded = load_or_report_all(self._path, environ=self._environ, previous=before.loaded.reusable)
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         _check_own_files(before.gateway, loaded.gateway)
-        said = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
-        _log_warnings(warning for warning in loaded.warned() if warning not in said)
+        earlier = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
+        _log_warnings(warning for warning in loaded.warned() if warning not in earlier)
         runtime = build_runtime(loaded, previous=before, discovered=self._found())
         loaded.reusable.let_go()
         self._try_out(before, runtime)
@@ -248,7 +248,7 @@ def _examples(document: Document) -> List | None:
     return found if isinstance(found, List) else None
 
 
-def _tell_switched(before: Gateway, now: Gateway) -> None:
+def _log_switched(before: Gateway, now: Gateway) -> None:
     """Log which providers a reload turned off, removed or turned on, and their models with them."""
     were_on = {name for name, provider in before.providers.items() if not provider.off}
     were_off = before.providers.keys() - were_on
@@ -267,7 +267,7 @@ def _tell_switched(before: Gateway, now: Gateway) -> None:
 _TAKEN_AT_START = ("server.bind", "server.engine", "store", "dashboard")
 
 
-def _tell_waiting(before: Gateway, now: Gateway) -> None:
+def _log_restart_needed(before: Gateway, now: Gateway) -> None:
     """Log which changes of gateway.yaml need a restart, so that nobody waits for their effect."""
     changed = [name for name in _TAKEN_AT_START if attrgetter(name)(before) != attrgetter(name)(now)]
     if before.server.base_url != now.server.base_url and "server.bind" not in changed:

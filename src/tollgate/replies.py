@@ -42,7 +42,7 @@ from tollgate.public_errors import (
 )
 from tollgate.services import Headers, Reply
 
-Said = tuple[int, dict[str, Any] | str]
+ErrorBody = tuple[int, dict[str, Any] | str]
 """A status and its body: an object, or plain text."""
 
 TEXT = b"text/plain; charset=utf-8"
@@ -105,7 +105,7 @@ def _error_object(message: str, kind: str, code: str | None = None, param: str |
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _account_error(error: TollgateError) -> Said | None:
+def _account_error(error: TollgateError) -> ErrorBody | None:
     """401, 403 and 429 read the same on chat and responses."""
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
@@ -123,7 +123,7 @@ def _account_error(error: TollgateError) -> Said | None:
     return None
 
 
-def _chat(error: TollgateError) -> Said:
+def _chat(error: TollgateError) -> ErrorBody:
     if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
         return error.status, error.message
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
@@ -131,7 +131,7 @@ def _chat(error: TollgateError) -> Said:
     return 500, _why(error)
 
 
-def _responses(error: TollgateError) -> Said:
+def _responses(error: TollgateError) -> ErrorBody:
     if isinstance(error, BodyTooLarge):
         return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
@@ -154,46 +154,46 @@ _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
 """Codes of our own refusals that messages clients act on: they begin anew, or send the whole conversation."""
 
 
-def _messages(error: TollgateError) -> Said:
-    def say(status: int, kind: str, message: str, code: str | None = None) -> Said:
+def _messages(error: TollgateError) -> ErrorBody:
+    def body(status: int, kind: str, message: str, code: str | None = None) -> ErrorBody:
         details = {"details": {"error_code": code}} if code else {}
         return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
     if isinstance(error, Unauthorized):
-        return say(
+        return body(
             401,
             "authentication_error",
             "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key",
         )
     if isinstance(error, QuotaExhausted):
-        return say(403, "billing_error", error.message)
+        return body(403, "billing_error", error.message)
     if isinstance(error, PermissionDenied):
-        return say(403, "permission_error", error.message)
+        return body(403, "permission_error", error.message)
     if isinstance(error, RateLimited):
-        return say(429, "rate_limit_error", error.message)
+        return body(429, "rate_limit_error", error.message)
     if isinstance(error, BodyTooLarge):
-        return say(413, "request_too_large", "Request exceeds the maximum size")
+        return body(413, "request_too_large", "Request exceeds the maximum size")
     if isinstance(error, ModelNotFound):
-        return say(404, "not_found_error", f"model: {error.model}{_elsewhere(error)}")
+        return body(404, "not_found_error", f"model: {error.model}{_elsewhere(error)}")
     if isinstance(error, UpstreamRejected):
-        return say(error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error))
+        return body(error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error))
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code in _ACTED_ON else None
-        return say(
+        return body(
             error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code
         )
     if isinstance(error, UpstreamTimeout):
-        return say(504, "timeout_error", public_message(error))
+        return body(504, "timeout_error", public_message(error))
     if isinstance(error, UpstreamFailed) and error.overloaded:
-        return say(529, "overloaded_error", public_message(error))
-    return say(500, "api_error", _why(error))
+        return body(529, "overloaded_error", public_message(error))
+    return body(500, "api_error", _why(error))
 
 
-def _envelope(status: int, message: str) -> Said:
+def _envelope(status: int, message: str) -> ErrorBody:
     return status, {"success": False, "code": status, "message": message}
 
 
-def _envelope_common(error: TollgateError) -> Said | None:
+def _envelope_common(error: TollgateError) -> ErrorBody | None:
     if isinstance(error, Unauthorized):
         return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
     if isinstance(error, RateLimited):
@@ -203,7 +203,7 @@ def _envelope_common(error: TollgateError) -> Said | None:
     return None
 
 
-def _embeddings(error: TollgateError) -> Said:
+def _embeddings(error: TollgateError) -> ErrorBody:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, "user quota exceeded")
     if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
@@ -211,20 +211,20 @@ def _embeddings(error: TollgateError) -> Said:
     return _envelope(500, "internal error, please try again later")
 
 
-def _images(error: TollgateError) -> Said:
+def _images(error: TollgateError) -> ErrorBody:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, NO_QUOTA)
     if isinstance(error, NotFound):
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
-        said = _refusal(error)
+        message = _refusal(error)
         return _envelope(
-            400, said if said.startswith("input validation failed") else f"input validation failed: {said}"
+            400, message if message.startswith("input validation failed") else f"input validation failed: {message}"
         )
     return _envelope(500, InternalError.public_message)
 
 
-def _catalog(error: TollgateError) -> Said:
+def _catalog(error: TollgateError) -> ErrorBody:
     if isinstance(error, ModelNotFound):
         return 404, _error_object(
             f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
@@ -235,7 +235,7 @@ def _catalog(error: TollgateError) -> Said:
     )
 
 
-_BODIES: dict[str, Callable[[TollgateError], Said]] = {
+_BODIES: dict[str, Callable[[TollgateError], ErrorBody]] = {
     "chat": lambda error: _account_error(error) or _chat(error),
     "responses": lambda error: _account_error(error) or _responses(error),
     "messages": _messages,

@@ -115,7 +115,7 @@ def compile_files(
     return CompiledFiles(mappings, providers, fingerprints, tuple(in_order(build.problems)))
 
 
-def load_or_tell_all(
+def load_or_report_all(
     path: Path | None = None, *, environ: Mapping[str, str], previous: Reusable | None = None
 ) -> Loaded:
     """Like `load_gateway`, for callers that compile next. If files do not load, it still compiles what it can, and
@@ -185,9 +185,9 @@ class _Build:
             return self.previous.mappings[name]
         mapping = self._noting(lambda: compile_mapping(document, plugins=self.plugins))
         if mapping is not None and (missing := _missing(name, mapping)):
-            says = f"mapping `{name}` has no {' and no '.join(missing)}, which clients of this format need"
+            message = f"mapping `{name}` has no {' and no '.join(missing)}, which clients of this format need"
             hint = "a file of this name replaces the one in the package: copy that one and edit the copy"
-            self.problems.append(document.problem(document.root, says, hint=hint))
+            self.problems.append(document.problem(document.root, message, hint=hint))
         return mapping
 
     def providers(
@@ -233,7 +233,7 @@ def _missing(name: str, mapping: ProtocolMapping) -> list[str]:
         return []
     wanted = ["request.to_hub"] if mapping.hub else ["request.to_hub", "response.from_hub"]
     missing = [section for section in wanted if section not in mapping.sections]
-    return missing if mapping.hub or mapping.speaker is not None else [*missing, "stream.from_hub"]
+    return missing if mapping.hub or mapping.writer is not None else [*missing, "stream.from_hub"]
 
 
 def routes_of(provider: CompiledProvider) -> Iterable[Route]:

@@ -34,7 +34,7 @@ from tollgate.reload import Reloader
 from tollgate.remembered.minted import Minted
 from tollgate.room import Room
 from tollgate.routing import Sticky
-from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_tell_all
+from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_report_all
 from tollgate.sandbox import app as sandbox_app
 from tollgate.services import Services
 from tollgate.start_cache import StartCache
@@ -85,7 +85,7 @@ def load(
     adjust: Adjust = as_read,
 ) -> Runtime:
     """Read and compile the configuration, except for what `cache` has. Raises `ConfigErrors` with every problem."""
-    loaded = load_or_tell_all(
+    loaded = load_or_report_all(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
     for warning in loaded.warned():
@@ -133,12 +133,12 @@ async def _opened(
     runtime: Runtime, path: Path | None, ledger: Ledger, bind: Callable[[], tuple[str, ...]] | None, adjust: Adjust
 ) -> Opened:
     """`open_gateway` on an open ledger."""
-    asked = runtime.gateway.server.bind
-    taken = bind() if bind is not None else asked
+    configured = runtime.gateway.server.bind
+    taken = bind() if bind is not None else configured
 
     def at_ports(read: Gateway) -> Gateway:
         """These settings with the bound ports, where they ask for any free port (0)."""
-        if taken == asked or read.server.bind != asked:
+        if taken == configured or read.server.bind != configured:
             return read
         return replace(read, server=served_at(read.server, taken))
 

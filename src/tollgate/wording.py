@@ -19,10 +19,10 @@ def first_line(error: BaseException) -> str:
 
 def path_text(path: Iterable[str | int]) -> str:
     """`("models", "acme/a", "aliases", 0)` -> `models.acme/a.aliases[0]`."""
-    said = ""
+    shown = ""
     for step in path:
-        said += f"[{step}]" if isinstance(step, int) else f".{step}" if said else step
-    return said
+        shown += f"[{step}]" if isinstance(step, int) else f".{step}" if shown else step
+    return shown
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ async def rows(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_BYTES_A_ROW", 1)
     monkeypatch.setattr(module, "_MEASURED_ROWS", 1_000_000_000)
     monkeypatch.setattr(usage_sums, "MOST", 5)
-    monkeypatch.setattr(usage_sums, "TOLD", 2)
+    monkeypatch.setattr(usage_sums, "MOST_SHOWN", 2)
     chance = random.Random(7)
     made = [
         UsageRow(
@@ -155,7 +155,7 @@ def test_the_dearest_of_several_stretches_of_time_are_those_of_their_sum(monkeyp
 
 
 def test_others_than_before_are_led_by_only_where_a_page_would_tell_them(monkeypatch):
-    monkeypatch.setattr(usage_sums, "TOLD", 1)
+    monkeypatch.setattr(usage_sums, "MOST_SHOWN", 1)
     before = Leading({"key_id": ("a", "b", "c")}, {"key_id": 4})
     assert before.or_newer(Leading({"key_id": ("b", "d", "a")}, {"key_id": 5})) == Leading(before.values, {"key_id": 5})
     newer = Leading({"key_id": ("d", "b", "a")}, {"key_id": 5})

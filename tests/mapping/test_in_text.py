@@ -14,7 +14,7 @@ from tollgate.config.load import read_file, read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, StreamConverter, compile_mapping, convert_response, run_examples
 from tollgate.mapping.convert import response_to_hub
-from tollgate.mapping.streams.handlers import SILENT
+from tollgate.mapping.streams.handlers import NO_WRITER
 from tollgate.mapping.streams.marked import run_of
 
 MAPPINGS = Path(__file__).parents[2] / "mappings"
@@ -64,7 +64,7 @@ def whole(mapping, *texts, **more):
 
 
 def streamed(mapping, pieces, **more):
-    run = run_of(mapping, SILENT, Context(run_id="r", now=1))
+    run = run_of(mapping, NO_WRITER, Context(run_id="r", now=1))
     for piece in pieces:
         mapping.stream_in(piece if isinstance(piece, dict) else {"text": piece}, run, run.context)
         run.settle()

@@ -109,10 +109,10 @@ def test_a_free_form_tool_keeps_its_own_events(target: str) -> None:
 
 @pytest.mark.parametrize("target", CLIENTS)
 def test_all_deltas_of_the_shipped_formats_have_frames(target: str) -> None:
-    speaker = MAPPINGS[target].speaker
-    assert speaker is not None
+    writer = MAPPINGS[target].writer
+    assert writer is not None
     assert [
-        kind for kind, handlers in speaker.kinds.items() if handlers.delta is not None and handlers.framed is None
+        kind for kind, handlers in writer.kinds.items() if handlers.delta is not None and handlers.framed is None
     ] == []
 
 

@@ -80,8 +80,8 @@ def import_models(
         if entry is None:
             continue
         before = (kept or {}).get(name, {})
-        told = {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
-        made.models[name] = told | {key: value for key, value in before.items() if key not in entry}
+        fields = {key: value for key, value in entry.items() if value not in (None, [], {}, "")}
+        made.models[name] = fields | {key: value for key, value in before.items() if key not in entry}
         for key in _ADDED_PRICES:
             if isinstance(text := (before.get("price") or {}).get(key), str):
                 entry["price"].setdefault(key, Quoted(text) if key in TOKEN_PRICES else text)
@@ -134,20 +134,20 @@ def aliases(facts: Any) -> dict[str, tuple[str, ...]]:
     offers = offers_of(facts)
     own = {(offer["provider"], offer.get("upstream_model")): offer for offer in offers}
     found: dict[str, list[str]] = {}
-    meant: dict[str, set[str]] = {}  # by name, the models that it could mean
+    candidates: dict[str, set[str]] = {}  # by name, the models that it could mean
     for model in _canonical(facts):
         found[model["id"]] = []
         provider, _, rest = (str(model["offers"][0]) if model.get("offers") else "").partition("|")
         upstream = rest.rpartition("|")[0]
         first = own.get((provider, upstream), {})
         for name in _simple((model.get("short_alias"), upstream, *first.get("aliases", ()))):
-            meant.setdefault(name, set()).add(model["id"])
-    elsewhere = {name for offer in offers for name in _simple(offer.get("aliases") or ())} - meant.keys()
-    meant |= {name: set() for name in sorted(elsewhere)}
+            candidates.setdefault(name, set()).add(model["id"])
+    elsewhere = {name for offer in offers for name in _simple(offer.get("aliases") or ())} - candidates.keys()
+    candidates |= {name: set() for name in sorted(elsewhere)}
     for offer in offers:
         for name in elsewhere.intersection((offer.get("upstream_model"), *(offer.get("aliases") or ()))):
-            meant[name].add(offer["id"])
-    for name, models in meant.items():
+            candidates[name].add(offer["id"])
+    for name, models in candidates.items():
         if len(models) == 1 and name not in found:
             for only in models & found.keys():
                 found[only].append(name)
@@ -217,16 +217,16 @@ def _description(offer: Mapping[str, Any]) -> str:
     if offer.get("type") == "embedding":
         size = offer.get("max_dimension") or max(offer.get("dimensions") or [0])
         return f"Embeddings of up to {size:,} dimensions." if size else "Embeddings."
-    said = ["Reasoning model" if offer.get("reasoning") else "Chat model"]
+    words = ["Reasoning model" if offer.get("reasoning") else "Chat model"]
     media = [word for word in shape.get("input_modalities") or () if word != "text"]
     if media:
-        said.append(f"that takes {_listed(media)} beside text")
+        words.append(f"that takes {_listed(media)} beside text")
     made = [word for word in shape.get("output_modalities") or () if word != "text"]
     if made:
-        said.append(f"{'and' if media else 'that'} makes {_listed(made)}")
+        words.append(f"{'and' if media else 'that'} makes {_listed(made)}")
     if "tools" in (offer.get("supported_parameters") or ()):
-        said.append("and calls tools" if media or made else "that calls tools")
-    return " ".join(said) + "."
+        words.append("and calls tools" if media or made else "that calls tools")
+    return " ".join(words) + "."
 
 
 def _listed(words: list[str]) -> str:
@@ -320,7 +320,9 @@ def digits(amount: Decimal) -> str:
 
 def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What an import changes in a file, in lines of `+ model`, `- model` and `~ model: keys`."""
-    said = [f"+ {name}" for name in after if name not in before] + [f"- {name}" for name in before if name not in after]
+    lines = [f"+ {name}" for name in after if name not in before] + [
+        f"- {name}" for name in before if name not in after
+    ]
     for name in after:
         if name in before:
             keys = [
@@ -329,5 +331,5 @@ def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping
                 if before[name].get(key) != after[name].get(key)
             ]
             if keys:
-                said.append(f"~ {name}: {', '.join(keys)}")
-    return said
+                lines.append(f"~ {name}: {', '.join(keys)}")
+    return lines

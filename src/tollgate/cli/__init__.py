@@ -59,7 +59,7 @@ class _Lazy(click.Group):
         except BrokenPipeError:
             raise  # for click: the reader of our output has gone
         except click.UsageError as error:
-            hint = _option_meant(error)
+            hint = _suggested_option(error)
             if not hint:
                 raise
             raise click.UsageError(error.message + hint, error.ctx) from None
@@ -79,7 +79,7 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
-def _option_meant(error: click.UsageError) -> str:
+def _suggested_option(error: click.UsageError) -> str:
     """The option that an unexpected argument was probably meant for; "" for any other mistake."""
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+)\)", error.message)
     if extra is None or error.ctx is None:

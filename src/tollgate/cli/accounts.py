@@ -178,15 +178,15 @@ def link(path: Path | None, account: str, as_json: bool) -> None:
 def password(path: Path | None, id: str, stdin: bool, remove: bool) -> None:
     from tollgate import accounts
 
-    said = None
+    secret = None
     if stdin and not remove:
-        said = sys.stdin.readline().rstrip("\r\n")
+        secret = sys.stdin.readline().rstrip("\r\n")
     elif not remove:
         if not at_terminal():
             fail("there is no terminal to ask for the password at; to read it from stdin: --stdin")
         with_books(path, lambda books: books.get_account(id))
-        said = click.prompt(f"New password of {id}", hide_input=True, confirmation_prompt=True, err=True)
-    with_books(path, lambda books: accounts.set_password(books, id, said))
+        secret = click.prompt(f"New password of {id}", hide_input=True, confirmation_prompt=True, err=True)
+    with_books(path, lambda books: accounts.set_password(books, id, secret))
     click.echo(f"account {id} has {'no password any more' if remove else 'a new password'}")
 
 

@@ -154,10 +154,10 @@ def _print_routes(loaded: Loaded) -> None:
                 for name in model.protocols or provider.endpoints
                 if model_type_of(name) == model.type and provider.endpoints[name].serves(model)
             ]
-            said = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
-            by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, said))
+            route = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
+            by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, route))
     for name in sorted(by_model):
-        click.echo(f"{name} <- {'; '.join(said for _, _, said in sorted(by_model[name]))}")
+        click.echo(f"{name} <- {'; '.join(route for _, _, route in sorted(by_model[name]))}")
 
 
 def _counts(report: Report) -> dict[str, int]:

@@ -209,10 +209,10 @@ def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output:
     if utc and form == "json":  # without a zone JavaScript reads local times, and DuckDB texts
         rows = [tuple(each.replace(tzinfo=UTC) if isinstance(each, datetime) else each for each in row) for row in rows]
     if output is None:
-        _say(columns, rows, form)
+        _print(columns, rows, form)
         return
     with output.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-        _say(columns, rows, form)
+        _print(columns, rows, form)
 
 
 def _for_json(value: Any) -> Any:
@@ -225,7 +225,7 @@ def _for_json(value: Any) -> Any:
     return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
 
 
-def _say(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
+def _print(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
     if form == "json":
         print_json([dict(zip(columns, map(_for_json, row), strict=True)) for row in rows])
         return

@@ -26,7 +26,7 @@ def is_empty(choices: list[Any]) -> bool:
     return True
 
 
-def is_blank(chunk: Any) -> bool:
+def is_without_content(chunk: Any) -> bool:
     """Whether a chunk's choices hold nothing but a role."""
     choices = chunk.get("choices") if isinstance(chunk, dict) else None
     return (

@@ -43,7 +43,7 @@ class ConvertedStream:
         self._offer = offer
         self._events = RouteEvents(offer)
         self._converter = StreamConverter(
-            offer.mapping, exchange.client_format, context, frames=True, hushed=True, in_text=offer.in_text
+            offer.mapping, exchange.client_format, context, frames=True, defer_errors=True, in_text=offer.in_text
         )
         self._plain = self._events.plain and offer.usage.read is None
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None

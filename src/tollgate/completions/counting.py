@@ -91,7 +91,7 @@ async def _counted_by(
     else:
         document = native_document(body, offer.model.upstream, ask_usage=False)
         context = Context(model=offer.model_facts, can=offer.can)
-        context.hear(inbound.headers)
+        context.set_headers(inbound.headers)
         raw = orjson.dumps(offer.request_edits(document, context))
     call = call_to(offer, "POST", url, offer.headers(inbound.headers, native=True), raw)
     try:

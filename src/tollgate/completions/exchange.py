@@ -17,7 +17,7 @@ from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.completions.row import outcome_of, usage_row
 from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
-from tollgate.health import tell_failure
+from tollgate.health import record_failure
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
 from tollgate.services import CLIENT_LEFT, Headers, Inbound, Services, dropped_text
@@ -148,12 +148,12 @@ class Exchange:
             headers.append((names.elapsed, b"%d" % elapsed))
         if attempt.context is not None and attempt.context.lost:
             headers.append((b"x-tollgate-dropped", dropped_text(attempt.context.lost)))
-        headers += self.limits_told()
+        headers += self.rate_limit_headers()
         if self.charge is not None:
             headers.append((b"x-tollgate-cost", format(self.charge.cost, "f").encode()))
         return headers
 
-    def limits_told(self) -> Headers:
+    def rate_limit_headers(self) -> Headers:
         """The headers about the key's rate limits, named as in the client's format."""
         if self.limits is UNLIMITED:
             return []
@@ -272,7 +272,7 @@ class Exchange:
         if error.alarm == "key" and offer.auth is not None:  # some providers reject a token in a 200
             self.services.client.refused(offer.auth)
         where = f"request {self.inbound.request_id}"
-        tell_failure(self.services.health, log, offer.route, offer.provider, error, where)
+        record_failure(self.services.health, log, offer.route, offer.provider, error, where)
 
     def first_byte(self, began: float) -> None:
         """Note when the upstream began to answer (`began`: perf_counter when it was called)."""

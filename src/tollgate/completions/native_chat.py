@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from tollgate.completions.chat_chunks import are_of_others, is_blank, is_empty, merged_usage
+from tollgate.completions.chat_chunks import are_of_others, is_empty, is_without_content, merged_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import judge_chunk, without_secrets
 from tollgate.completions.missing_usage import written_usage
@@ -220,7 +220,7 @@ class NativeChat(NativeStage):
         return [each for event in self._inner.received() if isinstance(event, dict) for each in minted_ids(event)]
 
     def _has_content(self) -> bool:
-        return self._inner.finish is not None or not all(map(is_blank, self._inner.received()))
+        return self._inner.finish is not None or not all(map(is_without_content, self._inner.received()))
 
     def _ending(self) -> Tap | None:
         finish = self._inner.finish

@@ -21,7 +21,7 @@ from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, check_
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
-from tollgate.mapping.provider.polling import NoAddress, Place, Polling, Told
+from tollgate.mapping.provider.polling import CallTarget, JobAnswer, NoAddress, Polling
 from tollgate.upstream import Answer, Call, call_to
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
     """
     polling = offer.polling
     assert polling is not None
-    first = await _told(answer, raw)
+    first = await _job_answer(answer, raw)
     if first.body is None or not polling.waits(first):
         return answer, raw
     began = time.perf_counter()
     try:
         async with asyncio.timeout(offer.timeouts.total):
-            finished = await _waited(exchange, offer, polling, first)
+            finished = await _wait(exchange, offer, polling, first)
         # the first answer only said that the job was accepted
         exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()
         return finished
@@ -65,7 +65,7 @@ async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tupl
     defines one. Raises `AttemptFailed` when the first answer reports a failure or has no address."""
     polling = offer.polling
     assert polling is not None and polling.stream is not None
-    first = await _told(answer, await read_answer(exchange, answer))
+    first = await _job_answer(answer, await read_answer(exchange, answer))
     verdict = offer.errors.judge(answer.status, answer.headers, first.body)
     if verdict is not None:
         raise AttemptFailed(verdict.error())
@@ -107,20 +107,20 @@ async def cancelling(
             cancel_job(exchange, offer, cancel)
 
 
-async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Told) -> tuple[Answer, bytes]:
+async def _wait(exchange: Exchange, offer: Offer, polling: Polling, first: JobAnswer) -> tuple[Answer, bytes]:
     assert polling.again is not None
     missed = 0
     for pause in _pauses(polling):
         await asyncio.sleep(pause)
         try:
-            answer, raw = await _polled(exchange, offer, polling.again, first)
+            answer, raw = await _poll(exchange, offer, polling.again, first)
         except _Missed as miss:
             missed += 1
             if missed > _MOST_MISSED:
                 raise AttemptFailed(miss.error) from None
             continue
         missed = 0
-        last = await _told(answer, raw)
+        last = await _job_answer(answer, raw)
         if not polling.waits(last):
             break
     if polling.fetch is None:
@@ -129,11 +129,11 @@ async def _waited(exchange: Exchange, offer: Offer, polling: Polling, first: Tol
     if verdict is not None:  # the document fetched next need not show the failure
         raise AttemptFailed(verdict.error(last.body))
     try:
-        answer, raw = await _polled(exchange, offer, polling.fetch, first, last)
+        answer, raw = await _poll(exchange, offer, polling.fetch, first, last)
     except _Missed as miss:
         raise AttemptFailed(miss.error) from None
     fetched = await _parsed(raw) if polling.keep is not None else None
-    whole = polling.kept(last, fetched)
+    whole = polling.with_kept_fields(last, fetched)
     return answer, raw if whole is fetched else orjson.dumps(whole)
 
 
@@ -145,12 +145,12 @@ class _Missed(Exception):
         self.error = error
 
 
-async def _polled(
-    exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None
+async def _poll(
+    exchange: Exchange, offer: Offer, target: CallTarget, first: JobAnswer, last: JobAnswer | None = None
 ) -> tuple[Answer, bytes]:
     """One call and its successful answer. Raises `_Missed` for a temporary failure, else `AttemptFailed`."""
     try:
-        async with await exchange.services.client.open(_call(exchange, offer, place, first, last)) as answer:
+        async with await exchange.services.client.open(_call(exchange, offer, target, first, last)) as answer:
             raw = await answer.read(MAX_ANSWER_BYTES)
     except UpstreamError as error:
         raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
@@ -172,23 +172,29 @@ def _after_acceptance(failure: UpstreamError, answer: Answer) -> UpstreamError:
 
 
 def _call(
-    exchange: Exchange, offer: Offer, place: Place, first: Told, last: Told | None = None, *, stream: bool = False
+    exchange: Exchange,
+    offer: Offer,
+    target: CallTarget,
+    first: JobAnswer,
+    last: JobAnswer | None = None,
+    *,
+    stream: bool = False,
 ) -> Call:
     assert offer.polling is not None
     try:
-        url = place.address(first, offer.model_facts, offer.polling.variables, last)
+        url = target.address(first, offer.model_facts, offer.polling.variables, last)
     except (NoAddress, MappingFailure) as error:
         log.error("provider %s: %s", offer.provider, error)
         message = "the provider's answer does not say where the rest is"
         raise AttemptFailed(UpstreamFailed(message)) from None
     sent = offer.headers(exchange.inbound.headers, stream=stream)
     headers = {name: value for name, value in sent.items() if name != "content-type"}
-    return call_to(offer, place.method, url, headers, stream=stream)
+    return call_to(offer, target.method, url, headers, stream=stream)
 
 
-async def _cancel(exchange: Exchange, offer: Offer, place: Place, first: Told) -> None:
+async def _cancel(exchange: Exchange, offer: Offer, target: CallTarget, first: JobAnswer) -> None:
     try:
-        call = _call(exchange, offer, place, first)
+        call = _call(exchange, offer, target, first)
     except AttemptFailed as error:
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
         return
@@ -205,10 +211,10 @@ async def _sent_cancel(exchange: Exchange, offer: Offer, call: Call) -> None:
         log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
 
 
-async def _told(answer: Answer, raw: bytes) -> Told:
+async def _job_answer(answer: Answer, raw: bytes) -> JobAnswer:
     """An answer as the provider file's rules read it; an empty body becomes `{}`, one that is not JSON None."""
     body = await _parsed(raw) if raw.strip() else {}
-    return Told(body, {"status": answer.status, "headers": answer.headers})
+    return JobAnswer(body, {"status": answer.status, "headers": answer.headers})
 
 
 async def _parsed(raw: bytes) -> Any:

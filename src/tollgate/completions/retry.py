@@ -118,7 +118,7 @@ async def settle_failure(
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
     if isinstance(error, TollgateError):
-        error.headers = exchange.limits_told()
+        error.headers = exchange.rate_limit_headers()
     if exchange.settled:
         return
     if not exchange.attempts:

@@ -142,5 +142,5 @@ def context_of(exchange: Exchange, offer: Offer) -> Context:
     context = Context(offer.model_facts, offer.can, None, inbound.strict)
     context.asked_model = exchange.asked_model
     if offer.request_edits is not None and offer.request_edits.reads_headers:
-        context.hear(inbound.headers)
+        context.set_headers(inbound.headers)
     return context

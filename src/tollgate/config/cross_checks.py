@@ -44,12 +44,12 @@ def _name(provider: Provider, seen: dict[str, Provider]) -> Iterator[Problem]:
     document, stem = provider.document, Path(provider.document.file).stem
     first = seen.setdefault(provider.name, provider) if provider.name else provider
     if first is not provider:
-        at, says = find(document.root, ["provider"]), f'provider "{provider.name}" is also in {first.document.file}'
-        yield document.problem(at, says, path="provider")
+        at, message = find(document.root, ["provider"]), f'provider "{provider.name}" is also in {first.document.file}'
+        yield document.problem(at, message, path="provider")
     elif provider.name not in ("", stem):
         at = find(document.root, ["provider"])
-        says = f'found "{provider.name}", which is not the file\'s own name "{stem}"'
-        yield document.warning(at, says, path="provider", hint=f"or name the file {provider.name}.yaml")
+        message = f'found "{provider.name}", which is not the file\'s own name "{stem}"'
+        yield document.warning(at, message, path="provider", hint=f"or name the file {provider.name}.yaml")
 
 
 def _protocols(provider: Provider, known: Sequence[str]) -> Iterator[Problem]:
@@ -64,8 +64,8 @@ def _protocols(provider: Provider, known: Sequence[str]) -> Iterator[Problem]:
                 if own
                 else (speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
             )
-            says = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
-            yield document.problem(at, says, path=path, hint=did_you_mean(endpoint.mapping, known))
+            message = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
+            yield document.problem(at, message, path=path, hint=did_you_mean(endpoint.mapping, known))
     for index, policy in enumerate(provider.policies):
         unknown = [name for name in policy.protocols if name not in provider.endpoints]
         if not unknown or _endpoints_missing(provider, known):
@@ -85,8 +85,8 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
     document, path = provider.document, f"models.{model.id}"
     if model.type == "image":
         if not provider.images and not reported_missing(document.root, "images"):
-            says = "found an image model, but this provider has no `images`"
-            yield document.problem(model.mark, says, path=path)
+            message = "found an image model, but this provider has no `images`"
+            yield document.problem(model.mark, message, path=path)
         return
     fitting = any(
         model_type_of(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
@@ -204,8 +204,8 @@ def _gateway_aliases(
         if end not in canonical and sound:
             level = "warning" if discovers else "error"
             hint = did_you_mean(target, known - {name})
-            says = f'found "{target}", wanted a model or another alias'
-            yield document.problem(node, says, path=path, hint=hint, level=level)
+            message = f'found "{target}", wanted a model or another alias'
+            yield document.problem(node, message, path=path, hint=hint, level=level)
         elif name in meaning and meaning[name] != end:
-            says = f'found "{name}", which already means {meaning[name]}, wanted another name'
-            yield document.problem(node, says, path=path)
+            message = f'found "{name}", which already means {meaning[name]}, wanted another name'
+            yield document.problem(node, message, path=path)

@@ -19,12 +19,12 @@ _FILE = re.compile(r".*\.(png|jpe?g|webp|gif|json|txt|pdf|bin|mp[34]|wav|zip)")
 _NAMES = ("secret", "vars", "headers", "answer_headers", "job", "input", "http", "call", "last")
 """The names that templates of a provider file read beside `$`, without those that constants often begin with
 (`model.x`)."""
-_TOLD = ("message", "type", "code", "param", "retry_after")
-_SENT = ("headers", "query", "auth", "vars")
+_ANSWER_KEYS = ("message", "type", "code", "param", "retry_after")
+_REQUEST_KEYS = ("headers", "query", "auth", "vars")
 """Keys of a provider and of an endpoint that hold single texts; larger templates are checked while they compile."""
 
 
-def meant(text: str, names: Collection[str], *, answer: bool) -> str:
+def forgotten_path(text: str, names: Collection[str], *, answer: bool) -> str:
     """The path that a text without `$` was probably meant to be, or "". It begins with one of `names`, or, for an
     `answer`, with a field of `$`.
 
@@ -43,15 +43,15 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
     root = provider.document.root
     endpoints = entries_of(lookup(root, "speaks")).items()
     for path, holder in (("", root), *((f"speaks.{name}.", endpoint) for name, endpoint in endpoints)):
-        for key in _SENT:
+        for key in _REQUEST_KEYS:
             if (node := lookup(holder, key)) is not None:
                 yield from _below(provider, node, f"{path}{key}")
         yield from _answers(provider, holder, path)
     for key in ("id", "upstream"):
         node = lookup(root, "discover", "model", key)
-        if node is not None and (said := text_in(node)) is not None and "$" not in said:
-            message = f"found the text `{said}`, which every entry of the list would have"
-            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{said.lstrip('.')}")
+        if node is not None and (text := text_in(node)) is not None and "$" not in text:
+            message = f"found the text `{text}`, which every entry of the list would have"
+            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{text.lstrip('.')}")
     images = lookup(root, "images")
     if isinstance(images, Map):
         yield from _steps(provider, images, images, "images.")
@@ -68,7 +68,7 @@ def _answers(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
         yield provider.document.warning(words, message, f"{path}errors.message", f"write $.{words.value}")
     rules = ((f"errors.rules[{n}]", rule) for n, rule in enumerate(items_of(lookup(errors, "rules"))))
     for name, block in (("errors", errors), *rules):
-        for key in _TOLD:
+        for key in _ANSWER_KEYS:
             if (node := lookup(block, key)) is not None:
                 yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
 
@@ -77,15 +77,15 @@ def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator
     known = {*GENERATION_STATUSES, *entries_of(images.get("statuses"))}
     for name, step in entries_of(holder).items():
         node = lookup(step, "result", "status")
-        said = text_in(node)
-        if node is not None and said is not None and "$" not in said and said not in known:
-            message = f"found the text `{said}`, which is the same for every job and no word of `statuses`"
-            yield provider.document.warning(node, message, f"{path}{name}.result.status", f"write $.{said.lstrip('.')}")
+        text = text_in(node)
+        if node is not None and text is not None and "$" not in text and text not in known:
+            message = f"found the text `{text}`, which is the same for every job and no word of `statuses`"
+            yield provider.document.warning(node, message, f"{path}{name}.result.status", f"write $.{text.lstrip('.')}")
 
 
 def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
     for inner in walk(node):
         text = text_in(inner) or ""
-        if path_meant := meant(text, _NAMES, answer=answer):
+        if suggested := forgotten_path(text, _NAMES, answer=answer):
             message = f"found the text `{text}`, which stays as it stands"
-            yield provider.document.warning(inner, message, path, f"write {path_meant}")
+            yield provider.document.warning(inner, message, path, f"write {suggested}")

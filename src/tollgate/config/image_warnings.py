@@ -84,14 +84,14 @@ def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
     """Providers where no step's result has a picture: none of their jobs can succeed."""
     holders = [lookup(root, "images"), *entries_of(lookup(root, "models")).values()]
     found = [lookup(holder, name, "result") for holder in holders for name in ("submit", "poll", "fetch")]
-    told = [result for result in found if result is not None]
+    results = [result for result in found if result is not None]
     # a template that is no plain object may have one, and so may a misspelt key, which has its own warning
-    if told and all(
+    if results and all(
         isinstance(each, Map) and not any(_may_make(word) or nearest_word(word, ("images",)) for word in each.entries)
-        for each in told
+        for each in results
     ):
         hint = "images: [{url: $.url}], in the result of the last step, or in that of a `poll` or `fetch` behind it"
-        yield document.warning(told[-1], "found no `images` in the result of any step", path="images", hint=hint)
+        yield document.warning(results[-1], "found no `images` in the result of any step", path="images", hint=hint)
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:
@@ -108,8 +108,8 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
         for name in _INPUT.findall(text_in(node) or "")
     ]
     for path, node, name in read:
-        if name not in known and (meant := nearest_word(name, known)):
-            message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{meant}`?"
+        if name not in known and (near := nearest_word(name, known)):
+            message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{near}`?"
             yield document.warning(node, message, path=path, hint=hint)
 
 
@@ -176,6 +176,6 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:
     if word in known or word.startswith(("$", "x-")):
         return
-    meant = nearest_word(word, known)
-    if meant and meant not in holder.entries:
-        yield document.warning(holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{meant}`?")
+    near = nearest_word(word, known)
+    if near and near not in holder.entries:
+        yield document.warning(holder.keys[word], f"found `{word}`, {why}", path=path, hint=f"did you mean `{near}`?")

@@ -151,21 +151,21 @@ def _findings(offer: _Offer) -> Iterator[_Finding]:
     """Suspicious values in one price by itself."""
     price = offer.price
     if price.unit not in _UNITS:
-        says = f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for"
-        yield ("unit",), says, ""
+        message = f"found {price.unit}, wanted 1, 1000 or 1000000, the numbers of tokens that price lists are for"
+        yield ("unit",), message, ""
     yield from _dear(offer)
     for name, written in price.written.items():
         if name in price.prices and len(written.replace(".", "").strip("0")) >= _DUST:
-            says = f"found {written}, which has the digits of a binary fraction"
-            yield (name,), says, "write the price as the provider does"
+            message = f"found {written}, which has the digits of a binary fraction"
+            yield (name,), message, "write the price as the provider does"
     yield from _disorder(price.prices, price.prices, ())
     for index, volume in enumerate(price.volumes):
         yield from _disorder({**price.prices, **volume.prices}, volume.prices, ("volumes", index))
     yield from _falling(price)
     for index, window in enumerate(price.windows):
         if window.start == window.end != _MIDNIGHT:
-            says = f"found {window.end}, which is also the start: these prices hold for a whole day"
-            yield ("windows", index, "end"), says, 'a whole day is "00:00" to "00:00"'
+            message = f"found {window.end}, which is also the start: these prices hold for a whole day"
+            yield ("windows", index, "end"), message, 'a whole day is "00:00" to "00:00"'
 
 
 def _dear(offer: _Offer) -> Iterator[_Finding]:
@@ -176,9 +176,11 @@ def _dear(offer: _Offer) -> Iterator[_Finding]:
         if value is not None and value > _DEAR:
             unit = "unit" if price.unit > 1 else "unit: 1" if "unit" in price.source else "no unit is written"
             per = f"{price.unit} tokens" if price.unit > 1 else "one token"
-            says = f"found {price.written[name]} for {per} ({unit}), which is {_amount(value)} USD per million tokens"
+            message = (
+                f"found {price.written[name]} for {per} ({unit}), which is {_amount(value)} USD per million tokens"
+            )
             hint = "" if price.unit == _MILLION else "is it a price per million? then write unit: 1000000"
-            yield (name,), says, hint
+            yield (name,), message, hint
 
 
 def _disorder(row: Mapping[str, Decimal], own: Mapping[str, Decimal], at: _Steps) -> Iterator[_Finding]:
@@ -189,11 +191,11 @@ def _disorder(row: Mapping[str, Decimal], own: Mapping[str, Decimal], at: _Steps
         return
     completion, read = row.get("completion"), row.get("input_cache_read")
     if completion is not None and completion < prompt and "completion" in own:
-        says = f"found {decimal_text(completion)}, which is below the prompt price {decimal_text(prompt)}"
-        yield (*at, "completion"), says, ""
+        message = f"found {decimal_text(completion)}, which is below the prompt price {decimal_text(prompt)}"
+        yield (*at, "completion"), message, ""
     if read is not None and read > prompt and "input_cache_read" in own:
-        says = f"found {decimal_text(read)}, which is above the prompt price {decimal_text(prompt)}"
-        yield (*at, "input_cache_read"), says, "a cache hit is cheaper everywhere"
+        message = f"found {decimal_text(read)}, which is above the prompt price {decimal_text(prompt)}"
+        yield (*at, "input_cache_read"), message, "a cache hit is cheaper everywhere"
 
 
 def _falling(price: Pricing) -> Iterator[_Finding]:
@@ -211,11 +213,11 @@ def _falling(price: Pricing) -> Iterator[_Finding]:
             continue
         # Two rows may have the same bound if they set different prices.
         if mark < mark_before or mark == mark_before and written & volume.written.keys():
-            says = f"found {mark}, which is not above the tier before ({mark_before})"
-            yield ("volumes", index, "min_prompt_tokens"), says, "all matching tiers apply, the last one wins"
+            message = f"found {mark}, which is not above the tier before ({mark_before})"
+            yield ("volumes", index, "min_prompt_tokens"), message, "all matching tiers apply, the last one wins"
         elif prompt is not None and prompt_before is not None and prompt < prompt_before:
-            says = f"found {decimal_text(prompt)}, which is below the tier before ({decimal_text(prompt_before)})"
-            yield ("volumes", index, "prompt"), says, ""
+            message = f"found {decimal_text(prompt)}, which is below the tier before ({decimal_text(prompt_before)})"
+            yield ("volumes", index, "prompt"), message, ""
         written = {*volume.written} | (written if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
 
@@ -237,8 +239,8 @@ def _siblings(offers: list[_Offer], only: Container[str]) -> Iterator[Problem]:
             middle = median(others)
             # Of two offers that differ either may be wrong: the more expensive one is reported.
             if value >= middle * _APART or (len(others) > 1 and value * _APART <= middle):
-                says = f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}"
-                yield offer.warning((name,), says, "compare unit and currency")
+                message = f"found {_amount(value)} USD per million tokens, others take {_amount(middle)}"
+                yield offer.warning((name,), message, "compare unit and currency")
 
 
 def _amount(value: Decimal) -> str:

@@ -113,8 +113,8 @@ def _volume(reading: Reading, node: Map, path: str) -> Volume:
         least = "more than" if side == "prompt" else "at least"  # as `tariff.py` reads them: exclusive, inclusive
         if low is not None and high is not None and (low >= high if side == "prompt" else low > high):
             bound = f"max_{side}_tokens"
-            says = f"found {high}, wanted {least} min_{side}_tokens ({low})"
-            reading.report(node.entries[bound], says, f"{path}.{bound}")
+            message = f"found {high}, wanted {least} min_{side}_tokens ({low})"
+            reading.report(node.entries[bound], message, f"{path}.{bound}")
     if not node.incomplete and all(getattr(row, name) is None for name in VOLUME_CONDITIONS):
         reading.report(node, "found a tier without a bound, wanted min_prompt_tokens or another", path)
     return row

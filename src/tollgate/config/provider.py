@@ -94,10 +94,10 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         with open(path, "rb"):
             return path
     except FileNotFoundError:
-        says = f'found no file "{written}"'
+        message = f'found no file "{written}"'
     except OSError as error:
-        says = f'found "{written}", which cannot be read: {error.strerror or error}'
-    reading.report(node, says, "ca_file", hint="relative to this file")
+        message = f'found "{written}", which cannot be read: {error.strerror or error}'
+    reading.report(node, message, "ca_file", hint="relative to this file")
     return None
 
 

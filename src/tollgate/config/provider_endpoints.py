@@ -108,8 +108,10 @@ class _Addresses:
         self._reading = reading
         self._base = url if url is not None and check_address(reading, url, "url") else None
         if is_base and isinstance(self._base, Map):
-            says = "found a map, behind which no path of `speaks` can be put, wanted text"
-            reading.report(self._base, says, "url", hint="or each protocol's whole address under a `url:` of its own")
+            message = "found a map, behind which no path of `speaks` can be put, wanted text"
+            reading.report(
+                self._base, message, "url", hint="or each protocol's whole address under a `url:` of its own"
+            )
             self._base = None
         self._url_is_reported = reported_missing(reading.document.root, "url") if url is None else self._base is None
         """The `url` is invalid or misspelt, which is reported once, and not for each path that would be appended to
@@ -123,12 +125,12 @@ class _Addresses:
 
     def joined(self, tail: Node, path: str) -> Scalar | None:
         """`https://host/v1` + `/chat` as one template, with the position of the part that has holes."""
-        end, says = text_in(tail) or "", found(tail)
+        end, shown = text_in(tail) or "", found(tail)
         if not end.startswith("/"):
             hint = "an address of its own is `url:`"
-            self._reading.report(tail, f"found {says}, wanted a path starting with /", path, hint)
+            self._reading.report(tail, f"found {shown}, wanted a path starting with /", path, hint)
             return None
-        message = f"found the path {says} but no `url`, wanted a base address"
+        message = f"found the path {shown} but no `url`, wanted a base address"
         base = self.url_or_report(tail, path, message, "url: https://api.example/v1")
         begin = text_in(base)
         if base is None or begin is None:

@@ -79,8 +79,8 @@ class ProviderFiles:
             unset = list(dict.fromkeys(name for name in needed if secrets.get(name) is None))
             provider = self._provider(file, wanted=self._everything or not unset)
             if unset:
-                said = f"secrets {', '.join(unset)} are not set" if len(unset) > 1 else f"secret {unset[0]} is not set"
-                provider = replace(provider, off=said)
+                secrets_are = f"secrets {', '.join(unset)} are" if len(unset) > 1 else f"secret {unset[0]} is"
+                provider = replace(provider, off=f"{secrets_are} not set")
             if provider.name in self.fresh:
                 self._files.problems += provider_warnings(provider)
                 if not self._everything and not self._files.has_errors:

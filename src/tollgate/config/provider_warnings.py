@@ -98,12 +98,12 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
     for inner in walk(node):
         if name := loose_name(text_in(inner) or ""):
             word = name.strip("${}")
-            meant = f"$secret.{word}" if word.isupper() else name
+            secret = f"$secret.{word}" if word.isupper() else name
             yield provider.document.warning(
                 inner,
                 f"found `{name}` inside a text, which is sent as it stands",
                 path,
-                f"write {{{{ {meant} }}}}",
+                f"write {{{{ {secret} }}}}",
             )
 
 

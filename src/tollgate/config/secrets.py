@@ -131,9 +131,9 @@ def misplaced(document: Document, root: Map, allowed: frozenset[str]) -> list[Pr
             hint = "only headers, query, auth and vars may name one"
             problems.append(document.problem(node, "found a secret, wanted none here", path=path, hint=hint))
         elif inside and _LOOSE.search(REFERENCE.sub("", text)):
-            says = "found `$secret` without a proper name, wanted `$secret.NAME`"
+            message = "found `$secret` without a proper name, wanted `$secret.NAME`"
             hint = "a name has letters, digits and underscores"
-            problems.append(document.problem(node, says, path=path, hint=hint))
+            problems.append(document.problem(node, message, path=path, hint=hint))
     return problems
 
 

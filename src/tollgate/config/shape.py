@@ -86,7 +86,7 @@ def check_shape(document: Document, kind: Kind) -> tuple[list[Problem], Map | No
     cut: set[Path] = set()
     for error in _validator(kind).iter_errors(plain(root)):
         for leaf in _leaves(error):
-            for problem, path in _say(document, root, leaf):
+            for problem, path in _problems(document, root, leaf):
                 problems.append(problem)
                 cut.add(path)
     cut.discard(())  # a key that is missing at the top does not stop the rest from being checked
@@ -136,7 +136,7 @@ def _leaves(error: ValidationError) -> Iterator[ValidationError]:
     yield error
 
 
-def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
+def _problems(document: Document, root: Map, error: ValidationError) -> Iterator[tuple[Problem, Path]]:
     """Problems in our words, each with the path to remove from the tree."""
     path: Path = tuple(error.absolute_path)
     node = find(root, path)
@@ -151,7 +151,7 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
             known = list(schema.get("properties", {}))
             for key, mark in node.keys.items() if isinstance(node, Map) else ():
                 if key not in known:
-                    hint = _meant(key, known)
+                    hint = _suggestion(key, known)
                     wanted = _choice(known, _MAX_LISTED if hint else len(known))
                     yield problem(mark, f"found unknown key `{key}`, wanted {wanted}", hint), (*path, key)
         case "required":
@@ -179,10 +179,10 @@ def _say(document: Document, root: Map, error: ValidationError) -> Iterator[tupl
         case _:
             secret = schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
             shown = "something else" if secret else found(node)
-            yield problem(node, f"found {shown}, wanted {_wanted(error, schema)}", _hint(node, error, schema)), path
+            yield problem(node, f"found {shown}, wanted {_expected(error, schema)}", _hint(node, error, schema)), path
 
 
-def _wanted(error: ValidationError, schema: dict[str, Any]) -> str:
+def _expected(error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator == "enum":
         return _choice([f'"{word}"' for word in schema["enum"]])
     if "wanted" in schema and error.validator not in ("minimum", "maximum"):
@@ -276,7 +276,7 @@ def _intended(key: str, known: list[str]) -> str:
     return word if word in known else nearest_word(key, known)
 
 
-def _meant(key: str, known: list[str]) -> str:
+def _suggestion(key: str, known: list[str]) -> str:
     word = _intended(key, known)
     return f"did you mean `{word}`?" if word else ""
 

@@ -62,7 +62,7 @@ class Tree:
         """The node that begins with `event`; reads all its events."""
         document, kind, mark = self.document, type(event), self._mark(event)
         if depth > _MAX_DEPTH:
-            self._say(mark, f"nested more than {_MAX_DEPTH} levels deep")
+            self._report(mark, f"nested more than {_MAX_DEPTH} levels deep")
             return self._unread(event, mark)
         if kind is events.AliasEvent:
             return self._alias(event, mark)
@@ -95,7 +95,7 @@ class Tree:
             if key is None:
                 pass
             elif key in entries:
-                self._say(place, f"key `{key}` is written twice (first at line {keys[key].line})")
+                self._report(place, f"key `{key}` is written twice (first at line {keys[key].line})")
             else:
                 key = sys.intern(key)  # a catalog repeats the same keys a thousand times
                 keys[key] = place
@@ -107,14 +107,14 @@ class Tree:
     def _key(self, event: Any, place: Mark) -> str | None:
         """A key, which is text; None if its value must be skipped."""
         if type(event) is events.AliasEvent:
-            meant = self._alias(event, place)
-            text = meant.text if isinstance(meant, Scalar) else None
+            target = self._alias(event, place)
+            text = target.text if isinstance(target, Scalar) else None
         elif type(event) is events.ScalarEvent:
             text = event.value
             if event.anchor:
                 self._anchor(event, self._scalar(event, place), 1)
             if text == "<<" and not event.style:
-                self._say(
+                self._report(
                     place, "merge keys (`<<`) are not read", "write the keys out, or use an alias for the whole value"
                 )
                 return None
@@ -123,7 +123,7 @@ class Tree:
             text = None
         if text is None:
             braces = type(event) is events.MappingStartEvent
-            self._say(
+            self._report(
                 place,
                 "a key must be a word",
                 'braces start a YAML object here: put quotes around "{{ ... }}"' if braces else "",
@@ -133,7 +133,7 @@ class Tree:
     def _scalar(self, event: Any, mark: Mark) -> Scalar:
         text: str = event.value
         if event.tag and event.tag not in _TEXT_TAGS:
-            self._say(
+            self._report(
                 mark,
                 f"tag `{event.tag.replace('tag:yaml.org,2002:', '!!')}` is not read",
                 "write the value without a tag",
@@ -164,7 +164,7 @@ class Tree:
             raise ComposerError(None, None, "found undefined alias", event.start_mark)
         _, node, size = self.anchors[event.anchor]
         if node is None:
-            self._say(mark, f"`*{event.anchor}` stands inside of what it stands for")
+            self._report(mark, f"`*{event.anchor}` stands inside of what it stands for")
             return self._unread(event, mark)
         self.document.size += size
         return node if self.document.size < MAX_NODES else self._too_many(event, mark)
@@ -181,12 +181,12 @@ class Tree:
     def _too_many(self, event: Any, mark: Mark) -> Scalar:
         if not self.full:
             self.full = True
-            self._say(mark, f"more than {MAX_NODES} values in one file")
+            self._report(mark, f"more than {MAX_NODES} values in one file")
         return self._unread(event, mark)
 
     def _mark(self, event: Any) -> Mark:
         at = event.start_mark
         return Mark(self.document.file, at.line + 1, at.column + 1)
 
-    def _say(self, mark: Mark, message: str, hint: str = "") -> None:
+    def _report(self, mark: Mark, message: str, hint: str = "") -> None:
         self.document.problems.append(self.document.problem(mark, message, hint=hint))

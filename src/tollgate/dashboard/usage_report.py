@@ -21,21 +21,21 @@ Signature = tuple[tuple[str, int, int], ...]
 
 FILES = 500
 """Files that one query opens; each takes 0.1 MB beyond DuckDB's memory limit."""
-_MOST_KEPT = 40_000
+_CACHE_SIZE = 40_000
 """`Measures` in the cache, about half a kilobyte each."""
 _BYTES_A_ROW = 80
 """About the size of a row in a published file."""
 _MEASURED_ROWS = 1_000_000
 """Latencies are counted from about so many rows, evenly chosen: more would take longer and not change a percentile."""
-_LED_FOR = 60
+_SEARCH_AGAIN_AFTER = 60
 """The most expensive keys and accounts are searched again after this many times the duration of the search: a minute
 for a second."""
-_MOST_LED = 200
+_MOST_REMEMBERED = 200
 """Reports whose most expensive values are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """A requested report; its filters do not limit the time."""
 
     filters: Filters
@@ -71,28 +71,28 @@ class Reports:
     def __init__(self, files: UsageFiles, clock: Callable[[], datetime]) -> None:
         self._files = files
         self._clock = clock
-        self._kept: BoundedMemory[tuple[object, ...], tuple[Signature, Facts]] = BoundedMemory(_MOST_KEPT)
-        self._led: BoundedMemory[tuple[object, ...], tuple[Leading, float]] = BoundedMemory(_MOST_LED)
+        self._cache: BoundedMemory[tuple[object, ...], tuple[Signature, Facts]] = BoundedMemory(_CACHE_SIZE)
+        self._remembered: BoundedMemory[tuple[object, ...], tuple[Leading, float]] = BoundedMemory(_MOST_REMEMBERED)
         """For reports with too many keys or accounts: the values that have their own sums, and the clock time until
         which."""
 
     def report(self, filters: Filters, width: timedelta, count: int) -> Report:
         """Sums of the last `count` buckets of `width`, the current one included, over the rows that fit `filters`."""
         starts = tuple(bucket_starts(self._clock(), width, count))
-        asked = _Asked(replace(filters, since=None, until=None), width, starts, self._states(starts, width))
-        leading, until = self._told_apart(asked)
-        found, missing = self._found(asked, leading)
-        if time.monotonic() > until or (leading is EVERY_VALUE and self._are_too_many(asked, missing)):
-            leading = self._lead(asked)
-            found, missing = self._found(asked, leading)
-        every = 1 + asked.rows_of(missing) // _MEASURED_ROWS
-        for group in asked.groups(missing):
+        request = _Request(replace(filters, since=None, until=None), width, starts, self._states(starts, width))
+        leading, until = self._remembered_leading(request)
+        found, missing = self._found(request, leading)
+        if time.monotonic() > until or (leading is EVERY_VALUE and self._are_too_many(request, missing)):
+            leading = self._find_leading(request)
+            found, missing = self._found(request, leading)
+        every = 1 + request.rows_of(missing) // _MEASURED_ROWS
+        for group in request.groups(missing):
             began = time.monotonic()
-            fresh = self._sum(asked.during(group), width, leading, every)
+            fresh = self._sum(request.during(group), width, leading, every)
             for start in group:
                 facts = found[start] = fresh.get(start, {})
                 if self._files.incomplete_at < began:
-                    self._kept.keep(asked.key(start, leading), (asked.states[start], facts), _weight(facts))
+                    self._cache.keep(request.key(start, leading), (request.states[start], facts), _weight(facts))
         return Report(width, tuple(Bucket(start, found.get(start, {})) for start in starts), leading.counts)
 
     def _states(self, starts: Sequence[datetime], width: timedelta) -> dict[datetime, Signature]:
@@ -104,42 +104,44 @@ class Reports:
                 about = path.stat()
             except FileNotFoundError:
                 continue
-            said = (path.name, about.st_mtime_ns, about.st_size)
+            state = (path.name, about.st_mtime_ns, about.st_size)
             hour = hour_of(path)
             place = max(0, (hour - first) // width)
             while place < len(starts) and starts[place] < hour + timedelta(hours=1):
-                states[starts[place]].append(said)
+                states[starts[place]].append(state)
                 place += 1
         return {start: tuple(found) for start, found in states.items()}
 
-    def _found(self, asked: _Asked, leading: Leading) -> tuple[dict[datetime, Facts], list[datetime]]:
+    def _found(self, request: _Request, leading: Leading) -> tuple[dict[datetime, Facts], list[datetime]]:
         """The cached buckets, and those that must be summed."""
-        kept = {start: self._kept.find(asked.key(start, leading)) for start in asked.starts}
-        found = {start: each[1] for start, each in kept.items() if each and each[0] == asked.states[start]}
-        return found, [start for start in asked.starts if start not in found and asked.states[start]]
+        kept = {start: self._cache.find(request.key(start, leading)) for start in request.starts}
+        found = {start: each[1] for start, each in kept.items() if each and each[0] == request.states[start]}
+        return found, [start for start in request.starts if start not in found and request.states[start]]
 
     # ---- values with their own sums
 
-    def _are_too_many(self, asked: _Asked, missing: Sequence[datetime]) -> bool:
+    def _are_too_many(self, request: _Request, missing: Sequence[datetime]) -> bool:
         """Whether there are more keys or accounts than can have their own sums; reads the newest files."""
-        return asked.rows_of(missing) > _MOST_KEPT and bool(self._leading(asked, asked.groups(missing)[-1:]).values)
+        return request.rows_of(missing) > _CACHE_SIZE and bool(
+            self._leading(request, request.groups(missing)[-1:]).values
+        )
 
-    def _told_apart(self, asked: _Asked) -> tuple[Leading, float]:
-        return self._led.find(asked.name) or (EVERY_VALUE, float("inf"))
+    def _remembered_leading(self, request: _Request) -> tuple[Leading, float]:
+        return self._remembered.find(request.name) or (EVERY_VALUE, float("inf"))
 
-    def _lead(self, asked: _Asked) -> Leading:
+    def _find_leading(self, request: _Request) -> Leading:
         """Find the most expensive keys and accounts, and remember them for a while; not if these are all."""
         began = time.monotonic()
-        newer = self._leading(asked, asked.groups(asked.starts))
-        leading, now = self._told_apart(asked)[0].or_newer(newer), time.monotonic()
-        until = now + _LED_FOR * (now - began) if leading.values else float("inf")
-        self._led.keep(asked.name, (leading, until), 1)
+        newer = self._leading(request, request.groups(request.starts))
+        leading, now = self._remembered_leading(request)[0].or_newer(newer), time.monotonic()
+        until = now + _SEARCH_AGAIN_AFTER * (now - began) if leading.values else float("inf")
+        self._remembered.keep(request.name, (leading, until), 1)
         return leading
 
-    def _leading(self, asked: _Asked, groups: Sequence[Sequence[datetime]]) -> Leading:
-        statement = usage_sums.leading(dimensions_of(asked.filters))
+    def _leading(self, request: _Request, groups: Sequence[Sequence[datetime]]) -> Leading:
+        statement = usage_sums.leading_sql(dimensions_of(request.filters))
         return usage_sums.read_leading(
-            row for group in groups for row in self._files.query(asked.during(group), statement)
+            row for group in groups for row in self._files.query(request.during(group), statement)
         )
 
     # ---- sums
@@ -151,16 +153,16 @@ class Reports:
         def measures(row: tuple[Any, ...]) -> Measures | None:
             start = row[0].replace(tzinfo=UTC)
             name, value = place(row[1], dimensions, row[2:])
-            if not leading.tells(name, value):
+            if not leading.has_own_sums(name, value):
                 return None
             return buckets.setdefault(start, {}).setdefault(name, {}).setdefault(value or "", Measures())
 
         after = 2 + len(dimensions)
-        for row in self._files.query(filters, usage_sums.sums(width, dimensions, leading)):
+        for row in self._files.query(filters, usage_sums.sums_sql(width, dimensions, leading)):
             if (measured := measures(row)) is not None:
                 for name, number in zip(COUNTED, row[after:], strict=True):
                     setattr(measured, name, number)
-        for row in self._files.query(filters, usage_sums.times(width, dimensions, every, leading)):
+        for row in self._files.query(filters, usage_sums.times_sql(width, dimensions, every, leading)):
             if (measured := measures(row)) is not None:
                 kind = "total" if row[after] else "first_byte"
                 setattr(measured, kind, Measures.pack(row[after + 1], row[after + 2]))

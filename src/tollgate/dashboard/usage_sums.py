@@ -19,7 +19,7 @@ from tollgate.measures import ALL, DIMENSIONS, Measures
 
 TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 COUNTED = ("requests", "failed", "cost", *TOKENS, "images", "estimated")
-TOLD = 12
+MOST_SHOWN = 12
 """Values of a dimension that a page shows by themselves."""
 MOST = 100
 """Keys, or accounts, that have their own sums in a report. More than a page shows, so that they stay the same while
@@ -41,7 +41,7 @@ class Leading:
         """The cache key for their sums."""
         return tuple(self.values.get(name, ()) for name in MANY)
 
-    def tells(self, name: str, value: str | None) -> bool:
+    def has_own_sums(self, name: str, value: str | None) -> bool:
         """Whether a row of the sums is about a value with its own sums, and not about the others."""
         return value is not None or name not in self.values
 
@@ -49,7 +49,7 @@ class Leading:
         """The newer ones; or these with the new counts, if they still have all values that a page shows, so that
         cached sums stay valid."""
         enough = self.values.keys() == newer.values.keys() and all(
-            set(values[:TOLD]) <= set(self.values[name]) for name, values in newer.values.items()
+            set(values[:MOST_SHOWN]) <= set(self.values[name]) for name, values in newer.values.items()
         )
         if not newer.values:
             return EVERY_VALUE
@@ -77,7 +77,7 @@ def in_groups(starts: Iterable[datetime], files: Mapping[datetime, Sized], most:
     return groups
 
 
-def leading(dimensions: Sequence[str]) -> str:
+def leading_sql(dimensions: Sequence[str]) -> str:
     """SQL for cost and requests of every value of `MANY`."""
     names = [name for name in MANY if name in dimensions]
     each = " UNION ALL ".join(
@@ -89,7 +89,7 @@ def leading(dimensions: Sequence[str]) -> str:
 
 
 def read_leading(rows: Iterable[tuple[str, str, Decimal, int]]) -> Leading:
-    """The most expensive values, from the rows of `leading` for one or several time spans."""
+    """The most expensive values, from the rows of `leading_sql` for one or several time spans."""
     found: dict[str, dict[str, tuple[Decimal, int]]] = {}
     for name, value, cost, requests in rows:
         values = found.setdefault(name, {})
@@ -105,25 +105,25 @@ def read_leading(rows: Iterable[tuple[str, str, Decimal, int]]) -> Leading:
     )
 
 
-def sums(width: timedelta, dimensions: Sequence[str], told: Leading = EVERY_VALUE) -> str:
+def sums_sql(width: timedelta, dimensions: Sequence[str], leading: Leading = EVERY_VALUE) -> str:
     """SQL for counts, money and tokens of each bucket, in total and by every dimension: grouped once by all of them,
     then added up."""
     dims = ", ".join(dimensions)
     inner = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("cost", *TOKENS, "images"))
     outer = ", ".join(f"sum({name})" + ("" if name == "cost" else "::BIGINT") for name in COUNTED)
-    return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, told)},
+    return f""", each AS MATERIALIZED (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, leading)},
     count(*) AS requests, count(*) FILTER (WHERE outcome <> 'ok') AS failed, {inner},
     count(*) FILTER (WHERE estimated) AS estimated FROM usage GROUP BY ALL)
 SELECT bucket, grouping_id({dims}), {dims}, {outer} FROM each GROUP BY GROUPING SETS ({_sets(dimensions, "")})"""
 
 
-def times(width: timedelta, dimensions: Sequence[str], every: int, told: Leading = EVERY_VALUE) -> str:
+def times_sql(width: timedelta, dimensions: Sequence[str], every: int, leading: Leading = EVERY_VALUE) -> str:
     """SQL for counts of latencies by logarithmic step (four to a doubling), as lists for each bucket and value, from
     one row in `every`."""
     dims = ", ".join(dimensions)
     step = f"CAST(least(greatest(floor(log2(ms) * 4), 0), {Measures.STEPS - 1}) AS TINYINT)"
     sample = f" AND seq % {every} = 0" if every > 1 else ""
-    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, told)},
+    return f""", timed AS (SELECT {_bucket(width)} AS bucket, {_columns(dimensions, leading)},
     unnest([ttfb_ms, total_ms]) AS ms, unnest([0, 1]) AS kind FROM usage WHERE true{sample}),
 stepped AS (SELECT bucket, {dims}, kind, {step} AS step FROM timed WHERE ms > 0),
 counted AS (SELECT bucket, grouping_id({dims}) AS which, {dims}, kind, step, count(*) * {every} AS n FROM stepped
@@ -140,11 +140,11 @@ def place(which: int, dimensions: Sequence[str], values: tuple[Any, ...]) -> tup
     return ALL, ""
 
 
-def _columns(dimensions: Sequence[str], told: Leading) -> str:
+def _columns(dimensions: Sequence[str], leading: Leading) -> str:
     """The dimensions; NULL for a value without its own sums."""
     return ", ".join(
-        f"CASE WHEN {name} IN ({', '.join(map(sql_text, told.values[name]))}) THEN {name} END AS {name}"
-        if name in told.values
+        f"CASE WHEN {name} IN ({', '.join(map(sql_text, leading.values[name]))}) THEN {name} END AS {name}"
+        if name in leading.values
         else name
         for name in dimensions
     )

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tollgate.errors import UpstreamError, UpstreamRejected
-from tollgate.health import Health, tell_failure
+from tollgate.health import Health, record_failure
 from tollgate.images.state import route_of
 
 if TYPE_CHECKING:
@@ -30,4 +30,4 @@ def note_failure(services: Services, offer: ImageOffer, error: UpstreamError, jo
         return
     if error.alarm == "key" and offer.auth is not None:  # some report a bad token in a 200, or by a 403
         services.client.refused(offer.auth)
-    tell_failure(services.health, log, route_of(offer), offer.provider, error, f"job {job_id}")
+    record_failure(services.health, log, route_of(offer), offer.provider, error, f"job {job_id}")

@@ -72,7 +72,7 @@ class Jobs:
         return await self._refresh(generation) if generation.status in PENDING else generation
 
     async def wait(
-        self, generation: Generation, seconds: float, tell: Callable[[float], Any] | None = None
+        self, generation: Generation, seconds: float, progress: Callable[[float], Any] | None = None
     ) -> Generation:
         """The job once it has ended, or as it is after so many seconds or when the gateway stops. Errors of the
         provider in between are ignored."""
@@ -89,8 +89,8 @@ class Jobs:
             else:
                 await asyncio.sleep(pause)
             polls += 1
-            if tell is not None:
-                await tell(seconds - max(0.0, ends - self.tracked.clock()))
+            if progress is not None:
+                await progress(seconds - max(0.0, ends - self.tracked.clock()))
             try:
                 generation = await asyncio.wait_for(
                     self.refreshed(generation.account_id, generation.id), max(0.05, ends - self.tracked.clock())

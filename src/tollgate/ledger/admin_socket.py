@@ -138,8 +138,8 @@ class AdminServer:
 
     async def _answer(self, line: bytes) -> bytes:
         try:
-            asked = orjson.loads(line)
-            name, arguments = asked["call"], asked.get("with", {})
+            call = orjson.loads(line)
+            name, arguments = call["call"], call.get("with", {})
             if name not in METHODS:
                 raise BadRequest(f'no method "{name}"')
             read = {key: read_value(key, value) for key, value in arguments.items()}

@@ -110,13 +110,13 @@ class Generations:
         """Which of these other gateways do not run now: all, since an embedded store has one process."""
         return set(instances)
 
-    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a running job of a gateway that is gone. Returns the changed job,
+    async def adopt(self, id: str, instance: str, owner: str) -> Generation | None:
+        """Make `owner` the gateway that looks after a running job of a gateway that is gone. Returns the changed job,
         durably stored, to one of the gateways that try; None when it has ended, or another gateway was first."""
         found = self._pending.get(id)
         if found is None or (found.row or {}).get("instance") != instance:
             return None
-        adopted = replace(found, row={**found.row, "instance": heir})
+        adopted = replace(found, row={**found.row, "instance": owner})
         await shielded(self._put(adopted, None, None))
         return adopted
 

@@ -30,7 +30,7 @@ from tollgate.mapping.reply_headers import NO_HEADERS, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.streams import from_hub
-from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import Details
 from tollgate.mapping.streams.to_hub import STREAM_IN, compile_stream_in
 from tollgate.mapping.tracing import tracing
@@ -107,7 +107,7 @@ class Mapping:
         self.stream_in: Section | None = namespace.get(STREAM_IN)  # type: ignore[assignment]
         """The rules of `stream.to_hub`, as a function of (event, run, context)."""
         self.stream_closes = built.stream_closes
-        self.speaker: Speaker | None = from_hub.linked(built.stream_out, namespace) if built.stream_out else None
+        self.writer: EventWriter | None = from_hub.linked(built.stream_out, namespace) if built.stream_out else None
         self.in_text: InText | None = linked(built.in_text, namespace)
         """The marks in the text of its answers; those of a provider replace them."""
         self.reply_headers = built.reply_headers
@@ -183,7 +183,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
 def _runtime(built: _Built) -> dict[str, object]:
     """The names that generated code may use."""
     event = built.stream_out.event if built.stream_out else None
-    return {**RUNTIME, "Details": Details, "named": lambda said: (said.get(event), said)}
+    return {**RUNTIME, "Details": Details, "named": lambda event_fields: (event_fields.get(event), event_fields)}
 
 
 def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -> _Built:
@@ -213,8 +213,8 @@ def _built(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -
     _conditions(unit, root, built)
     if (rules := lookup(root, "stream", "to_hub")) is not None:
         built.stream_closes = compile_stream_in(unit, rules)
-    if (told := lookup(root, "stream", "from_hub")) is not None:
-        built.stream_out = from_hub.compile_stream_out(unit, told)
+    if (rules := lookup(root, "stream", "from_hub")) is not None:
+        built.stream_out = from_hub.compile_stream_out(unit, rules)
     built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
     let.check_read(unit, root)

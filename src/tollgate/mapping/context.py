@@ -107,7 +107,7 @@ class Context:
             self.run_id = f"gen_{random.getrandbits(96):024x}"
         return self.run_id
 
-    def hear(self, headers: Mapping[str, str]) -> None:
+    def set_headers(self, headers: Mapping[str, str]) -> None:
         """Set the client's headers (lower-case names) that `$headers` reads."""
         self.headers = readable_headers(headers)
 

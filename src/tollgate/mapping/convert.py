@@ -150,7 +150,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         type(listed) is not list or len(parts) != len(listed) and any(type(part) is not dict for part in listed)
     ):
         context.lose("a part that the mapping made no object")
-    told = bool(parts)
+    has_parts = bool(parts)
     parts = [part for part in parts if part.keys() != _BARE_TEXT or part["text"] != ""]
     name = hub.get("id")
     if type(name) is not str or not name:
@@ -176,7 +176,7 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     made["created"] = created if type(created) is int and created > 0 else context.now
     made["parts"] = parts
     stop = hub.get("stop")
-    if told or stop is not None or hub.get("usage"):
+    if has_parts or stop is not None or hub.get("usage"):
         made["stop"] = settled_stop(stop if type(stop) is str else None, calls=calls > 0)
     return {**made, **hub, **made}  # `made` first for the order, and last for its values
 
@@ -227,7 +227,7 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
     if condition is None:
         return False
     context = Context()
-    context.hear(headers)
+    context.set_headers(headers)
     with client_format.clean_request:
         return bool(condition(body, context))
 

@@ -51,8 +51,8 @@ def _words(unit: Unit, root: Map, key: str, kind: Kind) -> tuple[str, ...]:
     listed = lookup(root, "error", key)
     if listed is None:
         return ()
-    said = tuple(word.lower() for item in items_of(listed) if (word := text_in(item)) and word.strip())
-    if isinstance(listed, List) and len(said) == len(listed.items):
-        return said
+    words = tuple(word.lower() for item in items_of(listed) if (word := text_in(item)) and word.strip())
+    if isinstance(listed, List) and len(words) == len(listed.items):
+        return words
     unit.mistake(listed, f"`{key}` is a list of {kind.items}", kind.example)
     return ()

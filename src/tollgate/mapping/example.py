@@ -78,14 +78,14 @@ def run_each(document: Document, examples: Node | None, form: Form, run: Callabl
             run(example)
             continue
         except Difference as difference:
-            said = f" {difference.message}"
+            text = f" {difference.message}"
             if difference.path:
                 at = find(example.node.get("expect") or at, difference.path)
         except LookupError as error:
-            said, at = f": {error.args[0]}", example.node.get("with") or at
+            text, at = f": {error.args[0]}", example.node.get("with") or at
         except (Fault, TollgateError) as error:
-            said = f" fails: {error}"
-        problems.append(document.problem(at, f"example `{example.name}`{said}"))
+            text = f" fails: {error}"
+        problems.append(document.problem(at, f"example `{example.name}`{text}"))
     return problems
 
 

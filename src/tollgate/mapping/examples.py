@@ -135,13 +135,13 @@ def _whole(mapping: Mapping, example: Example) -> Any:
 
 
 def _operations(mapping: Mapping, example: Example) -> Any:
-    if mapping.speaker is None:
+    if mapping.writer is None:
         raise Difference("is of `stream.from_hub`, which this file does not have")
-    run = Run(mapping.speaker, example.context, closes=True)
+    run = Run(mapping.writer, example.context, closes=True)
 
     def opened(given: dict[str, Any]) -> None:
-        kind, key, _, said = part_arguments(given)
-        run.open(kind, key, said)
+        kind, key, _, details = part_arguments(given)
+        run.open(kind, key, details)
 
     methods: dict[str, Callable[..., None]] = {
         "start": lambda given: run.start(given.get("id"), given.get("model"), given.get("created")),

@@ -31,7 +31,7 @@ Idle = Mapping[str, tuple[object, ...]]
 """Places with the values that have no effect there."""
 
 
-def says_nothing(key: str, value: object) -> bool:
+def is_empty_value(key: str, value: object) -> bool:
     """Whether a field with this value is never reported as lost."""
     return value in NO_LOSS or key in MARKERS and type(value) is str
 
@@ -83,7 +83,7 @@ def _mark(place: Reads, path: str) -> None:
 
 def is_idle(idle: Idle, path: str, document: object) -> bool:
     """Whether `document` has at `path` a value that `idle` lists for it. `path` is written as in the loss list."""
-    said = document
+    found = document
     for step in path.split("."):
-        said = said.get(step) if type(said) is dict else None
-    return any(same(said, value) for value in idle.get(path, ()))
+        found = found.get(step) if type(found) is dict else None
+    return any(same(found, value) for value in idle.get(path, ()))

@@ -217,9 +217,9 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                 )
         elif all(at.one.fields for at in shapes):
             first = next(iter(shapes)).one
-            told = section == "response.from_hub" and first.name == "part"  # one of `$whole`: see `Run.whole`
+            is_answer_part = section == "response.from_hub" and first.name == "part"  # one of `$whole`: see `Run.whole`
             for key in place.fields:
-                if not (told and key in ("item", "cut")) and not any(key in at.one.fields for at in shapes):
+                if not (is_answer_part and key in ("item", "cut")) and not any(key in at.one.fields for at in shapes):
                     unit.warn(
                         _where(root, node, key),
                         f"{section} reads `{key}`, which the hub's {first.name} does not have",
@@ -264,8 +264,8 @@ def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
 
 def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:
     """Words that the file may use as kinds of its own, because it handles them."""
-    said = lookup(root, "stream", "from_hub")
-    return frozenset(word for _, word, _ in unit.compared) | frozenset(entries_of(said))
+    events = lookup(root, "stream", "from_hub")
+    return frozenset(word for _, word, _ in unit.compared) | frozenset(entries_of(events))
 
 
 def _is_written(root: Map, name: str, word: str) -> bool:

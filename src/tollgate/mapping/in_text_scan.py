@@ -117,10 +117,10 @@ class Scanner:
         rest, mark = self._held, self._mark
         self._held = ""
         if mark is None:
-            self._say(out, rest)
+            self._emit_text(out, rest)
         else:
             if mark.kind:
-                self._send(out, mark, rest, last=True)
+                self._emit_inside(out, mark, rest, last=True)
                 out.append((mark.kind, None, None))
             else:
                 self._inside.append(rest)
@@ -151,12 +151,12 @@ class Scanner:
         if found is not None:
             before = text[: found.start()]
             trimmed = before.rstrip()
-            self._say(out, trimmed)
+            self._emit_text(out, trimmed)
             self._open(self._marks.anywhere[found[0]], before[len(trimmed) :], text[found.end() :])
             return True
-        keep = _kept(text, self._marks.beginnings) if search is not None else 0
+        keep = _withheld(text, self._marks.beginnings) if search is not None else 0
         self._held = text[len(text) - keep :]
-        self._say(out, text[: len(text) - keep])
+        self._emit_text(out, text[: len(text) - keep])
         return False
 
     def _within(self, out: list[Found]) -> bool:
@@ -173,12 +173,12 @@ class Scanner:
                 return True
         at = text.find(mark.closing) if mark.closing else -1
         if at < 0:
-            keep = _kept(text, self._closings)
+            keep = _withheld(text, self._closings)
             self._held = text[len(text) - keep :]
-            self._send(out, mark, text[: len(text) - keep], last=False)
+            self._emit_inside(out, mark, text[: len(text) - keep], last=False)
             return False
         self._held = text[at + len(mark.closing or "") :]
-        self._send(out, mark, text[:at], last=True)
+        self._emit_inside(out, mark, text[:at], last=True)
         self._mark = None
         if mark.kind:
             out.append((mark.kind, None, None))
@@ -192,14 +192,14 @@ class Scanner:
         self._written = self._lead = True
         self._closings = _beginnings(mark.closing) if mark.closing else frozenset()
 
-    def _say(self, out: list[Found], text: str) -> None:
+    def _emit_text(self, out: list[Found], text: str) -> None:
         if self._lead:
             text = text.lstrip()
         if text:
             out.append(("text", text, None))
             self._lead = self._fresh = False
 
-    def _send(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
+    def _emit_inside(self, out: list[Found], mark: TextMark, text: str, *, last: bool) -> None:
         """Send more of the text inside a mark."""
         if not mark.kind:
             self._inside.append(text)
@@ -223,10 +223,10 @@ class Scanner:
             return
         self._lead = False
         opening = mark.opening if self._written else ""
-        self._say(out, f"{self._gap}{opening}{text}{mark.closing if closed else ''}")
+        self._emit_text(out, f"{self._gap}{opening}{text}{mark.closing if closed else ''}")
 
 
-def _kept(text: str, beginnings: frozenset[str]) -> int:
+def _withheld(text: str, beginnings: frozenset[str]) -> int:
     """How many characters at the end may belong to a mark: the beginning of one, and the blanks before it."""
     longest = max(map(len, beginnings), default=0)
     start = len(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tollgate.mapping.harmless import IGNORED, Idle, is_idle, says_nothing
+from tollgate.mapping.harmless import IGNORED, Idle, is_empty_value, is_idle
 from tollgate.mapping.reads import Reads, Switch, names_read, standing_for
 
 _MOST = 100
@@ -78,7 +78,7 @@ def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, Non
         below = value[name]
         kind = type(below)
         if child is None:
-            if not says_nothing(name, below):
+            if not is_empty_value(name, below):
                 _note(found, (path, name))
         elif kind is dict:
             if depth < _DEPTH:

@@ -81,6 +81,6 @@ def _names(unit: Unit, node: Node) -> list[bytes]:
         ):
             found.append(item.value.encode())
         else:
-            said = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"
-            unit.mistake(item, said, "lower-case letters, digits and dashes")
+            text = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"
+            unit.mistake(item, text, "lower-case letters, digits and dashes")
     return found

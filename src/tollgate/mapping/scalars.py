@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from tollgate.config.forgotten_dollar import meant
+from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import Scalar
 from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
@@ -78,7 +78,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
-        if path := meant(text, site.scope.names, answer=site.unit.reads_answer):
+        if path := forgotten_path(text, site.scope.names, answer=site.unit.reads_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
         return _written(text)
     pieces = split(text, spot)

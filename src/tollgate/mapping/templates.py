@@ -273,12 +273,12 @@ def _check_body(site: Site, node: Map) -> bool:
     """A node has either one directive that gives its value, or fields."""
     bodies = [key for key in directives.BODIES if key in node.entries]
     if len(bodies) > 1:
-        says = f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node"
-        site.unit.mistake(node.keys[bodies[1]], says, "put one below the other")
+        message = f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node"
+        site.unit.mistake(node.keys[bodies[1]], message, "put one below the other")
         return False
     fields = [key for key in node.entries if key == "$copy" or _is_field(key)]
     if not bodies or not fields or bodies == ["$match"]:
         return True
-    says = f"a field cannot stand beside `{bodies[0]}`"
-    site.unit.mistake(node.keys[fields[0]], says, f"`{bodies[0]}` is all that its node makes")
+    message = f"a field cannot stand beside `{bodies[0]}`"
+    site.unit.mistake(node.keys[fields[0]], message, f"`{bodies[0]}` is all that its node makes")
     return False

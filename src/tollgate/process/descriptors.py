@@ -29,11 +29,11 @@ def none_left() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
-        return told_by(error)
+        return is_exhaustion(error)
     return False
 
 
-def told_by(error: Exception) -> bool:
+def is_exhaustion(error: Exception) -> bool:
     """Whether an error means that no more can be opened, be it a connection, a file, or a module that is imported
     late."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

@@ -101,8 +101,8 @@ def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
     if not calls:
         return None
     text = _without_thoughts("".join(part["text"] for part in parts if part["kind"] == "text")).strip()
-    said = [owner, text, *((call["id"], call["name"], _plain(call.get("args"))) for call in calls)]
-    return hashlib.blake2b(repr(said).encode(), digest_size=16).digest()
+    identity = [owner, text, *((call["id"], call["name"], _plain(call.get("args"))) for call in calls)]
+    return hashlib.blake2b(repr(identity).encode(), digest_size=16).digest()
 
 
 def _without_thoughts(text: str) -> str:

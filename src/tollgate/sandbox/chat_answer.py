@@ -58,20 +58,20 @@ class ChatWriter:
         """The chunks, the usage chunk if requested, and `[DONE]`."""
         controls = self.prompt.controls
         options = self.body.get("stream_options")
-        asked = isinstance(options, Mapping) and options.get("include_usage") is True and not controls.no_usage
-        asked = asked and not controls.late_usage
+        include_usage = isinstance(options, Mapping) and options.get("include_usage") is True and not controls.no_usage
+        include_usage = include_usage and not controls.late_usage
         last = len(self.answers) - 1
         for row in zip_longest(*(self._choice_chunks(i, a) for i, a in enumerate(self.answers))):
             for index, choice in enumerate(row):
                 if choice is None:
                     continue
                 chunk = self._frame("chat.completion.chunk", [choice])
-                if asked:
+                if include_usage:
                     chunk["usage"] = None
                 if controls.late_usage and index == last and choice["finish_reason"]:
                     chunk["usage"] = self.usage()
                 yield None, chunk
-        if asked:
+        if include_usage:
             yield None, {**self._frame("chat.completion.chunk", []), "usage": self.usage()}
         yield None, "[DONE]"
 

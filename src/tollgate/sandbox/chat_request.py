@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tollgate.sandbox import counting
 from tollgate.sandbox.faults import Fault, chosen, missing, wrong
-from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, asked_format, field, integer, reasons, strings
+from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons, requested_format, strings
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -30,7 +30,7 @@ def read(body: Mapping[str, object], headers: Mapping[str, str]) -> Prompt:
     gather.closed("messages")
     wanted = body.get("response_format")
     named = wanted.get("json_schema") if isinstance(wanted, Mapping) else None
-    schema, json_mode = asked_format(wanted, named, "response_format.json_schema.name", "chat")
+    schema, json_mode = requested_format(wanted, named, "response_format.json_schema.name", "chat")
     reasoning = body.get("reasoning")
     effort = body.get("reasoning_effort") or (reasoning.get("effort") if isinstance(reasoning, Mapping) else None)
     return gather.prompt(
@@ -69,8 +69,8 @@ def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:
             if not isinstance(inner, Mapping) or not isinstance(call.get("id"), str):
                 raise wrong(f"{where}.tool_calls", call, "a tool call with id and function", "chat")
             gather.open_calls.append(str(call["id"]))
-            said = f"{inner.get('name')}{inner.get('arguments') or inner.get('input') or ''}"
-            gather.add("assistant", call, said)
+            text = f"{inner.get('name')}{inner.get('arguments') or inner.get('input') or ''}"
+            gather.add("assistant", call, text)
     elif role == "tool":
         gather.result(str(message.get("tool_call_id")), "\n".join(texts), where)
 

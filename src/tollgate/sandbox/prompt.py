@@ -176,7 +176,7 @@ def as_list(value: object, name: str, dialect: str) -> list[Mapping[str, object]
     return value
 
 
-def asked_format(wanted: object, named: object, param: str, dialect: str) -> tuple[object, bool]:
+def requested_format(wanted: object, named: object, param: str, dialect: str) -> tuple[object, bool]:
     """The schema of the answer, and whether it must be JSON without a schema, from a request's format. `named` has
     the schema and its name (`param`)."""
     kind = wanted.get("type") if isinstance(wanted, Mapping) else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tollgate.sandbox import counting, signing
 from tollgate.sandbox.faults import Fault, chosen, missing, wrong
-from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, asked_format, field, integer, reasons
+from tollgate.sandbox.prompt import Gather, Prompt, Tool, as_list, field, integer, reasons, requested_format
 
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text")
 _PICTURES = ("input_image", "input_file", "input_audio")
@@ -42,7 +42,7 @@ def read(
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
     text = body.get("text")
     wanted = text.get("format") if isinstance(text, Mapping) else None
-    schema, json_mode = asked_format(wanted, wanted, "text.format.name", "responses")
+    schema, json_mode = requested_format(wanted, wanted, "text.format.name", "responses")
     return gather.prompt(
         body,
         headers,
@@ -64,10 +64,10 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
     elif kind in _CALLS:
         gather.assistant()
         gather.open_calls.append(str(item.get("call_id")))
-        said = item.get(_CALLS[str(kind)])
-        if not isinstance(said, str):
-            raise wrong(f"{where}.{_CALLS[str(kind)]}", said, "a string", "responses")
-        gather.add("assistant", _stable(item), f"{item.get('name')}{said}")
+        value = item.get(_CALLS[str(kind)])
+        if not isinstance(value, str):
+            raise wrong(f"{where}.{_CALLS[str(kind)]}", value, "a string", "responses")
+        gather.add("assistant", _stable(item), f"{item.get('name')}{value}")
     elif kind in _OUTPUTS:
         output = item.get("output")
         texts = [output] if isinstance(output, str) else _parts(gather, "tool", output, f"{where}.output")

@@ -38,7 +38,7 @@ CALLER = "tollgate.caller"
 WAIT_SECONDS = 30.0
 """How long `generate_image` waits (SPEC, limits), including the submission of the job."""
 
-Tell = Callable[[float], Awaitable[None]]
+Progress = Callable[[float], Awaitable[None]]
 """Sends the client a progress notification: seconds waited."""
 Schema = dict[str, Any]
 
@@ -69,24 +69,30 @@ class ToolKind:
     name: str
     description: str
     parameters: Schema
-    run: Callable[[Services, Caller, Mapping[str, Any], Tell | None], Awaitable[Any]]
+    run: Callable[[Services, Caller, Mapping[str, Any], Progress | None], Awaitable[Any]]
     looks_only: bool = True
     """It changes and costs nothing. Many hosts run such tools without asking their user."""
 
 
-async def _list_models(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+async def _list_models(
+    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
+) -> Any:
     return [
         _chosen(offer, "id", "name", "description", "pricing")
         for offer in image_models(services.runtime.current, caller.key)
     ]
 
 
-async def _get_model(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+async def _get_model(
+    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
+) -> Any:
     offer = _routes(services, caller, arguments)[0]
     return _chosen(offer, "id", "name", "description", "pricing", "input_schema")
 
 
-async def _generate_image(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+async def _generate_image(
+    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
+) -> Any:
     _routes(services, caller, arguments)
     job_input = arguments.get("input")
     if not isinstance(job_input, Mapping):
@@ -96,7 +102,7 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     generation = await jobs.create(
         Order(caller.key, caller.request_id, arguments["model_id"], dict(job_input), None, "mcp", counted=True)
     )
-    generation = await jobs.wait(generation, ends - jobs.tracked.clock(), tell)
+    generation = await jobs.wait(generation, ends - jobs.tracked.clock(), progress)
     if generation.status == "succeeded":
         shown = generation_entry(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
@@ -108,7 +114,9 @@ async def _generate_image(services: Services, caller: Caller, arguments: Mapping
     return {"id": generation.id, "status": "processing"}
 
 
-async def _get_generation(services: Services, caller: Caller, arguments: Mapping[str, Any], tell: Tell | None) -> Any:
+async def _get_generation(
+    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
+) -> Any:
     job_id = arguments.get("id")
     if not is_job_id(job_id):
         raise ToolFailed("invalid id format")
@@ -129,7 +137,11 @@ async def _get_generation(services: Services, caller: Caller, arguments: Mapping
 
 
 async def call_tool(
-    services: Services, caller: Caller, name: str, arguments: Mapping[str, Any] | None, tell: Tell | None = None
+    services: Services,
+    caller: Caller,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    progress: Progress | None = None,
 ) -> Any:
     """Run a tool. Raises `ToolFailed` for everything the assistant should read."""
     tool = TOOLS.get(name)
@@ -138,10 +150,10 @@ async def call_tool(
     try:
         # the protocol layer accepts more than the HTTP layer (UTF-16, NaN): calls in such a form are counted here
         if caller.counted:
-            return await tool.run(services, caller, arguments or {}, tell)
+            return await tool.run(services, caller, arguments or {}, progress)
         with services.ledger.occupy(caller.key) or nullcontext():
             await services.ledger.admit(caller.key)
-            return await tool.run(services, caller, arguments or {}, tell)
+            return await tool.run(services, caller, arguments or {}, progress)
     except TollgateError as error:
         raise ToolFailed(_tool_message(error)) from error
 

@@ -14,7 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from tollgate.tools.calls import CALLER, NAME, TOOLS, VERSION, WAIT_SECONDS, Tell, ToolFailed, call_tool
+from tollgate.tools.calls import CALLER, NAME, TOOLS, VERSION, WAIT_SECONDS, Progress, ToolFailed, call_tool
 
 if TYPE_CHECKING:
     from tollgate.services import Services
@@ -42,7 +42,7 @@ def make_server(services: Services) -> Server[Any]:
         assert context.request is not None
         caller = context.request.scope[CALLER]
         try:
-            return _result(await call_tool(services, caller, params.name, params.arguments, _teller(context)))
+            return _result(await call_tool(services, caller, params.name, params.arguments, _progress(context)))
         except ToolFailed as failure:
             return types.CallToolResult(
                 content=[types.TextContent(text=failure.message)], structured_content=failure.details, is_error=True
@@ -58,15 +58,15 @@ def make_server(services: Services) -> Server[Any]:
     )
 
 
-def _teller(context: ServerRequestContext[Any]) -> Tell | None:
+def _progress(context: ServerRequestContext[Any]) -> Progress | None:
     """Progress notifications, where the client asked for them: seconds waited, of thirty."""
     if not context.meta or context.meta.get("progress_token", context.meta.get("progressToken")) is None:
         return None
 
-    async def tell(waited: float) -> None:
+    async def progress(waited: float) -> None:
         await context.session.report_progress(round(waited, 1), WAIT_SECONDS, "waiting for the image")
 
-    return tell
+    return progress
 
 
 def _result(value: Any) -> types.CallToolResult:

@@ -19,7 +19,7 @@ from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
 from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
 from tollgate.dashboard.usage_report import bucket_starts
-from tollgate.dashboard.usage_sums import TOLD
+from tollgate.dashboard.usage_sums import MOST_SHOWN
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
@@ -248,7 +248,7 @@ def _table(
     report: Report, name: str, names: Mapping[str, str]
 ) -> tuple[list[tuple[str, str, Measures]], tuple[int, Measures] | None]:
     """The most expensive values of a dimension, and the number and the sums of the others."""
-    rows = [(value, _named(name, value, names), measures) for value, measures in report.by(name)[:TOLD]]
+    rows = [(value, _named(name, value, names), measures) for value, measures in report.by(name)[:MOST_SHOWN]]
     others = report.count(name) - len(rows)
     return rows, (others, report.all().without(measures for _, _, measures in rows)) if others > 0 else None
 

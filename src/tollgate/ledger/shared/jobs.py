@@ -61,9 +61,9 @@ class SharedGenerations(Generations):
         """Which of these gateways are not connected."""
         return {name for name in instances if await self._records.is_gone(name)}
 
-    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Make `heir` the gateway that looks after a job. Of all gateways that try, one gets the job."""
-        return await self._records.adopt(id, instance, heir)
+    async def adopt(self, id: str, instance: str, owner: str) -> Generation | None:
+        """Make `owner` the gateway that looks after a job. Of all gateways that try, one gets the job."""
+        return await self._records.adopt(id, instance, owner)
 
     async def _found(self, id: str) -> Generation | None:
         """The job as it is stored. Waits for a database that is away: a provider's result must not be lost by that."""

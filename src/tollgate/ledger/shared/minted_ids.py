@@ -49,13 +49,13 @@ class SharedRegister(Minted):
         return found
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
-        asked = list(ids)
+        ids = list(ids)
         found = {
             row["digest"]
             for row in await self._connections.rows(
-                "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, asked)
+                "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, ids)
             )
         }
         return next(
-            (each for each in asked if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
+            (each for each in ids if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
         )

@@ -218,8 +218,8 @@ class _Move:
     # ---- copying
 
     async def _do(self, statement: str, *values: object) -> str:
-        said: str = await self.connection.execute(statement, *values, timeout=_SECONDS)
-        return said
+        status: str = await self.connection.execute(statement, *values, timeout=_SECONDS)
+        return status
 
     async def _copy(
         self, table: str, columns: Sequence[str], records: Sequence[Sequence[Any]], *, merge: bool = False

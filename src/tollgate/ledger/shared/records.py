@@ -179,8 +179,8 @@ class Records:
         """Whether no gateway of this name is connected."""
         return bool(await self._connections.value(GONE, instance))
 
-    async def adopt(self, id: str, instance: str, heir: str) -> Generation | None:
-        """Give a running job of a gateway that is gone to `heir`. None when that gateway is back, the job has ended, or
+    async def adopt(self, id: str, instance: str, owner: str) -> Generation | None:
+        """Give a running job of a gateway that is gone to `owner`. None when that gateway is back, the job ended, or
         another gateway was first."""
         async with self._connections.connection() as connection, connection.transaction():
             if not await connection.fetchval(GONE, instance):
@@ -193,7 +193,7 @@ class Records:
             found = None if row is None else _generation(row["document"], row["answer"])
             if found is None or (found.row or {}).get("instance") != instance:
                 return None
-            adopted = replace(found, row={**found.row, "instance": heir})
+            adopted = replace(found, row={**found.row, "instance": owner})
             await connection.execute(
                 "UPDATE tollgate.generations SET document = $2 WHERE id = $1", id, _document(adopted)
             )

@@ -121,20 +121,20 @@ class Rounds:
         self._wake.set()
         return future
 
-    async def admit(self, account_id: str, ask: Mapping[str, Any]) -> Any:
+    async def admit(self, account_id: str, request: Mapping[str, Any]) -> Any:
         """Count a request against the rate limits of its key: the answer of `tollgate.admit`. Raises `Unavailable`."""
         self._require_database()
-        return await self._add(self._gathered.admits, orjson.dumps(ask), account_id)
+        return await self._add(self._gathered.admits, orjson.dumps(request), account_id)
 
     def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
         """Correct the tokens that `admit` counted."""
         self._add(self._gathered.used, orjson.dumps(used), account_id)
 
-    async def hold(self, account_id: str, key_id: str, ask: Mapping[str, Any]) -> Any:
+    async def hold(self, account_id: str, key_id: str, request: Mapping[str, Any]) -> Any:
         """Reserve credits: the answer of `tollgate.hold`. What it grants must be given back with `release`. Raises
         `Unavailable`."""
         self._require_database()
-        future = self._add(self._gathered.holds, orjson.dumps(ask), account_id, key_id)
+        future = self._add(self._gathered.holds, orjson.dumps(request), account_id, key_id)
         try:
             return await future
         except asyncio.CancelledError:
@@ -243,7 +243,7 @@ class Rounds:
         """Run one round. When the database refuses a value in it, every part is sent alone, and what it refuses again
         is given up: it goes to the log."""
         try:
-            await self._ask(taken)
+            await self._send(taken)
         except DatabaseRefused as error:
             alone = taken.alone()
             if len(alone) > 2:
@@ -257,7 +257,7 @@ class Rounds:
             for mark in taken.marks:
                 succeed(mark, None)
 
-    async def _ask(self, taken: Gathered) -> None:
+    async def _send(self, taken: Gathered) -> None:
         """Send one round and answer everybody in it. Raises before anybody was answered."""
         parts = taken.parts()
         held = {pair: self._held[pair] for pair in self._changed}

@@ -54,14 +54,14 @@ class EditList:
     def __call__(self, document: Any, context: Context) -> Any:
         if type(document) is not dict:
             return document
-        asked, before = document, len(context.lost)
+        original, before = document, len(context.lost)
         try:
             for step in self._steps:
                 document = step(document, context)
         except (Fault, RecursionError) as error:
             raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
         if self._request and len(context.lost) > before:
-            context.lost[before:] = self._own.callers(context.lost[before:], asked)
+            context.lost[before:] = self._own.callers(context.lost[before:], original)
             if context.strict and len(context.lost) > before:
                 context.refuse_loss(context.lost[before:])
         return document

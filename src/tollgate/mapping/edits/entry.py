@@ -219,8 +219,8 @@ class EntryWriter:
             slot.put(made)
 
         assert self.entry.value is not None
-        told = replace(slot, put=put) if self.edit.verb == "set" and self.edit.why else slot
-        values.write(told, self.edit.verb, self.entry.value)
+        target = replace(slot, put=put) if self.edit.verb == "set" and self.edit.why else slot
+        values.write(target, self.edit.verb, self.entry.value)
 
     def _drop_items(self, value: str, new: str, step: Step) -> None:
         """Remove items of a list (or fields of an object) by index or filter."""

@@ -57,7 +57,7 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
 def _job_facts(provider: Provider) -> frozenset[str] | None:
     """The fields that the results of a provider's steps have, with those of its models' own steps: these are the
     fields of `$job`. None if they are not known, or if a step was removed as wrong."""
-    told = {"id", "uuid", "images"}
+    names = {"id", "uuid", "images"}
     for holder in (provider.images, *(model.image for model in provider.models)):
         for name in IMAGE_STEPS:
             step = holder.get(name) if holder is not None else None
@@ -65,10 +65,10 @@ def _job_facts(provider: Provider) -> frozenset[str] | None:
                 return None
             result = lookup(step, "result")
             if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
-                told |= result.entries.keys()
+                names |= result.entries.keys()
             elif result is not None:
                 return None
-    return frozenset(told)
+    return frozenset(names)
 
 
 class Steps:
@@ -106,8 +106,8 @@ class Steps:
             elif "call" in child.entries:
                 entries[name] = child
             elif not self.node.incomplete:
-                says = f"found what differs from `images.{name}`, but this provider has no such step"
-                pieces.mistake(child, says, f"{path}.{name}", "a step of the model's own needs a `call`")
+                message = f"found what differs from `images.{name}`, but this provider has no such step"
+                pieces.mistake(child, message, f"{path}.{name}", "a step of the model's own needs a `call`")
         return Steps(pieces, Map(entries, self.node.keys, self.node.mark), path)
 
 
@@ -116,8 +116,8 @@ def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     if node.incomplete and "call" not in node.entries:
         return None  # it was removed as wrong, and reported
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
-    said = node.get("result")
-    result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(said, answer=True)
+    written = node.get("result")
+    result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(written, answer=True)
     body = pieces.template(node.get("body"))
     headers = {key.lower(): pieces.template(value, secret=True) for key, value in at.nodes("headers").items()}
     if called is None or result is None:

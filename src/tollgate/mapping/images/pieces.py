@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tollgate.config.forgotten_dollar import meant
+from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import List, Node, Scalar
 from tollgate.config.shape import found
 from tollgate.mapping.context import Context
@@ -64,7 +64,7 @@ class JobPieces:
             try:
                 decimal_of(node.value.strip())
             except ValueError:
-                hint = meant(node.value, self._names, answer=True) or f"$.{node.value}"
+                hint = forgotten_path(node.value, self._names, answer=True) or f"$.{node.value}"
                 self.mistake(node, f'found the text "{node.value}", wanted a number', path, f"write {hint}")
                 return None
         return self.template(node)

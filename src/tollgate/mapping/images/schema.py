@@ -146,5 +146,5 @@ def _shown(value: object) -> str:
     """A value as short JSON: a caller may have sent a whole picture."""
     if isinstance(value, str) and len(value) > _SHOWN:
         value = value[:_SHOWN] + "..."
-    said = json.dumps(value, ensure_ascii=False, default=str)
-    return said if len(said) <= 2 * _SHOWN else said[: 2 * _SHOWN] + "..."
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 2 * _SHOWN else shown[: 2 * _SHOWN] + "..."

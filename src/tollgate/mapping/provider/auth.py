@@ -69,7 +69,7 @@ def compile_auth(
 
 def _at_once(read: Read) -> Read:
     """A reader of an answer that has just come: it knows the time."""
-    return lambda body, **told: read(body, now=int(time.time()), **told)
+    return lambda body, **names: read(body, now=int(time.time()), **names)
 
 
 def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
@@ -120,11 +120,11 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                     f"write it into `{name}`" if name in ("form", "body") else "leave one of them out",
                 )
     spared = AUTH_INSTEAD["form"] if {"form", "body"} & auth.options.keys() else ()
-    said = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
+    given = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
     misspelt = {nearest_word(name, known) for name in auth.options if name not in known}
-    missing = [name for name in needed if name not in {*said, *spared, *misspelt}]
+    missing = [name for name in needed if name not in {*given, *spared, *misspelt}]
     either = AUTH_EITHER.get(auth.kind, ())
-    if either and said.isdisjoint(either):
+    if either and given.isdisjoint(either):
         missing.append(" or ".join(either))
     if missing:
         pieces.mistake(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")

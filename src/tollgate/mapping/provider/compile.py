@@ -21,7 +21,7 @@ from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
-from tollgate.mapping.provider.headers import compile_headers, unasked_headers
+from tollgate.mapping.provider.headers import compile_headers, headers_without_request
 from tollgate.mapping.provider.offer import Offer
 from tollgate.mapping.provider.offers import Offers, nearer
 from tollgate.mapping.provider.pieces import Pieces
@@ -79,7 +79,7 @@ def compile_provider(
     token_request = compile_token_request(pieces)
     auth = compile_auth(pieces, provider, signing, token_request)
     discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
-    image_headers = partial(unasked_headers, headers, {"vars": pieces.variables, "secret": pieces.secrets})
+    image_headers = partial(headers_without_request, headers, {"vars": pieces.variables, "secret": pieces.secrets})
     images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth))
     offers: dict[str, tuple[Offer, ...]] = {}
     if not provider.off and not pieces.problems:

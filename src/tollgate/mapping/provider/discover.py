@@ -24,7 +24,7 @@ from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
-from tollgate.mapping.provider.headers import Headers, compile_headers, unasked_headers
+from tollgate.mapping.provider.headers import Headers, compile_headers, headers_without_request
 from tollgate.money import decimal_of, decimal_text
 from tollgate.wording import did_you_mean
 
@@ -58,11 +58,11 @@ class Discovery:
     def following(self, url: str, body: Any) -> str | None:
         """The address of the page after the one that `url` gave; None at the end. Raises `UpstreamFailed` for
         another host, because it would get our key."""
-        told = self._next(body) if self._next is not None else None
-        if not isinstance(told, str) or not told:
+        following = self._next(body) if self._next is not None else None
+        if not isinstance(following, str) or not following:
             return None
         try:
-            address = urljoin(url, told)
+            address = urljoin(url, following)
             same = urlsplit(address)[:2] == urlsplit(self.url)[:2]
         except ValueError:
             same = False
@@ -91,13 +91,13 @@ class Discovery:
             if self._when is not None and not self._when(entry):
                 continue
             try:
-                said = self._model(entry, vars=self._variables)
+                fields = self._model(entry, vars=self._variables)
             except MappingFailure as failure:
                 problems.append(self._problem(str(failure)))
                 continue
-            name = said.pop("id", None) if isinstance(said, dict) else None
+            name = fields.pop("id", None) if isinstance(fields, dict) else None
             if isinstance(name, str) and name:
-                made.setdefault(name, said)
+                made.setdefault(name, fields)
             else:
                 problems.append(self._problem(f"found no id for an entry with {_fields(entry)}, wanted a text"))
         if len(entries) > MAX_MODELS:
@@ -202,7 +202,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
     return Discovery(
         pieces.provider,
         address,
-        partial(unasked_headers, headers, values),
+        partial(headers_without_request, headers, values),
         Fields(node).number("every", EVERY),
         auth,
         entries,

@@ -101,8 +101,8 @@ def _message(value: Any, depth: int = 0) -> str:
     if depth > _DEPTH:
         return ""
     if isinstance(value, list):
-        said = [text for item in value[:5] if (text := _item(item, depth))]
-        return "; ".join(dict.fromkeys(said))
+        texts = [text for item in value[:5] if (text := _item(item, depth))]
+        return "; ".join(dict.fromkeys(texts))
     if not isinstance(value, dict):
         return ""
     # the message inside `error` says more than one beside it

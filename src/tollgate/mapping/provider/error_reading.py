@@ -23,8 +23,8 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 """The status lists of a file, with the verdict and alarm of each."""
 
 
-def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | None = None) -> ErrorRules:
-    """The rules of several `errors:` blocks, the nearest first. The format `spoken` has words of its own
+def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | None = None) -> ErrorRules:
+    """The rules of several `errors:` blocks, the nearest first. The format `mapping` has words of its own
     (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
@@ -40,11 +40,11 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], spoken: Mapping | N
         for place, node in enumerate(items_of(block.get("rules"))):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
-                if spoken is not None and spoken.stream_in is not None:
+                if mapping is not None and mapping.stream_in is not None:
                     _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
-    if spoken is None:
+    if mapping is None:
         return ErrorRules(tuple(rules), by_status, reads, pieces.redact)
-    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, spoken.too_long, spoken.spent)
+    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, mapping.too_long, mapping.spent)
 
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
@@ -74,8 +74,8 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
 def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
     """Warn of a rule for successes that is also true for an empty body: it is asked for the events of a stream too,
     and most of these have none of the fields of a whole answer (`!=` with an absent value is true)."""
-    asked = rule.statuses is None or any(status < 400 for status in rule.statuses)
-    if asked and rule.when is not None and rule.when({}, **{HEADERS: {}}):
+    judges_success = rule.statuses is None or any(status < 400 for status in rule.statuses)
+    if judges_success and rule.when is not None and rule.when({}, **{HEADERS: {}}):
         pieces.warn(
             node.get("when") or node,
             "this holds where what it looks at is absent, so an event of a stream without it is an error",

@@ -111,7 +111,7 @@ class _Answer:
     body: Any
     reads: Mapping[str, Read]
 
-    def says(self, name: str) -> Any:
+    def read(self, name: str) -> Any:
         """The value that the file reads under this name; None if it reads none."""
         read = self.reads.get(name)
         return read(self.body, answer_headers=self.headers) if read is not None else None
@@ -254,7 +254,7 @@ class ErrorRules:
     def _details_of(self, answer: _Answer) -> ErrorDetails:
         details = read_error(answer.body, self.redact)
         for name in ("message", "type", "code", "param"):
-            found = answer.says(name)
+            found = answer.read(name)
             if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                 details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
         return details
@@ -269,7 +269,7 @@ def _wait(status: int, answer: _Answer) -> float | None:
     """Seconds after which a route may work again, if the answer says so."""
     wait = retry_after(answer.headers)
     if wait is None:
-        wait = seconds_of(answer.says("retry_after"))
+        wait = seconds_of(answer.read("retry_after"))
     return spent_until(answer.headers) if wait is None and status == 429 else wait
 
 

@@ -25,7 +25,7 @@ from tollgate.mapping.failures import clean
 from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
 from tollgate.mapping.provider.compile import CompiledProvider
 from tollgate.mapping.provider.model_facts import facts_of
-from tollgate.mapping.provider.polling import Told
+from tollgate.mapping.provider.polling import JobAnswer
 from tollgate.mapping.provider.scopes import KINDS
 from tollgate.mapping.provider.spoken import Spoken
 from tollgate.mapping.streams.whole import as_written, event_and_name, hub_of_stream
@@ -88,7 +88,7 @@ def _polled(compiled: CompiledProvider, spoken: Spoken | None, example: Example)
     more = example.brought
     http = more.get("http") or {"status": 200, "headers": {}}
     _, facts = _model(compiled, spoken, example)
-    return spoken.polling.describe(Told(example.given, http), facts, more.get("vars"), more.get("last"))
+    return spoken.polling.describe(JobAnswer(example.given, http), facts, more.get("vars"), more.get("last"))
 
 
 def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
@@ -118,7 +118,7 @@ def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: 
     model, context.model = _model(compiled, spoken, example)
     context.can = {**compiled.scopes.can(endpoint, model), **(more.get("can") or {})}
     context.request = more.get("request")
-    context.hear(_headers(more))
+    context.set_headers(_headers(more))
     if example.of == "answer":
         return _answer(compiled, spoken, model, example.given, context)
     edits = compiled.scopes.edits(example.of, endpoint, model)

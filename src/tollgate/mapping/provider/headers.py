@@ -30,8 +30,8 @@ def compile_headers(
     for name, node in nodes.items():
         template = pieces.template(node, names)
         if template is not None:
-            told = (said for said in (*_OF_A_REQUEST, *_OF_A_MOMENT) if mentions(node, said, pieces.functions))
-            made[name.lower()] = (frozenset(told), template)
+            read = (word for word in (*_OF_A_REQUEST, *_OF_A_MOMENT) if mentions(node, word, pieces.functions))
+            made[name.lower()] = (frozenset(read), template)
     return made
 
 
@@ -66,7 +66,7 @@ def split_headers(
     return fixed, tuple(made)
 
 
-def unasked_headers(headers: Headers, values: Mapping[str, Any]) -> dict[str, str]:
+def headers_without_request(headers: Headers, values: Mapping[str, Any]) -> dict[str, str]:
     """The headers of a call that does not come from a client's completion, such as an image job's; absent ones are
     left out."""
     fixed, made = split_headers(headers, {"model": {}, "can": {}, **values})

@@ -107,9 +107,9 @@ class Offer:
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
 
-    def hearing(self, headers: Values) -> Offer:
+    def with_headers(self, headers: Values) -> Offer:
         """This offer with the headers of a streamed answer, if its usage template reads them; else the same offer."""
-        usage = self.usage.hearing(headers)
+        usage = self.usage.with_headers(headers)
         return self if usage is self.usage else replace(self, usage=usage)
 
     @property

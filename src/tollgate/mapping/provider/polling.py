@@ -30,7 +30,7 @@ class NoAddress(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobAnswer:
     """An answer as the file's templates read it: its body as `$`, its `status` and `headers` as `$http`."""
 
     body: Any
@@ -38,7 +38,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallTarget:
     """The address of one of the calls; it reads the first answer, that of `fetch` also the last one."""
 
     method: str
@@ -46,7 +46,11 @@ class Place:
     hosts: tuple[Host, ...] | None
 
     def address(
-        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any], last: Told | None = None
+        self,
+        first: JobAnswer,
+        model: Mapping[str, Any],
+        variables: Mapping[str, Any],
+        last: JobAnswer | None = None,
     ) -> str:
         """The address after the first answer, and the last one. Raises `NoAddress`."""
         latest = last.body if last is not None else None
@@ -64,35 +68,39 @@ class Polling:
     first answer leads to a `stream` only."""
 
     unfinished: Read | None
-    again: Place | None
-    fetch: Place | None
-    stream: Place | None
-    cancel: Place | None
+    again: CallTarget | None
+    fetch: CallTarget | None
+    stream: CallTarget | None
+    cancel: CallTarget | None
     keep: Read | None
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
-    def kept(self, last: Told, fetched: Any) -> Any:
+    def with_kept_fields(self, last: JobAnswer, fetched: Any) -> Any:
         """The fetched answer, with the fields that `keep` takes from the answer that ended the polling and that it
         does not have."""
         kept = self.keep(last.body, http=last.http) if self.keep is not None else None
         return {**kept, **fetched} if isinstance(kept, dict) and isinstance(fetched, dict) else fetched
 
-    def waits(self, latest: Told) -> bool:
+    def waits(self, latest: JobAnswer) -> bool:
         """Whether the latest answer is unfinished."""
         return self.unfinished is not None and bool(self.unfinished(latest.body, http=latest.http))
 
     def describe(
-        self, first: Told, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None, last: Any = None
+        self,
+        first: JobAnswer,
+        model: Mapping[str, Any],
+        variables: Mapping[str, Any] | None = None,
+        last: Any = None,
     ) -> dict[str, Any]:
         """What follows a first answer, for examples: whether it `waits`, and the possible calls; for a `last`
         answer, what is kept. An example has `variables` of its own where those of the file are secrets that are not
         set."""
         known = {**self.variables, **(variables or {})}
         unset = [f"`$vars.{name}` has no value" for name, value in known.items() if value is None]
-        ended = Told(last, {"status": 200, "headers": {}}) if last is not None else None
+        ended = JobAnswer(last, {"status": 200, "headers": {}}) if last is not None else None
         description: dict[str, Any] = {"waits": self.waits(first)}
-        if ended is not None and (kept := self.kept(ended, {})):
+        if ended is not None and (kept := self.with_kept_fields(ended, {})):
             description["keep"] = kept
         places = {"call": self.again, "fetch": self.fetch, "stream": self.stream, "cancel": self.cancel}
         for name, place in places.items():
@@ -111,10 +119,10 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     names = pieces.names("$", *_NAMES)
     hosts, condition = node.get("hosts"), node.get("while")
 
-    def place(key: str) -> Place | None:
+    def place(key: str) -> CallTarget | None:
         step, reads = node.get(key), {**names, **({_LAST: None} if key == "fetch" else {})}
         called = JobPieces(pieces, reads, _METHODS).call(step, hosts, f"{path}.{key}") if step is not None else None
-        return Place(*called) if called is not None else None
+        return CallTarget(*called) if called is not None else None
 
     again, fetch, stream, cancel = (place(key) for key in POLL_CALLS)
     kept = node.get("keep")

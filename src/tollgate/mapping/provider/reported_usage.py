@@ -35,7 +35,7 @@ class ReportedUsage:
     words: Template | None = None
     """Words of the request as sent, which its price may depend on."""
 
-    def hearing(self, headers: Mapping[str, Any]) -> ReportedUsage:
+    def with_headers(self, headers: Mapping[str, Any]) -> ReportedUsage:
         """The same for the events of an answer with these headers."""
         if self.read is None or not self.reads_headers:
             return self
@@ -45,27 +45,27 @@ class ReportedUsage:
         """The words of a request as sent that its price may depend on."""
         if self.words is None:
             return ()
-        said = self.words(request)
-        return tuple(each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
+        words = self.words(request)
+        return tuple(each for each in (words if isinstance(words, list) else [words]) if isinstance(each, str))
 
 
 def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsage:
-    """Compile the blocks of an endpoint and its provider, of which the first that says a key decides on it, as with
+    """Compile the blocks of an endpoint and its provider, where the first block with a key decides on it, as with
     headers; mistakes are noted in `pieces`."""
     blocks = [Fields(node) for node in written]
 
-    def said(key: str) -> Node | None:
+    def first(key: str) -> Node | None:
         return next((node for block in blocks if (node := block.get(key)) is not None), None)
 
-    excludes, read, words = (said(key) for key in ("excludes", "read", "words"))
+    excludes, read, words = (first(key) for key in ("excludes", "read", "words"))
     template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
     reads_headers = read is not None and mentions(read, "answer_headers")
-    asked = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
+    fields = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
         excludes=frozenset(texts_in(excludes)) if excludes is not None else frozenset(),
         template=template,
         read=total(template) if template is not None else None,
         reads_headers=reads_headers,
-        apart=reads_headers or any(name != "usage" for name in asked),
+        apart=reads_headers or any(name != "usage" for name in fields),
         words=pieces.template(words, pieces.names("$")) if words is not None else None,
     )

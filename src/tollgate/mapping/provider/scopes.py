@@ -48,8 +48,8 @@ class Scopes:
 
     def in_text(self, endpoint: Endpoint | None, model: Model | None) -> InText | None:
         """The marks of the nearest scope that sets some; an empty list means no marks."""
-        said = [scope.in_text for scope in self.over(endpoint, model) if scope.in_text is not None]
-        return self.marks[id(said[-1])] if said else None
+        marks = [scope.in_text for scope in self.over(endpoint, model) if scope.in_text is not None]
+        return self.marks[id(marks[-1])] if marks else None
 
 
 def compile_scopes(pieces: Pieces) -> Scopes:

@@ -77,9 +77,9 @@ def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping,
     where = f"speaks.{endpoint.protocol}"
     at = find(pieces.document.root, ["speaks", endpoint.protocol])
     if (model_type_of(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
-        said = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
+        difference = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
         hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
-        pieces.mistake(at, f"mapping `{endpoint.mapping}` {said}", where, hint)
+        pieces.mistake(at, f"mapping `{endpoint.mapping}` {difference}", where, hint)
     if missing := _missing(mapping, polling):
         pieces.mistake(
             at,

@@ -24,7 +24,7 @@ them."""
 
 class StreamConverter:
     """One answer: upstream events in, the client's events out. With `frames`, deltas of only text come as JSON bytes.
-    With `hushed`, an error of the upstream is only kept in `error`, and `fail` tells the client."""
+    With `defer_errors`, an error of the upstream is only kept in `error`, and `fail` tells the client."""
 
     __slots__ = ("_context", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
@@ -35,10 +35,10 @@ class StreamConverter:
         context: Context,
         *,
         frames: bool = False,
-        hushed: bool = False,
+        defer_errors: bool = False,
         in_text: InText | None = None,
     ) -> None:
-        if source.stream_in is None or target.speaker is None:
+        if source.stream_in is None or target.writer is None:
             missing = source if source.stream_in is None else target
             raise MappingFailure(
                 f"mapping {missing.name} has no stream.{'to_hub' if missing is source else 'from_hub'}", missing.file
@@ -48,8 +48,8 @@ class StreamConverter:
         self.target = target
         self._context = context
         self._rules = source.stream_in
-        self._run = run_of(source, target.speaker, context, frames=frames, in_text=in_text)
-        self._run.hushed = hushed
+        self._run = run_of(source, target.writer, context, frames=frames, in_text=in_text)
+        self._run.defer_errors = defer_errors
         self._vain = _MOST_VAIN if type(self._run) is MarkedRun else 0  # text that is searched cannot pass unread
         self.pattern: Alike | None = None
         """The pattern that the next events may fit, see `follow`."""
@@ -118,7 +118,7 @@ class StreamConverter:
         """The connection or the gateway failed: tell the client, unless the stream is already over."""
         run = self._run
         out = run.out = []
-        run.hushed = False
+        run.defer_errors = False
         try:
             run.fail({"message": message, "type": type})
         except Fault as fault:
@@ -134,7 +134,7 @@ class StreamConverter:
             run.error = {"message": "this answer cannot be converted", "type": "api_error"}
             before = len(run.out)
             try:
-                run.tell_error()
+                run.send_error()
             except Fault:
                 del run.out[before:]  # the error event itself cannot be made: the stream just ends
 

@@ -16,7 +16,7 @@ from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN
 from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
 from tollgate.mapping.streams.frames import framed, is_steady
-from tollgate.mapping.streams.handlers import Handlers, Speaker
+from tollgate.mapping.streams.handlers import EventWriter, Handlers
 
 MOMENTS = ("start", "finish", "error")
 STEPS = ("lost", "name", "open", "delta", "close")
@@ -36,7 +36,7 @@ class StreamOut:
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
     steady: set[str] = field(default_factory=set)
     """Kinds whose delta events differ only in their text."""
-    tells_stop: set[str] = field(default_factory=set)
+    close_depends_on_stop: set[str] = field(default_factory=set)
     """Kinds whose closing events depend on why the answer stopped."""
 
 
@@ -144,7 +144,7 @@ class _Builder:
                 steps[step] = name = f"say_{kind}_{step}"
                 code = self._function(f"{name}(R, P, C)", value, PART)
                 if step == "close" and any(_STOP.search(text) for _, text, _ in code.lines):
-                    self.out.tells_stop.add(kind)
+                    self.out.close_depends_on_stop.add(kind)
         self.out.kinds[kind] = steps
 
     def _function(self, header: str, node: Node, *added: Var) -> Code:
@@ -185,15 +185,15 @@ def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
     return _Builder(unit, node).build()
 
 
-def linked(out: StreamOut, namespace: Mapping[str, Any]) -> Speaker:
+def linked(out: StreamOut, namespace: Mapping[str, Any]) -> EventWriter:
     """The compiled functions by their names, ready for use."""
     kinds = {
         kind: Handlers(
             **{step: namespace[py] for step, py in steps.items()},
             framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
-            tells_stop=kind in out.tells_stop,
+            close_depends_on_stop=kind in out.close_depends_on_stop,
         )
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[out.moments[moment]] if moment in out.moments else None for moment in MOMENTS}
-    return Speaker(**moments, end=out.end, kinds=kinds, event=out.event)
+    return EventWriter(**moments, end=out.end, kinds=kinds, event=out.event)

@@ -19,12 +19,12 @@ class Handlers:
     framed: Callable[..., Any] | None = None
     """`delta` as JSON bytes, where its events differ only in their text (`frames.py`)."""
     close: Callable[..., Any] | None = None
-    tells_stop: bool = False
+    close_depends_on_stop: bool = False
     """The closing events depend on why the answer stopped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class EventWriter:
     """What makes all events of a client's protocol: the compiled `stream.from_hub`."""
 
     start: Callable[..., Any] | None
@@ -48,5 +48,5 @@ class _AnyKind(dict[str, Handlers]):
 
 
 _NO_EVENTS = Handlers()
-SILENT = Speaker(None, None, None, None, _AnyKind(), None)
+NO_WRITER = EventWriter(None, None, None, None, _AnyKind(), None)
 """For reading a stream without a client: only the answer is put together."""

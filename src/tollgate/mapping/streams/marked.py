@@ -11,7 +11,7 @@ from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
-from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import NO_DETAILS, Details, part_arguments
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.values import text_of
@@ -20,16 +20,16 @@ from tollgate.mapping.values import text_of
 class MarkedRun(Run):
     """A `Run` whose text deltas are one text until another kind of part comes, or a text with another key."""
 
-    __slots__ = ("_heard", "_place", "_scanner")
+    __slots__ = ("_in_text", "_place", "_scanner")
 
     def __init__(
-        self, speaker: Speaker, context: Context, marks: InText, *, closes: bool, frames: bool = False
+        self, writer: EventWriter, context: Context, marks: InText, *, closes: bool, frames: bool = False
     ) -> None:
-        super().__init__(speaker, context, closes=closes, frames=frames)
+        super().__init__(writer, context, closes=closes, frames=frames)
         self._scanner = marks.scanner(context)
         self._place: object = None
         """The upstream's key of the current text."""
-        self._heard = False
+        self._in_text = False
         """There was text since the last one ended."""
 
     def open(self, kind: str, key: object = None, details: Details = NO_DETAILS) -> None:
@@ -54,8 +54,8 @@ class MarkedRun(Run):
         if details is not None:
             super().delta("text", None, None, details.unnamed())
         if text and self.state == "open":
-            self._heard = True
-            self._tell(self._scanner.feed(text if type(text) is str else text_of(text)))
+            self._in_text = True
+            self._send_found(self._scanner.feed(text if type(text) is str else text_of(text)))
 
     steady = delta
 
@@ -63,11 +63,11 @@ class MarkedRun(Run):
         self, key: object = None, kind: str | None = None, text: object = None, details: Details = NO_DETAILS
     ) -> None:
         """As `Run.close`."""
-        of_text = kind == "text" or kind is None and self._heard and key == self._place
+        of_text = kind == "text" or kind is None and self._in_text and key == self._place
         if not of_text:
             super().close(key, kind, text, details)
             return
-        if text and not self._heard:
+        if text and not self._in_text:
             self.delta("text", key, text, details)
         self._end_text()
 
@@ -98,13 +98,13 @@ class MarkedRun(Run):
     def _end_text(self) -> None:
         """End the current text: tell the client what was held back of it."""
         self._place = None
-        if not self._heard or self.state != "open":
+        if not self._in_text or self.state != "open":
             return
-        self._heard = False
-        self._tell(self._scanner.finish())
+        self._in_text = False
+        self._send_found(self._scanner.finish())
         super().close(None, "text")
 
-    def _tell(self, found: list[Found]) -> None:
+    def _send_found(self, found: list[Found]) -> None:
         for kind, text, parts in found:
             if parts is not None:
                 for part in parts:
@@ -116,15 +116,15 @@ class MarkedRun(Run):
 
 
 def run_of(
-    source: Mapping, speaker: Speaker, context: Context, *, frames: bool = False, in_text: InText | None = None
+    source: Mapping, writer: EventWriter, context: Context, *, frames: bool = False, in_text: InText | None = None
 ) -> Run:
     """The run of one answer in this format; `in_text`: the provider's marks, instead of the format's own."""
     marks = in_text or source.in_text
     closes = source.stream_closes
     run = (
-        Run(speaker, context, closes=closes, frames=frames)
+        Run(writer, context, closes=closes, frames=frames)
         if marks is None
-        else MarkedRun(speaker, context, marks, closes=closes, frames=frames)
+        else MarkedRun(writer, context, marks, closes=closes, frames=frames)
     )
     run.sent_name = source.sent_name
     return run

@@ -80,6 +80,7 @@ class Part:
         "_later",
         "_more",
         "closed",
+        "emit_text",
         "ended",
         "frame",
         "fresh",
@@ -94,7 +95,6 @@ class Part:
         "opened",
         "origin",
         "pieces",
-        "say_text",
         "token",
         "told",
         "waiting",
@@ -124,7 +124,7 @@ class Part:
         """The client was told that it begins."""
         self.told = False
         """The client was told some of its text."""
-        self.say_text: Callable[..., None] | None = None
+        self.emit_text: Callable[..., None] | None = None
         """Makes the client's event for more text; set when the part is opened. None where the client's protocol has no
         such event."""
         self.frame: Frame | None = None
@@ -150,7 +150,7 @@ class Part:
         if details.more:
             self._later.append(details.more)
 
-    def is_bare(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to tell yet: no text, and no field that counts without text."""
         return not self.pieces and (self.kind in GROWING or not self.more)
 

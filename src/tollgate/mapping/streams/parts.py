@@ -12,7 +12,7 @@ from typing import Any
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.streams.addressing import Addressing
-from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import NO_MORE, Details, Part, hashable, merged, unfit
 from tollgate.mapping.tool_names import ToolNames
 from tollgate.mapping.values import text_of
@@ -35,8 +35,8 @@ class Parts:
         "_done",
         "_held",
         "_names",
-        "_speaker",
         "_tools",
+        "_writer",
         "begun",
         "context",
         "count",
@@ -49,8 +49,8 @@ class Parts:
         "stop",
     )
 
-    def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
-        self._speaker = speaker
+    def __init__(self, writer: EventWriter, context: Context, *, closes: bool, frames: bool = False) -> None:
+        self._writer = writer
         self.frames = frames
         """Delta events may be JSON bytes instead of objects."""
         self._closes = closes
@@ -122,7 +122,7 @@ class Parts:
             return
         if current is not None:
             self._close(current)
-        self._take_up(part)
+        self._make_current(part)
         self._advance()
 
     def _over(self, part: Part) -> bool:
@@ -133,36 +133,36 @@ class Parts:
             return False
         return part.kind != "tool_call" or part.complete()
 
-    def _lasts(self, part: Part) -> bool:
+    def _stays_open(self, part: Part) -> bool:
         """Whether an ended part stays open until something follows: it may be the last one, and then its closing events
         depend on why the answer stopped."""
-        handlers = self._speaker.kinds.get(part.kind)
-        return handlers is not None and handlers.tells_stop and self.stop is None and not self._held
+        handlers = self._writer.kinds.get(part.kind)
+        return handlers is not None and handlers.close_depends_on_stop and self.stop is None and not self._held
 
-    def _take_up(self, part: Part) -> None:
+    def _make_current(self, part: Part) -> None:
         self._current = part
-        self._speak(part)
-        if part.ended and not self._lasts(part) or (self._held and not self._closes and self._over(part)):
+        self._send_pending(part)
+        if part.ended and not self._stays_open(part) or (self._held and not self._closes and self._over(part)):
             self._close(part)
 
     def _advance(self) -> None:
         while self._held and self._current is None:
-            self._take_up(self._held.pop(0))
+            self._make_current(self._held.pop(0))
 
-    def _speak(self, part: Part) -> None:
+    def _send_pending(self, part: Part) -> None:
         """Tell the client what can be told: the opening, once there is something to tell, then the waiting text."""
         if not part.opened:
             if part.kind == "tool_call":
                 if not part.name or not (part.waiting or part.ended) and self._tool_names.begins(part.name):
                     return
-            elif part.is_bare():
+            elif part.is_empty():
                 return
             self._open(part)
         if part.waiting:
             self._grow(part)
 
     def _open(self, part: Part) -> None:
-        handlers = self._speaker.kinds.get(part.kind)
+        handlers = self._writer.kinds.get(part.kind)
         part.opened = True
         if part.kind == "tool_call" and self.sent_name is not None and part.name:
             part.name = self._tool_names.own(part.name)
@@ -175,7 +175,7 @@ class Parts:
             self.context.lose(text_of(words))
             return
         self._begin()
-        part.say_text = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
+        part.emit_text = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
         part.index = self.count
         self.count += 1
         part.nth = self.nth.get(part.kind, 0)
@@ -191,8 +191,8 @@ class Parts:
         """Tell the client the text that waits."""
         text = "".join(part.waiting)
         part.waiting.clear()
-        if part.say_text is not None:
-            part.say_text(self, part, text, self.context)
+        if part.emit_text is not None:
+            part.emit_text(self, part, text, self.context)
         part.told = True
         part.fresh = NO_MORE
 
@@ -206,14 +206,14 @@ class Parts:
                 return
             if not part.more.get("custom"):
                 self._check_arguments(part)
-        elif not part.opened and part.is_bare() and part.token is None:
+        elif not part.opened and part.is_empty() and part.token is None:
             return
         if not part.opened:
             self._open(part)
         if part.waiting:
             self._grow(part)
         if not part.mute:
-            handlers = self._speaker.kinds[part.kind]
+            handlers = self._writer.kinds[part.kind]
             if handlers.close is not None:
                 handlers.close(self, part, self.context)
         self._done.append(part.hub())
@@ -245,5 +245,5 @@ class Parts:
         if self.begun:
             return
         self.begun = True
-        if self._speaker.start is not None:
-            self._speaker.start(self, self.context)
+        if self._writer.start is not None:
+            self._writer.start(self, self.context)

@@ -13,7 +13,7 @@ from tollgate.mapping import hub
 from tollgate.mapping.context import Context
 from tollgate.mapping.streams.addressing import repeats_arguments
 from tollgate.mapping.streams.growth import Growth
-from tollgate.mapping.streams.handlers import Speaker
+from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import NO_DETAILS, NO_MORE, Details, Part, grow, hashable
 from tollgate.mapping.streams.parts import Parts
 from tollgate.mapping.values import text_of
@@ -26,12 +26,12 @@ class Run(Parts):
     """One answer being streamed. Generated code calls `start open delta close part stop usage error`."""
 
     __slots__ = (
+        "_error_sent",
         "_growth",
-        "_said_error",
         "_started_by_upstream",
         "created",
+        "defer_errors",
         "event",
-        "hushed",
         "known",
         "marked",
         "model",
@@ -44,8 +44,8 @@ class Run(Parts):
         "usage",
     )
 
-    def __init__(self, speaker: Speaker, context: Context, *, closes: bool, frames: bool = False) -> None:
-        super().__init__(speaker, context, closes=closes, frames=frames)
+    def __init__(self, writer: EventWriter, context: Context, *, closes: bool, frames: bool = False) -> None:
+        super().__init__(writer, context, closes=closes, frames=frames)
         upstream = context.model.get("upstream")
         self.model = context.asked_model or (upstream if type(upstream) is str else None)
         self.created = context.now
@@ -62,8 +62,8 @@ class Run(Parts):
         self.state = "open"
         self.marked = False
         """The upstream marked the end of a complete answer ([DONE])."""
-        self._said_error = False
-        self.hushed = False
+        self._error_sent = False
+        self.defer_errors = False
         """An error of the upstream is only kept in `error`; the client is told in other words, by a later `fail`."""
         self._growth = Growth(context)
 
@@ -112,8 +112,8 @@ class Run(Parts):
         ):
             if text:
                 current.pieces.append(text)
-                if current.say_text is not None:
-                    current.say_text(self, current, text, self.context)
+                if current.emit_text is not None:
+                    current.emit_text(self, current, text, self.context)
                 current.told = True
                 current.fresh = NO_MORE
         elif (text or details) and self.state == "open":
@@ -165,7 +165,7 @@ class Run(Parts):
             self._addressing.add_id(part)
         self._add(part, text, details)
         if part is self._current:
-            self._speak(part)
+            self._send_pending(part)
             if self._held and not self._closes and part.complete():
                 self._close(part)
                 self._advance()
@@ -202,17 +202,17 @@ class Run(Parts):
         if kind is not None:
             part.describe(details.beside(part.more))
             if part.text is None:
-                self._hear(part, text)
+                self._add_text(part, text)
         part.ended = True
         if part is not self._current:
             return
-        if self._lasts(part):
-            self._speak(part)
+        if self._stays_open(part):
+            self._send_pending(part)
             return
         self._close(part)
         self._advance()
 
-    def _hear(self, part: Part, text: object) -> None:
+    def _add_text(self, part: Part, text: object) -> None:
         if text is not None and type(text) is not str:
             text = text_of(text)
         if text:
@@ -225,7 +225,7 @@ class Run(Parts):
 
     def _take_whole(self, kind: str, key: object, text: object, details: Details) -> None:
         part = self._new(kind, key, details)
-        self._hear(part, text)
+        self._add_text(part, text)
         part.ended = True
         self._admit(part)
 
@@ -252,8 +252,8 @@ class Run(Parts):
         self._close_ended()
         self.error = {key: value for key, value in given.items() if value is not None}
         self.error["message"] = (text_of(message) if message is not None else "") or "upstream error"
-        if not self.hushed:
-            self.tell_error()
+        if not self.defer_errors:
+            self.send_error()
 
     def ignored(self, label: object) -> None:
         """An event for which there is no rule: counted, and named in the loss report."""
@@ -313,22 +313,22 @@ class Run(Parts):
             self.error = {"message": ENDED_EARLY, "type": "upstream_error"}
         self._close_all()
         if broke:
-            self.tell_error()
+            self.send_error()
             return
         self.stop = hub.settled_stop(self.stop, calls=bool(self.seen.get("tool_call")))
         self._begin()
         self.state = "finished"
-        if self._speaker.finish is not None:
-            self._speaker.finish(self, self.context)
-        if self._speaker.end is not None:
-            self.out.append((None, self._speaker.end))
+        if self._writer.finish is not None:
+            self._writer.finish(self, self.context)
+        if self._writer.end is not None:
+            self.out.append((None, self._writer.end))
 
-    def tell_error(self) -> None:
+    def send_error(self) -> None:
         """Tell the client `self.error`, and nothing after it; parts that are held back are dropped."""
         if self.begun and self._current is not None:
             self._held.clear()
             self._close(self._current)
         self.state = "error"
-        if self._speaker.error is not None and not self._said_error:
-            self._said_error = True
-            self._speaker.error(self, self.context)
+        if self._writer.error is not None and not self._error_sent:
+            self._error_sent = True
+            self._writer.error(self, self.context)

@@ -10,7 +10,7 @@ from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure
 from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.streams.converter import DONE
-from tollgate.mapping.streams.handlers import SILENT
+from tollgate.mapping.streams.handlers import NO_WRITER
 from tollgate.mapping.streams.run import Run
 
 
@@ -23,7 +23,7 @@ class Tap:
         self._context = Context()
         self._context.lenient = True
         self._rules = source.stream_in
-        self._run = Run(SILENT, self._context, closes=source.stream_closes)
+        self._run = Run(NO_WRITER, self._context, closes=source.stream_closes)
 
     def feed(self, event: object, name: str | None = None) -> None:
         """Watch one event."""

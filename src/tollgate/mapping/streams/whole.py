@@ -10,7 +10,7 @@ from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.names import OWN_RESPONSE
 from tollgate.mapping.streams.converter import Out, lose_unread
-from tollgate.mapping.streams.handlers import SILENT
+from tollgate.mapping.streams.handlers import NO_WRITER
 from tollgate.mapping.streams.marked import run_of
 from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
@@ -37,7 +37,7 @@ def hub_of_stream(
     if source.stream_in is None:
         raise MappingFailure(f"mapping {source.name} has no stream.to_hub", source.file)
     context.lenient = True
-    run = run_of(source, SILENT, context, in_text=in_text)
+    run = run_of(source, NO_WRITER, context, in_text=in_text)
     for event, name in map(event_and_name, written):
         run.event = name
         source.stream_in(event, run, context)
@@ -48,10 +48,10 @@ def hub_of_stream(
 
 def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
     """A whole answer as a stream: a hub response -> the client's events, each part in one piece."""
-    if target.speaker is None:
+    if target.writer is None:
         raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
     context.lenient = True
-    run = Run(target.speaker, context, closes=True)
+    run = Run(target.writer, context, closes=True)
     with target.clean_answer:
         run.start(
             hub.get("id"),
