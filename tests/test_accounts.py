@@ -11,7 +11,7 @@ import pytest
 
 from tollgate import accounts
 from tollgate.accounts import KeyForm
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger import Ledger, UsageRow
 

@@ -12,7 +12,7 @@ import h2.events
 import pytest
 import uvloop
 
-from tollgate.config.model import Server
+from tollgate.config.settings import Server
 from tollgate.engines import engine_of
 from tollgate.errors import TollgateError
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tollgate import fetch
-from tollgate.config.model import Fetch
+from tollgate.config.settings import Fetch
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline, is_public, media_type
 from tollgate.upstream.dial import resolve

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tollgate.config.model import Retry
+from tollgate.config.settings import Retry
 from tollgate.errors import UpstreamFailed, UpstreamTimeout
 from tollgate.health import Health, record_failure
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.offers import make_catalog, model, offer, route
-from tollgate.config.model import Retry
+from tollgate.config.settings import Retry
 from tollgate.health import Health
 from tollgate.routing import Needs, Sticky, fingerprint, make_route, plan
 

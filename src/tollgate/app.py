@@ -19,7 +19,7 @@ from tollgate.process import descriptors
 from tollgate.services import CLIENT_LEFT, Services, new_request_id
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 log = logging.getLogger("tollgate.app")
 

@@ -15,7 +15,7 @@ from tollgate.client_address import address_of, is_among
 from tollgate.errors import PermissionDenied, Unauthorized
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Proxies
+    from tollgate.config.settings import Proxies
     from tollgate.http import Scope
     from tollgate.ledger import KeyRecord, Ledger
 

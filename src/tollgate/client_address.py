@@ -12,7 +12,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from tollgate.config.model import Proxies
+from tollgate.config.settings import Proxies
 
 if TYPE_CHECKING:
     from tollgate.http import Scope

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tollgate.config.load import Problem
-from tollgate.config.model import Model, Timeouts
+from tollgate.config.model import Model, rank_of
 from tollgate.config.price_warnings import first_names, lacking
+from tollgate.config.settings import Timeouts
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.provider.discover import MAX_PAGES
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
@@ -107,7 +108,7 @@ class Discoverer:
         known = self._holder.current.catalog.models.get(model.id)
         if known is None or (first := known.routes[0]).provider == provider:
             return False
-        return (first.priority, -first.weight, first.provider) < (model.priority, -model.weight, provider)
+        return rank_of(first.priority, first.weight, first.provider) < rank_of(model.priority, model.weight, provider)
 
     def _lists(self) -> dict[str, Discovery]:
         return {

@@ -14,7 +14,7 @@ import ipaddress
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote_to_bytes, urljoin
 
-from tollgate.config.model import Fetch, Timeouts
+from tollgate.config.settings import Fetch, Timeouts
 from tollgate.errors import AnswerLost, BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
 from tollgate.media_types import type_by_bytes
 from tollgate.upstream.answer import Answer

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from tollgate.config.model import Retry
+from tollgate.config.settings import Retry
 from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed
 
 _SMOOTHING = 0.2

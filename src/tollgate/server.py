@@ -20,7 +20,8 @@ from tollgate.accounts import starter
 from tollgate.app import App
 from tollgate.config.build import load_settings
 from tollgate.config.gateway import served_at
-from tollgate.config.model import Gateway, Server
+from tollgate.config.model import Gateway
+from tollgate.config.settings import Server
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
 from tollgate.engines import LAST_CALL_SECONDS, engine_of

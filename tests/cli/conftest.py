@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger
 
 from .tollgate import Tollgate

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from support.few_descriptors import few_descriptors
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.ledger import COLUMNS, Ledger, UsageRow
 from tollgate.ledger.reports import REPORTS
 

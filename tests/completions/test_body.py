@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from tollgate.completions.body import check_fields, read_json
-from tollgate.config.model import Server
+from tollgate.config.settings import Server
 from tollgate.errors import BadRequest
 from tollgate.json_bounds import MOST_WRITTEN
 

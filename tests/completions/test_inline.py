@@ -10,7 +10,7 @@ import pytest
 
 from mapping.support import document
 from tollgate.completions.inline import AT_ONCE, request_with_bytes
-from tollgate.config.model import Fetch
+from tollgate.config.settings import Fetch
 from tollgate.errors import BadRequest
 from tollgate.mapping import Context, Refused, compile_mapping
 

@@ -15,7 +15,7 @@ from tollgate.completions import kept_items
 from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.off_loop import is_long
 from tollgate.completions.state_ids import referenced_ids
-from tollgate.config.model import Server
+from tollgate.config.settings import Server
 from tollgate.remembered.answer_items import AnswerItems
 from tollgate.room import Room
 

@@ -7,7 +7,8 @@ import pytest
 
 from config.golden import said
 from tollgate.config.build import load_gateway
-from tollgate.config.model import Gateway, Retry, Server, Timeouts
+from tollgate.config.model import Gateway
+from tollgate.config.settings import Retry, Server, Timeouts
 
 ACME = """
 provider: acme

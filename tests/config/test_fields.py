@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tollgate.config import model, pricing
+from tollgate.config import model, pricing, settings
 from tollgate.config.fields import _readers, fields_of
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
@@ -13,12 +13,12 @@ from tollgate.config.provider_schema import provider_schema
 PROVIDER = provider_schema()
 GATEWAY = gateway_schema()["properties"]
 BLOCKS = {
-    model.Server: (GATEWAY["server"], {"trusted_proxies"}),
-    model.Timeouts: (GATEWAY["timeouts"], set()),
-    model.Retry: (GATEWAY["retry"], set()),
-    model.Store: (GATEWAY["store"]["anyOf"][1], set()),
-    model.Fetch: (GATEWAY["fetch"], set()),
-    model.Dashboard: (GATEWAY["dashboard"], set()),
+    settings.Server: (GATEWAY["server"], {"trusted_proxies"}),
+    settings.Timeouts: (GATEWAY["timeouts"], set()),
+    settings.Retry: (GATEWAY["retry"], set()),
+    settings.Store: (GATEWAY["store"]["anyOf"][1], set()),
+    settings.Fetch: (GATEWAY["fetch"], set()),
+    settings.Dashboard: (GATEWAY["dashboard"], set()),
     model.Provider: (PROVIDER, {"auth", "policies", "models"}),
     model.Policy: (PROVIDER["properties"]["policies"]["items"], set()),
     model.Endpoint: (PROVIDER["$defs"]["endpoint"], {"url"}),

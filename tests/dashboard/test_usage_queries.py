@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from support.few_descriptors import few_descriptors
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.errors import BadRequest, Unavailable

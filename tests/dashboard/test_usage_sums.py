@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.dashboard import usage_report as module
 from tollgate.dashboard import usage_sums
 from tollgate.dashboard.usage_queries import UsageQueries

@@ -10,7 +10,7 @@ import pytest
 from support.image_jobs import URL, Numbered, Script, accepted_rows, create, look, unfit
 from support.image_provider import at, close_services, make_offer, runtime_of, settled
 from support.stores import available_to
-from tollgate.config.model import Credits
+from tollgate.config.settings import Credits
 from tollgate.errors import BadRequest, QuotaExhausted
 from tollgate.images.order import Order
 from tollgate.images.refresher import Refresher

@@ -10,7 +10,7 @@ import pytest
 from support.image_jobs import URL, Numbered, Script, create, look
 from support.image_provider import Provider, close_services, image_model, make_offer, runtime_of, settled
 from support.stores import available_to
-from tollgate.config.model import Credits
+from tollgate.config.settings import Credits
 from tollgate.errors import Unavailable
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.ledger import KeyRecord, Ledger, UsageRow, ledger_of
 
 _count = 0

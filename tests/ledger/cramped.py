@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from support.stores import spent_by
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, UsageRow
 
 

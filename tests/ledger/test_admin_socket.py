@@ -16,7 +16,7 @@ from unittest.mock import create_autospec
 import orjson
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, NotFound, Unauthorized, Unavailable
 from tollgate.ledger import Ledger, StoreInUse
 from tollgate.ledger.admin_socket import METHODS, RemoteLedger, open_books

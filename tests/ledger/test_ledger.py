@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from support.stores import available_to, spent_by
-from tollgate.config.model import Credits
+from tollgate.config.settings import Credits
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import KeyRecord, Ledger
 from tollgate.ledger import keys as secrets_of_keys

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from tollgate.config.model import Credits
+from tollgate.config.settings import Credits
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.store import RECENT_IDS
 

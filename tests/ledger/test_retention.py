@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from support.stores import spent_by
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, embedded, ledger_of, publish
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.records import Generation

@@ -12,7 +12,7 @@ import pytest
 from mapping.support import document
 from mappings.support import mapping as shipped
 from tollgate.config.load import Mark
-from tollgate.config.model import Plugin
+from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import (
     Context,

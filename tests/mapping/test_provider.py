@@ -10,8 +10,8 @@ import pytest
 from mapping.provider_files import SMALL, compiled, config, offer
 from mapping.support import document
 from support.inprocess import unspoken
-from tollgate.config.model import Timeouts
 from tollgate.config.secrets import Secrets
+from tollgate.config.settings import Timeouts
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, compile_mapping
 from tollgate.mapping.provider import compile_provider, run_provider_examples

@@ -13,7 +13,8 @@ from typing import Any
 
 from support.offers import make_catalog
 from tollgate.config.load import Mark
-from tollgate.config.model import Credits, Gateway, Model, Retry, Store, Timeouts
+from tollgate.config.model import Gateway, Model
+from tollgate.config.settings import Credits, Retry, Store, Timeouts
 from tollgate.health import Health
 from tollgate.ledger import Ledger
 from tollgate.mapping.images.offer import ImageOffer, ImageOffers, Step

@@ -4,8 +4,9 @@ from decimal import Decimal
 
 from tollgate.catalog import catalog_of, grouped, make_model
 from tollgate.config.load import Mark
-from tollgate.config.model import Model, Timeouts
+from tollgate.config.model import Model
 from tollgate.config.pricing import Pricing
+from tollgate.config.settings import Timeouts
 from tollgate.mapping.provider.offer import Address, Offer
 from tollgate.routing import make_route
 from tollgate.tariff import Tariff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.config.model import Server
+from tollgate.config.settings import Server
 from tollgate.tools.guard import allowed_hosts, refuse
 
 SERVER = Server(

@@ -10,7 +10,7 @@ import zlib
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import AnswerLost, UpstreamError, UpstreamFailed, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.answer import BLOCK

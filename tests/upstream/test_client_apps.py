@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 

@@ -15,7 +15,7 @@ import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
 import tollgate.upstream
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.http import split_url

@@ -13,7 +13,7 @@ from authority import Authority
 from scripted import CHUNKED_HEAD, chunked, ok, upstream
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.connection import Connection

@@ -14,7 +14,7 @@ from scripted import ok, upstream
 
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.process import descriptors
 from tollgate.upstream import Call, Client

@@ -17,7 +17,7 @@ from tollgate.cli.standard_streams import let_go_of_output, log_handler, open_al
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
-    from tollgate.config.model import EngineName
+    from tollgate.config.settings import EngineName
     from tollgate.server import Opened
 
 
@@ -109,7 +109,7 @@ def set_logging(level: str) -> None:
 
 
 def _announce(opened: Opened) -> None:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
     settings = opened.services.runtime.current.gateway.server
     base = settings.base_url

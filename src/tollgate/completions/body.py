@@ -15,7 +15,7 @@ from tollgate.errors import BadRequest
 from tollgate.json_bounds import too_deep, too_many
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 Check = Callable[[Any], bool]
 

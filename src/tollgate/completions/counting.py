@@ -15,7 +15,7 @@ from tollgate.completions.native import native_body, native_document
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.state_ids import referenced_ids
 from tollgate.completions.stateful import provider_for
-from tollgate.config.model import Server
+from tollgate.config.settings import Server
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
 from tollgate.mapping import Context

@@ -12,7 +12,7 @@ from tollgate.mapping import request_from_hub
 from tollgate.process.concurrency import few_at_once
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Fetch
+    from tollgate.config.settings import Fetch
     from tollgate.mapping import Context, Mapping
 
 AT_ONCE = 4

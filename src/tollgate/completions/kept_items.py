@@ -14,7 +14,7 @@ from tollgate.completions.state_ids import ITEM, PREVIOUS, is_reference
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
     from tollgate.mapping import Out
     from tollgate.remembered.answer_items import AnswerItems
     from tollgate.services import Inbound, Services

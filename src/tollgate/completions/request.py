@@ -12,7 +12,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.state_ids import looked_up_ids, referenced_ids
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
     from tollgate.routing import Needs
     from tollgate.services import Inbound, Services
 

@@ -15,12 +15,16 @@ from typing import Literal
 
 from tollgate.config.fields import Fields, fields_of
 from tollgate.config.load import List, Map, Node, Scalar, items_of, one_or_many, text_in
-from tollgate.config.model import (
+from tollgate.config.model import Gateway
+from tollgate.config.prices import read_decimal
+from tollgate.config.reading import Reading
+from tollgate.config.schema import HTTP_BASE
+from tollgate.config.secrets import REFERENCE, Secrets, misplaced
+from tollgate.config.settings import (
     Credits,
     Dashboard,
     EngineName,
     Fetch,
-    Gateway,
     Plugin,
     Proxies,
     Retry,
@@ -28,10 +32,6 @@ from tollgate.config.model import (
     Store,
     Timeouts,
 )
-from tollgate.config.prices import read_decimal
-from tollgate.config.reading import Reading
-from tollgate.config.schema import HTTP_BASE
-from tollgate.config.secrets import REFERENCE, Secrets, misplaced
 
 
 def read_settings(reading: Reading, root: Map, folder: Path, secrets: Secrets) -> Gateway:

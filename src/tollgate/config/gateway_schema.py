@@ -1,6 +1,6 @@
 """The JSON Schema of `gateway.yaml`; see `schema.py` for how the schemas are used.
 
-Every key has a default, taken from its dataclass in `model.py`.
+Every key has a default, taken from its dataclass in `settings.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from tollgate.config import model
+from tollgate.config import model, settings
 from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
 from tollgate.config.schema import (
     BIND,
@@ -52,7 +52,7 @@ def gateway_schema() -> Schema:
             {
                 "server": _server(),
                 "timeouts": _defaults(
-                    timeouts("Budgets of one attempt; providers and models may set their own."), model.Timeouts()
+                    timeouts("Budgets of one attempt; providers and models may set their own."), settings.Timeouts()
                 ),
                 "retry": _retry(),
                 "credits": _credits(),
@@ -106,7 +106,7 @@ def _server() -> Schema:
                 ),
                 "engine": text(
                     "The HTTP server; uvicorn needs the extra of that name.",
-                    enum=list(get_args(model.EngineName)),
+                    enum=list(get_args(settings.EngineName)),
                 ),
                 "max_body_bytes": integer(
                     "Largest request body of chat, responses, messages and embeddings.", **_BYTES
@@ -150,7 +150,7 @@ def _server() -> Schema:
                 ),
             },
         ),
-        model.Server(),
+        settings.Server(),
     )
 
 
@@ -171,7 +171,7 @@ def _retry() -> Schema:
                 "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
             },
         ),
-        model.Retry(),
+        settings.Retry(),
     )
 
 
@@ -193,7 +193,7 @@ def _credits() -> Schema:
                 ),
             },
         ),
-        model.Credits(),
+        settings.Credits(),
     )
 
 
@@ -238,7 +238,7 @@ def _store() -> Schema:
                         ),
                     },
                 ),
-                model.Store(),
+                settings.Store(),
             ),
         ],
     }
@@ -255,7 +255,7 @@ def _fetch() -> Schema:
                 "allow_private": boolean("Also from private and loopback addresses: for tests only."),
             },
         ),
-        model.Fetch(),
+        settings.Fetch(),
     )
 
 
@@ -275,7 +275,7 @@ def _dashboard() -> Schema:
                 },
             },
         ),
-        model.Dashboard(),
+        settings.Dashboard(),
     )
 
 

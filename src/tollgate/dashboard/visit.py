@@ -22,7 +22,7 @@ from tollgate.errors import BadRequest, NotFound
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from tollgate.config.model import Proxies
+    from tollgate.config.settings import Proxies
     from tollgate.dashboard.sessions import Sessions
     from tollgate.dashboard.templating import Statics
     from tollgate.dashboard.throttle import Throttle

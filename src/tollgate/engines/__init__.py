@@ -13,7 +13,7 @@ from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
     from tollgate.app import App
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 Stopped = Callable[[], Awaitable[None]]
 """Returns when the engine must stop."""

@@ -36,7 +36,7 @@ from tollgate.process.concurrency import shielded
 
 if TYPE_CHECKING:
     from tollgate.app import App
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""

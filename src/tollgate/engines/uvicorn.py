@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from tollgate.app import App
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 
 class Uvicorn:

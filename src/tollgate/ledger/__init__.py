@@ -19,7 +19,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Self
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import Unavailable
 from tollgate.ledger.admin_socket import SOCKET_NAME, AdminServer
 from tollgate.ledger.administration import Administration

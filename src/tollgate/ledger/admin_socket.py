@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.locks import once_free

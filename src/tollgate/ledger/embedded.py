@@ -20,7 +20,7 @@ from itertools import islice
 
 import duckdb
 
-from tollgate.config.model import Store as StoreSettings
+from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
 from tollgate.ledger.interface import Snapshot

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Protocol, Self
 
-from tollgate.config.model import Credits
+from tollgate.config.settings import Credits
 from tollgate.errors import NO_QUOTA, QuotaExhausted, Unauthorized
 from tollgate.ledger import keys
 from tollgate.ledger.interface import Snapshot

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
-from tollgate.config.model import Store
+from tollgate.config.settings import Store
 
 LOOK_SECONDS = 600.0
 """How often to look for what is too old, and so how long a changed clock must stay as it is before it is trusted."""

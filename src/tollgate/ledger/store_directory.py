@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import stat
 
-from tollgate.config.model import Store as StoreSettings
+from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tollgate.config.load import Problem
-from tollgate.config.model import Plugin
+from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.filter_table import FILTERS, Filter

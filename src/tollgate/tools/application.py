@@ -27,7 +27,7 @@ from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
 from tollgate.tools.guard import allowed_hosts, refuse
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
     from tollgate.ledger import KeyRecord, Slot
 
 log = logging.getLogger("tollgate.tools")

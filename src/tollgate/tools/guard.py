@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tollgate.cors import admits
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Server
+    from tollgate.config.settings import Server
 
 _OWN = frozenset({"localhost", "127.0.0.1", "::1"})
 _FOREIGN = frozenset("@/\\?#")

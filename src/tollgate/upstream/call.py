@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Timeouts
 from tollgate.config.secrets import note_bought
+from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamFailed
 from tollgate.process.concurrency import shielded
 from tollgate.upstream.answer import Answer

@@ -14,7 +14,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.shared import moving

@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from support.postgres import Server
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks

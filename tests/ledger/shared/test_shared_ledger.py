@@ -13,7 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.admin_socket import open_books

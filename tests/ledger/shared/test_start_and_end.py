@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from support.postgres import Server
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import StoreInUse, ledger_of
 from tollgate.ledger.locks import FileLocks

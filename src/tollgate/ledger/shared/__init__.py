@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited
 from tollgate.ledger import DEFAULT_ACCOUNT, DEFAULT_CREDITS, Ledger
 from tollgate.ledger.limits import MINUTE, UNLIMITED, Limits, Window

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tollgate.config.model import Store
+from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from tollgate.config.model import Store
+from tollgate.config.settings import Store
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.publish import Publisher

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from tollgate.config.model import Credits, Store
+from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger
 from tollgate.ledger.contents import PAGE, Contents

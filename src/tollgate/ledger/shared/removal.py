@@ -7,7 +7,7 @@ import asyncio
 import logging
 from datetime import UTC, date, datetime, time
 
-from tollgate.config.model import Store
+from tollgate.config.settings import Store
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.retention import Retention
 from tollgate.ledger.shared.connections import Connections

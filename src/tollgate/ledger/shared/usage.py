@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import orjson
 
-from tollgate.config.model import Store
+from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks, once_free

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
 from tollgate.config.load import Map, Scalar, lookup
-from tollgate.config.model import Timeouts
+from tollgate.config.settings import Timeouts
 from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.pieces import NAMES, JobPieces
 from tollgate.mapping.images.price import JobRead

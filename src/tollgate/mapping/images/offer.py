@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tollgate.config.model import StepEncoding, StepFraming, Timeouts
+from tollgate.config.model import StepEncoding, StepFraming
+from tollgate.config.settings import Timeouts
 from tollgate.mapping.images.hosts import Host
 from tollgate.mapping.images.outcome import Outcome, read_outcome
 from tollgate.mapping.images.price import ImagePrice, JobRead, Values

@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tollgate.config.load import Problem
-from tollgate.config.model import Provider, Timeouts
+from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
+from tollgate.config.settings import Timeouts
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tollgate.config.model import DEFAULT_RETRY_STATUSES
+from tollgate.config.settings import DEFAULT_RETRY_STATUSES
 from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.mapping.provider.error_details import (
     MAX_MESSAGE,

@@ -13,7 +13,8 @@ import orjson
 
 from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model, Timeouts
+from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model
+from tollgate.config.settings import Timeouts
 from tollgate.forms import encode_fields
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Endpoint, Model, Timeouts
+from tollgate.config.model import Endpoint, Model
 from tollgate.config.provider_model import model_type_of
+from tollgate.config.settings import Timeouts
 from tollgate.forms import FORM
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
