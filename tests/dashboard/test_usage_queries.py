@@ -108,7 +108,7 @@ async def test_late_rows_of_a_closed_hour_are_counted(books, queries):
 
 
 async def test_what_is_kept_is_bounded(books, queries, monkeypatch):
-    kept = queries._reports._kept
+    kept = queries._reports._cache
     monkeypatch.setattr(kept, "_most", 50)
     await write(books, 5)
     for number in range(30):

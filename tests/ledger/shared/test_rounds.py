@@ -36,14 +36,14 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
     made = job()
     await alice.ledger.generations.create(made)
     shared = alice.ledger._shared
-    ask, go_on = shared.rounds._ask, asyncio.Event()
+    send, go_on = shared.rounds._send, asyncio.Event()
 
-    async def ask_and_publish(taken: rounds.Gathered) -> None:
+    async def send_and_publish(taken: rounds.Gathered) -> None:
         await go_on.wait()
-        await ask(taken)
+        await send(taken)
         await shared._publishing.publish()
 
-    monkeypatch.setattr(shared.rounds, "_ask", ask_and_publish)
+    monkeypatch.setattr(shared.rounds, "_send", send_and_publish)
     if not broken:
         monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
     waiting = [alice.ledger.record(row("req_first"))]
