@@ -119,7 +119,7 @@ async def test_what_a_dead_gateway_held_is_given_back_by_the_others(
     )
     held = await alice.ledger.hold(alice.key, Decimal(10))
     assert held.amount == 5
-    alice.ledger._shared.rounds._looks_at = 0.0
+    alice.ledger._shared.rounds._session._look_at = 0.0
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).held == 5
     assert 'gateway "gone" is gone' in caplog.text
@@ -129,7 +129,7 @@ async def test_what_a_dead_gateway_held_is_given_back_by_the_others(
 async def test_what_a_living_gateway_holds_stays(alice: Alice, gateway) -> None:
     other = await gateway("b")
     held = await other.hold(alice.key, Decimal(4))
-    alice.ledger._shared.rounds._looks_at = 0.0
+    alice.ledger._shared.rounds._session._look_at = 0.0
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).held == 4
     held.release()
@@ -393,7 +393,7 @@ def test_changed_functions_have_a_version_of_their_own() -> None:
 async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
     """PgBouncer refuses a connection that begins with other settings."""
     assert connections._options("x")["server_settings"].keys() == {"application_name", "timezone"}
-    assert await alice.ledger._shared.rounds._connection.fetchval("SHOW tcp_keepalives_idle") == "10"
+    assert await alice.ledger._shared.rounds._session.connection.fetchval("SHOW tcp_keepalives_idle") == "10"
 
 
 async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(

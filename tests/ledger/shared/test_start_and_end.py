@@ -66,7 +66,10 @@ async def test_a_gateway_that_ends_leaves_no_session(store: Callable[[str], Stor
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.list_keys()
-        kept = ledger._shared.rounds._connection, ledger._shared._listener._connection  # collected, they would end too
+        kept = (
+            ledger._shared.rounds._session.connection,
+            ledger._shared._listener._connection,
+        )  # collected, they would end too
     eye = await asyncpg.connect(address)
     async with asyncio.timeout(20):
         while await eye.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):

@@ -18,27 +18,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from tollgate.errors import TollgateError, Unavailable
-from tollgate.ledger.interface import StoreInUse
-from tollgate.ledger.shared.connections import DatabaseLost, DatabaseRefused, connect, driver_errors, storable
+from tollgate.ledger.shared.connections import DatabaseLost, DatabaseRefused, driver_errors, storable
+from tollgate.ledger.shared.instance_session import LOOK_SECONDS, InstanceSession
 from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
-from tollgate.ledger.shared.tables import migrate
 from tollgate.outage import Outage
-
-if TYPE_CHECKING:
-    from asyncpg import Connection
 
 log = logging.getLogger("tollgate.ledger")
 
 RETRY_SECONDS = 0.5
 CLOSE_SECONDS = 10.0
 """How long `close` tries to write while the database is away."""
-_LOOK_SECONDS = 10.0
-"""How often to look for gateways that are gone. It also notices a database that is."""
 _MOST_ROWS = 2000
 """Rows in one round; the rest wait for the next."""
 _ZERO = Decimal(0)
@@ -54,9 +48,8 @@ class Rounds:
     def __init__(self, address: str, instance: str, name: str, on_balances: Callable[[Balances], None]) -> None:
         self.outage = Outage(log)
         """Why nothing can be written now."""
-        self._address = address
         self._instance = instance
-        self._name = name
+        self._session = InstanceSession(address, instance, name)
         self._on_balances = on_balances
         self._gathered = Gathered()
         """What the next round will send."""
@@ -65,12 +58,8 @@ class Rounds:
         self._changed: set[tuple[str, str]] = set()
         """The entries of `_held` that the database does not know yet."""
         self._next_seq = 1
-        self._connection: Connection | None = None
-        self._session = 0
-        """The database's number for the last session of ours; 0 before the first."""
         self._wake = asyncio.Event()
         self._closing_until = 0.0
-        self._looks_at = 0.0
 
     # ---- life
 
@@ -96,10 +85,10 @@ class Rounds:
         self._closing_until = time.monotonic() + CLOSE_SECONDS
         self._wake.set()
         await self._task
-        if self._connection is not None:
+        if (connection := self._session.connection) is not None:
             with contextlib.suppress(DatabaseLost), driver_errors():
-                await self._connection.execute("SELECT tollgate.release($1)", self._instance)
-            self._drop()
+                await connection.execute("SELECT tollgate.release($1)", self._instance)
+            self._session.drop()
 
     # ---- what goes into a round
 
@@ -179,7 +168,7 @@ class Rounds:
         while True:
             with contextlib.suppress(TimeoutError):
                 at_once = self.outage.reason or self._closing_until
-                await asyncio.wait_for(self._wake.wait(), 0 if at_once else _LOOK_SECONDS)
+                await asyncio.wait_for(self._wake.wait(), 0 if at_once else LOOK_SECONDS)
             self._wake.clear()
             taken = self._take(taken)
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
@@ -187,7 +176,7 @@ class Rounds:
             problem = await self._try(taken)
             # most likely a lost connection: if a new one works, nobody is told
             if problem and not self.outage.reason:
-                self._drop()
+                self._session.drop()
                 problem = await self._try(taken)
             if not problem:
                 taken = Gathered()
@@ -208,10 +197,9 @@ class Rounds:
         """Run one round; the result says why it failed, empty when it did not. A mistake of ours must not end the
         rounds, or rows would wait for ever."""
         try:
-            if self._connection is None or self._connection.is_closed():
+            if not self._session.is_open:
                 await self._connect()
-            if time.monotonic() >= self._looks_at:
-                await self._look()
+            await self._session.release_gone()
             await self._round(taken)
         except TollgateError as error:
             return error.message
@@ -270,8 +258,9 @@ class Rounds:
         self._changed.clear()
         try:
             with driver_errors():
-                assert self._connection is not None
-                result = orjson.loads(await self._connection.fetchval("SELECT tollgate.round($1)", argument.decode()))
+                connection = self._session.connection
+                assert connection is not None
+                result = orjson.loads(await connection.fetchval("SELECT tollgate.round($1)", argument.decode()))
         except TollgateError:
             self._changed |= held.keys()
             raise
@@ -301,7 +290,7 @@ class Rounds:
     def _failed(self, taken: Gathered, problem: str) -> None:
         """Tell everybody who waits that the round failed. Rows, jobs and corrections are kept for the next one; holds
         and admissions are refused for good."""
-        self._drop()
+        self._session.drop()
         self.outage.begin(problem, f"{problem}; new work is refused until it can be")
         for part in (*taken.parts(), *self._gathered.parts()):
             fail(part.future, Unavailable(problem))
@@ -309,58 +298,9 @@ class Rounds:
             gathered.holds.clear()
             gathered.admits.clear()
 
-    # ---- the connection
-
     async def _connect(self) -> None:
-        self._drop()
-        connection = await connect(self._address, self._name)
-        try:
-            with driver_errors():
-                await migrate(connection)
-                await self._take_name(connection)
-                known = await connection.fetch(
-                    "SELECT account_id, key_id FROM tollgate.holds WHERE instance = $1", self._instance
-                )
-        except BaseException:
-            connection.terminate()
-            raise
-        for row in known:  # of an earlier session, perhaps of another process: what we do not hold is sent as zero
-            self._held.setdefault((row["account_id"], row["key_id"]), _ZERO)
+        held_before = await self._session.open(on_lost=self._wake.set)
+        for pair in held_before:  # what we do not hold is sent as zero
+            self._held.setdefault(pair, _ZERO)
         self._changed |= self._held.keys()
         self._wake.set()
-        self._connection = connection
-        connection.add_termination_listener(lambda _: self._wake.set())
-
-    async def _take_name(self, connection: Connection) -> None:
-        """Lock this gateway's name. A session of our own that the database still believes in is ended first."""
-        if self._session:
-            await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
-                self._session,
-                self._name,
-            )
-        for _ in range(10):
-            if await connection.fetchval("SELECT pg_try_advisory_lock(tollgate.lock_of($1))", self._instance):
-                # asked of the database: behind a pooler the driver knows another number
-                self._session = await connection.fetchval("SELECT pg_backend_pid()")
-                return
-            await asyncio.sleep(0.05)
-        raise StoreInUse(
-            f'another gateway named "{self._instance}" uses this store; give each a `store.instance` of its own'
-        )
-
-    async def _look(self) -> None:
-        """Release what gateways held that are gone."""
-        assert self._connection is not None
-        self._looks_at = time.monotonic() + _LOOK_SECONDS
-        with driver_errors():
-            while (
-                gone := await self._connection.fetchval("SELECT tollgate.release_gone($1)", self._instance)
-            ) is not None:
-                log.warning('gateway "%s" is gone; what its requests held is given back', gone)
-
-    def _drop(self) -> None:
-        """End the connection, if there is one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
