@@ -270,7 +270,7 @@ async def test_nothing_is_moved_when_a_sum_would_differ(
 async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
     source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums = moving._Move._sums
+    sums = moving._Move._add_sums
 
     async def cut(move: Any) -> None:
         await eye.execute(
@@ -279,7 +279,7 @@ async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
         await sums(move)
 
     with monkeypatch.context() as patched:
-        patched.setattr(moving._Move, "_sums", cut)
+        patched.setattr(moving._Move, "_add_sums", cut)
         with pytest.raises(TollgateError, match="the database cannot be used"):
             await moving.move(source, address)
     assert await empty(eye)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,13 +22,13 @@ import duckdb
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger
-from tollgate.ledger.contents import PAGE, Contents
+from tollgate.ledger.contents import Contents
 from tollgate.ledger.durable_files import write_durably
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.shared.change_listener import CHANNEL
 from tollgate.ledger.shared.connections import connect, driver_errors, storable
-from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, KEY, job_columns, marks, values_of
+from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, JOB, KEY, job_columns, values_of
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.store import FILE_NAME
 from tollgate.ledger.store_directory import MOVED_NAME
@@ -64,7 +64,7 @@ class Moved:
     at: datetime | None = None
 
 
-class _NotKept(Exception):
+class _RollBack(Exception):
     """Ends the transaction of a dry run."""
 
 
@@ -114,65 +114,58 @@ class _Move:
     async def run(self, *, dry_run: bool) -> Moved:
         with driver_errors():
             await migrate(self.connection)
-        with contextlib.suppress(_NotKept), driver_errors():
+        with contextlib.suppress(_RollBack), driver_errors():
             async with self.connection.transaction():
-                moved = await self._earlier() or await self._all()
+                moved = await self._earlier_move() or await self._move_all()
                 if dry_run:
-                    raise _NotKept
+                    raise _RollBack
                 # whether or not the commit succeeds: no gateway may use this store before that is known
                 await asyncio.to_thread(_mark, self._source.directory, _BEGUN)
         return moved
 
-    async def _earlier(self) -> Moved | None:
+    async def _earlier_move(self) -> Moved | None:
         """The result of the same move, if it was made before, perhaps by a process that ended before it knew."""
-        await self._do("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
+        await self._execute("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
         row = await self.connection.fetchrow(
             "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity
         )
-        return None if row is None else replace(self._counted(0, 0, row["row_count"]), again=True, at=row["at"])
+        return None if row is None else replace(self._result(0, 0, row["row_count"]), again=True, at=row["at"])
 
-    def _counted(self, grants: int, jobs: int, rows: int) -> Moved:
+    def _result(self, grants: int, jobs: int, rows: int) -> Moved:
         snapshot = self._snapshot
         balance = sum(snapshot.granted.values(), Decimal(0)) - sum(snapshot.spent.values(), Decimal(0))
         return Moved(len(snapshot.accounts), len(snapshot.keys), grants, rows, jobs, balance)
 
-    async def _all(self) -> Moved:
-        await self._refuse_used()
+    async def _move_all(self) -> Moved:
+        await self._refuse_taken_names()
         snapshot = self._snapshot
-        await self._copy("accounts", ACCOUNT, [values_of(each, ACCOUNT) for each in snapshot.accounts])
+        await self._copy("accounts", ACCOUNT, [[values_of(each, ACCOUNT) for each in snapshot.accounts]])
         keys = [[*values_of(key, KEY), digest.hex()] for key, digest in snapshot.keys]
-        await self._copy("keys", (*KEY, "digest"), keys)
-        grants = await self._copy_pages("grants", GRANT, self._contents.grants())
-        rows = await self._copy_pages(
-            "usage", (*(each.name for each in COLUMNS), "instance"), self._contents.rows(), (self._name,)
-        )
-        jobs = await self._jobs()
-        minted = await asyncio.to_thread(written, self._source.directory / "minted.sqlite")
-        await self._copy(
-            "minted",
-            ("digest", "provider", "at"),
-            [(digest, provider, datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted],
-            merge=True,
-        )
-        await self._sums()
+        await self._copy("keys", (*KEY, "digest"), [keys])
+        grants = await self._copy("grants", GRANT, self._contents.grants())
+        usage_columns = (*(each.name for each in COLUMNS), "instance")
+        rows = await self._copy("usage", usage_columns, self._contents.rows(), (self._name,))
+        jobs = await self._copy_jobs()
+        await self._copy_minted()
+        await self._add_sums()
         await self._compare(rows)
-        await self._do(
+        await self._execute(
             "INSERT INTO tollgate.instances (name, published, rows_from) VALUES ($1, $2, $3) ON CONFLICT (name) "
             "DO UPDATE SET published = excluded.published, rows_from = excluded.rows_from",
             self._name,
             self._contents.published,
             self._contents.whole_from(),
         )
-        await self._do(
+        await self._execute(
             "INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
             self._contents.identity,
             self._name,
             rows,
         )
-        await self._do("SELECT pg_notify($1, 'everything')", CHANNEL)
-        return self._counted(grants, jobs, rows)
+        await self._execute("SELECT pg_notify($1, 'everything')", CHANNEL)
+        return self._result(grants, jobs, rows)
 
-    async def _refuse_used(self) -> None:
+    async def _refuse_taken_names(self) -> None:
         """Refuse a store that was moved elsewhere, and names that something else has in the shared store."""
         mark = self._source.directory / MOVED_NAME
         if mark.exists() and mark.read_text("utf-8").strip() != _BEGUN:
@@ -217,67 +210,57 @@ class _Move:
 
     # ---- copying
 
-    async def _do(self, statement: str, *values: object) -> str:
-        status: str = await self.connection.execute(statement, *values, timeout=_SECONDS)
-        return status
+    async def _execute(self, statement: str, *values: object) -> None:
+        await self.connection.execute(statement, *values, timeout=_SECONDS)
 
     async def _copy(
-        self, table: str, columns: Sequence[str], records: Sequence[Sequence[Any]], *, merge: bool = False
-    ) -> None:
-        """Add records to a table; with `merge` those stay that are there already."""
-        for start in range(0, len(records), PAGE):
-            page = [tuple(map(storable, record)) for record in records[start : start + PAGE]]
-            if merge:
-                await self.connection.executemany(
-                    f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES ({marks(columns)}) ON CONFLICT DO "
-                    "NOTHING",
-                    page,
-                    timeout=_SECONDS,
-                )
-            else:
-                await self.connection.copy_records_to_table(
-                    table, schema_name="tollgate", columns=columns, records=page, timeout=_SECONDS
-                )
-
-    async def _copy_pages(
-        self, table: str, columns: Sequence[str], pages: Iterator[list[tuple[Any, ...]]], more: tuple[Any, ...] = ()
+        self, table: str, columns: Sequence[str], pages: Iterable[Sequence[Sequence[Any]]], more: tuple[Any, ...] = ()
     ) -> int:
+        """Add records to a table, each with the values `more` at its end. Returns how many there were."""
         count = 0
-        async for page in _on_thread(pages):
-            await self._copy(table, columns, [(*record, *more) for record in page])
+        async for page in _on_thread(iter(pages)):
+            records = [tuple(map(storable, (*record, *more))) for record in page]
+            await self.connection.copy_records_to_table(
+                table, schema_name="tollgate", columns=columns, records=records, timeout=_SECONDS
+            )
             count += len(page)
         return count
 
-    async def _jobs(self) -> int:
-        count = 0
-        async for page in _on_thread(self._contents.jobs()):
-            columns = [job_columns(each) for each in page]
-            await self._copy("generations", tuple(columns[0]), [tuple(each.values()) for each in columns])
-            count += len(page)
-        return count
+    async def _copy_minted(self) -> None:
+        """Add the register of minted ids; ids that are there already stay as they are."""
+        minted = await asyncio.to_thread(written, self._source.directory / "minted.sqlite")
+        await self.connection.executemany(
+            "INSERT INTO tollgate.minted (digest, provider, at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            [(digest, storable(provider), datetime.fromtimestamp(at, UTC)) for digest, provider, at in minted],
+            timeout=_SECONDS,
+        )
 
-    async def _sums(self) -> None:
+    async def _copy_jobs(self) -> int:
+        pages = ([[*job_columns(job).values()] for job in page] for page in self._contents.jobs())
+        return await self._copy("generations", JOB, pages)
+
+    async def _add_sums(self) -> None:
         """Make the sums that the shared store keeps beside rows: from the copied rows, and from the sums of removed
         rows."""
-        await self._do(
+        await self._execute(
             "CREATE TEMPORARY TABLE spent ON COMMIT DROP AS SELECT account_id, key_id, (time AT TIME ZONE 'UTC')::date "
             "AS day, cost, time AS last_time FROM tollgate.usage WHERE instance = $1",
             self._name,
         )
         async for page in _on_thread(self._contents.removed()):
             await self.connection.copy_records_to_table("spent", columns=_REMOVED, records=page, timeout=_SECONDS)
-        await self._do(
+        await self._execute(
             "INSERT INTO tollgate.balances (account_id, granted, spent) SELECT id, coalesce((SELECT sum(amount) FROM "
             "tollgate.grants WHERE account_id = a.id), 0), coalesce(s.spent, 0) FROM (SELECT unnest($1::text[]) AS id "
             "UNION SELECT account_id FROM spent) a LEFT JOIN (SELECT account_id, sum(cost) AS spent FROM spent GROUP "
             "BY 1) s ON s.account_id = a.id",
             [each.id for each in self._snapshot.accounts],
         )
-        await self._do(
+        await self._execute(
             "INSERT INTO tollgate.key_sums (key_id, spent, last_used) SELECT key_id, sum(cost), max(last_time) FROM "
             "spent GROUP BY 1"
         )
-        await self._do(
+        await self._execute(
             "INSERT INTO tollgate.key_days (key_id, day, spent) SELECT key_id, day, sum(cost) FROM spent GROUP BY 1, 2"
         )
 
@@ -309,10 +292,10 @@ class _Move:
             ("spent by account", snapshot.spent, {row["account_id"]: row["spent"] for row in balances}),
             ("spent by key", snapshot.spent_by_key, {row["key_id"]: row["spent"] for row in keys}),
         ):
-            _same(what, before, after)
+            _require_equal(what, before, after)
 
 
-def _same(what: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]) -> None:
+def _require_equal(what: str, before: Mapping[str, Decimal], after: Mapping[str, Decimal]) -> None:
     for name in before.keys() | after.keys():
         was, became = before.get(name, Decimal(0)), after.get(name, Decimal(0))
         if was != became:

@@ -28,6 +28,7 @@ from tollgate.ledger.shared.connections import Connections, storable
 from tollgate.wire import PENDING
 
 ACCOUNT, KEY, GRANT = columns_of(Account), columns_of(KeyRecord), columns_of(Grant)
+JOB = ("id", "account_id", "status", "model", "created_at", "cost", "document", "answer")
 GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 """True where no gateway of this name runs: a running one holds the lock in its session. We hold it until the end of our
 transaction, so a gateway of that name that starts meanwhile waits for a moment."""
@@ -210,17 +211,9 @@ def written_job(generation: Generation, *, new: bool) -> dict[str, Any]:
 
 
 def job_columns(generation: Generation) -> dict[str, Any]:
-    """A job as the columns of its table."""
-    return {
-        "id": generation.id,
-        "account_id": generation.account_id,
-        "status": generation.status,
-        "model": generation.model,
-        "created_at": generation.created_at,
-        "cost": generation.cost,
-        "document": _document(generation),
-        "answer": orjson.dumps(generation.answer).decode(),
-    }
+    """A job as the columns of its table, in the order of `JOB`."""
+    stored = {"document": _document(generation), "answer": orjson.dumps(generation.answer).decode()}
+    return {name: stored[name] if name in stored else getattr(generation, name) for name in JOB}
 
 
 def _document(generation: Generation) -> str:
