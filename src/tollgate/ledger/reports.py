@@ -127,7 +127,7 @@ FROM usage""",
     "by-account": ("the same for each account", _by("account_id AS account")),
     "by-provider": ("the same for each provider", _by("provider")),
     "by-attempt": (
-        "how often each provider was asked and failed, also where another one answered instead",
+        "attempts and failures of each provider, also where another one answered instead",
         """SELECT provider, count(*) AS attempts, count(error) AS failed, mode(error) AS mostly,
        round(median(ms) FILTER (WHERE error IS NOT NULL), 1) AS p50_failed_ms
 FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', 'timeout') THEN error_code END AS error
@@ -137,7 +137,7 @@ FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', '
       FROM (SELECT unnest(from_json(earlier_attempts, '["JSON"]')) AS attempt FROM usage))
 GROUP BY ALL ORDER BY failed DESC, attempts DESC, provider""",
     ),
-    "by-kind": ("what went for prompts, caches, output, searches, pictures and calls, by base prices", _BY_KIND),
+    "by-kind": ("cost of prompts, caches, output, searches, pictures and calls, by base prices", _BY_KIND),
     "by-endpoint": (
         "the same for each endpoint and pair of protocols",
         _by("endpoint, client_protocol AS client, upstream_protocol AS upstream"),

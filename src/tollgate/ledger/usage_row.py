@@ -1,4 +1,4 @@
-"""One row per answered request: `UsageRow`, the one place that says what each column is and means.
+"""One row per answered request: `UsageRow`, with the type and the description of each column.
 
 The table in the store, the published files, their column comments and the reference page are all made from it.
 Columns may be added at the end; a name or a meaning never changes.
@@ -41,33 +41,33 @@ class UsageRow:
     request_id: Annotated[
         str, "VARCHAR NOT NULL", "the gateway's own id of the request, sent as x-request-id; one row per id"
     ]
-    account_id: Annotated[str, "VARCHAR NOT NULL", "account that pays"]
+    account_id: Annotated[str, "VARCHAR NOT NULL", "account that is charged"]
     key_id: Annotated[str, "VARCHAR NOT NULL", "key that was used (its id, never the secret)"]
     endpoint: Annotated[
         str,
         "VARCHAR NOT NULL",
-        "what was called: chat, responses, messages, embeddings, images, mcp, count_tokens (which costs nothing: no "
-        "tokens, no cost)",
+        "endpoint of the request: chat, responses, messages, embeddings, images, mcp, count_tokens (free: no tokens, "
+        "no cost)",
     ]
     time: Annotated[datetime, "TIMESTAMP NOT NULL", "when the request arrived, UTC"] = field(
         default_factory=lambda: datetime.now(UTC)
     )
-    asked_model: Annotated[str, "VARCHAR", "model as the caller wrote it"] = ""
+    asked_model: Annotated[str, "VARCHAR", "model name in the request"] = ""
     model: Annotated[str, "VARCHAR", "canonical model"] = ""
     provider: Annotated[str, "VARCHAR", "provider that answered, or the last one tried"] = ""
-    upstream_model: Annotated[str, "VARCHAR", "the provider's own name of the model"] = ""
-    client_protocol: Annotated[str, "VARCHAR", "wire format the caller spoke"] = ""
+    upstream_model: Annotated[str, "VARCHAR", "the provider's name for the model"] = ""
+    client_protocol: Annotated[str, "VARCHAR", "wire format of the client's request"] = ""
     upstream_protocol: Annotated[
-        str, "VARCHAR", "wire format the provider was spoken to in; differs from client_protocol when converted"
+        str, "VARCHAR", "wire format of the request to the provider; differs from client_protocol when converted"
     ] = ""
     attempts: Annotated[
-        int, "INTEGER", "providers tried for this request, 1 to 3; 0 where tokens were counted here and none was asked"
+        int, "INTEGER", "providers tried for this request, 1 to 3; 0 if the gateway counted the tokens itself"
     ] = 1
     status: Annotated[
         int,
         "INTEGER",
-        "HTTP status the caller got: 200 for a stream that failed after it began (a keep-alive comment begins it), "
-        "499 when the caller left; the same as in `/metrics`",
+        "HTTP status sent to the client: 200 for a stream that failed after its start (a keep-alive comment starts "
+        "it), 499 if the client disconnected; the same as in `/metrics`",
     ] = 200
     outcome: Annotated[str, "VARCHAR", "how it ended: ok, client_gone, upstream_error, timeout, error, rejected"] = "ok"
     input_tokens: Annotated[int, "BIGINT", "prompt tokens that were neither read from nor written to a cache"] = 0
@@ -78,7 +78,9 @@ class UsageRow:
     searches: Annotated[int, "INTEGER", "hosted web searches"] = 0
     images: Annotated[int, "INTEGER", "images produced, or sent where the price list has a price for each"] = 0
     cost: Annotated[
-        Decimal, f"{_MONEY} NOT NULL", "what the account paid, USD (credits), rounded once, half-even, to 12 places"
+        Decimal,
+        f"{_MONEY} NOT NULL",
+        "amount charged to the account, in USD (credits), rounded once, half-even, to 12 places",
     ] = ZERO
     native_cost: Annotated[Decimal, _MONEY, "the same cost in the currency of the price list"] = ZERO
     currency: Annotated[str, "VARCHAR", "currency of native_cost"] = "USD"
@@ -86,60 +88,60 @@ class UsageRow:
     prices: Annotated[
         str | None,
         "VARCHAR",
-        "the price list in force, as compact JSON; price_rule tells what of it applied; NULL where there is none, an "
-        "empty text in old rows, which no JSON function reads: nullif(prices, '')",
+        "price list in force, as compact JSON; price_rule names the parts that applied; NULL if there is none; an "
+        "empty string in old rows, which JSON functions reject: use nullif(prices, '')",
     ] = None
     ttfb_ms: Annotated[
         float | None,
         "DOUBLE",
-        "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs and counts of "
-        "tokens, and where no provider answered",
+        "milliseconds from the request's arrival to the first byte of the answer; NULL for image jobs and "
+        "count_tokens, and if no provider answered",
     ] = None
     total_ms: Annotated[
         float | None,
         "DOUBLE",
-        "milliseconds from the request's arrival to the end of the answer, without the wait for its row to be on disk; "
-        "for an image job to the end of the job",
+        "milliseconds from the request's arrival to the end of the answer, not including the write of its row to "
+        "disk; for an image job to the end of the job",
     ] = None
     stream: Annotated[bool, "BOOLEAN", "whether the answer was streamed"] = False
     estimated: Annotated[
         bool,
         "BOOLEAN",
-        "whether token counts were estimated because the provider did not report them or reported more than can be, "
-        "or the client left before it told the last ones",
+        "whether token counts were estimated, because the provider did not report them or reported impossible ones, "
+        "or the client disconnected before the last ones arrived",
     ] = False
     end_user: Annotated[
-        str | None, "VARCHAR", "end user named by the caller (user, safety_identifier, metadata.user_id)"
+        str | None, "VARCHAR", "end user named in the request (user, safety_identifier, metadata.user_id)"
     ] = None
-    error_code: Annotated[str | None, "VARCHAR", "stable word of the error, NULL when there was none"] = None
+    error_code: Annotated[str | None, "VARCHAR", "stable code of the error, NULL if there was none"] = None
     lost: Annotated[
         str | None,
         "VARCHAR",
-        "parameters that the provider's format could not carry (also in x-tollgate-dropped), `; ` between them; "
-        "NULL where there was none, cut after 2,000 characters",
+        "parameters that the provider's format cannot express (also in x-tollgate-dropped), separated by `; `; NULL "
+        "if there were none, cut after 2,000 characters",
     ] = None
-    provider_cost: Annotated[Decimal | None, _MONEY, "cost as the provider itself reported it, USD, where it does"] = (
-        None
-    )
+    provider_cost: Annotated[
+        Decimal | None, _MONEY, "cost reported by the provider, in USD; NULL if it reported none"
+    ] = None
     price_rule: Annotated[
         str,
         "VARCHAR",
         "which of those prices applied: base, and the rows by length (volumes[0]), hours (windows[0]), service tier "
-        "and multipliers that changed it; after a `+` a model that was consulted, whose tokens cost what it does; "
-        "none where nothing was billed, empty for old rows and images",
+        "and multipliers that changed it; after a `+` a model that was consulted, whose tokens are billed at its own "
+        "prices; none if nothing was billed, empty for old rows and images",
     ] = ""
     earlier_attempts: Annotated[
         str | None,
         "VARCHAR",
         "attempts that failed before the one at provider, in order, as a JSON list of provider, upstream_model, error "
-        "(as in error_code), status (what the provider answered, null if nothing) and ms; NULL where there was none, "
-        "and for count_tokens",
+        "(as in error_code), status (the provider's HTTP status, null without an answer) and ms; NULL if there were "
+        "none, and for count_tokens",
     ] = None
     metadata: Annotated[
         str | None,
         "VARCHAR",
-        "the request's metadata as a JSON object, without what stands in end_user: the first 16 pairs, names up to 64 "
-        "characters, texts up to 512, no nested values; NULL where there is none",
+        "the request's metadata as a JSON object, without the value in end_user: the first 16 pairs, names up to 64 "
+        "characters, texts up to 512, no nested values; NULL if there is none",
     ] = None
 
 
@@ -151,8 +153,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "seq",
         "BIGINT NOT NULL",
-        "order in which rows became durable; rises without repeats within one ledger, or one gateway of several that "
-        "share a store",
+        "order in which rows became durable; unique and increasing within one ledger, or within one gateway of "
+        "several that share a store",
     ),
 )
 """The columns of a row, and `seq`, which the journal adds."""
@@ -208,9 +210,9 @@ def sql_text(value: str) -> str:
 
 
 def comments(name: str) -> list[str]:
-    """The `COMMENT ON` statements that let a reader ask the file itself."""
+    """The `COMMENT ON` statements that store the descriptions in the database file."""
     statements = [
-        f"COMMENT ON TABLE {name} IS 'one row per request answered by the gateway; times are UTC, money is exact'"
+        f"COMMENT ON TABLE {name} IS 'one row per request that the gateway answered; times are UTC, money is exact'"
     ]
     for column in COLUMNS:
         statements.append(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}")

@@ -1,4 +1,4 @@
-"""What a caller can ask of the sandbox beyond a normal answer: markers in the text, or a request header.
+"""What a request can make the sandbox do besides a normal answer: markers in the text, or a request header.
 
 A marker is in double square brackets inside the last user text (`[[pace=20ms]]`); the header `x-sandbox` has the same
 words, separated by commas (`x-sandbox: pace=20ms, tokens=50`). Markers are removed before the text is echoed. Unknown
@@ -19,31 +19,32 @@ MARKERS: dict[str, str] = {
     "pace=20ms": "a pause before every stream event (`ms` or `s`)",
     "delay=2s": "a pause before the status line",
     "duration=2s": "how long an image job takes",
-    "tool": 'call the first declared tool; `tool=NAME {"a": 1}` names it and its arguments; may be repeated',
+    "tool": 'call the first declared tool; `tool=NAME {"a": 1}` sets its name and arguments; can be repeated',
     "tools=N": "N parallel tool calls",
     "preface": "text before the tool calls",
-    "think": "reason, whatever the model",
+    "think": "the answer has reasoning, whatever the model",
     "redacted": "messages: the thinking block is a redacted one",
     "error=STATUS": "fail with this status; options `retry-after=S code=C type=T message=M times=N`",
     "error-in-200": "status 200 with an error body (a stream: an error event at once)",
     "stream-error=N": "an error event after N events; option `nested` for the older responses shape",
-    "cut=N": "the connection drops after N events (whole answers: in mid-body); option `clean` ends it tidily instead",
-    "cut-mid=N": "the connection drops inside event N + 1",
-    "stall=N": "nothing more comes after N events, and the connection stays open",
-    "reset": "the connection drops before any byte of the body",
+    "cut=N": "the connection is dropped after N events (or within the body of a whole answer); option `clean` closes it "
+    "properly",
+    "cut-mid=N": "the connection is dropped inside event N + 1",
+    "stall=N": "nothing is sent after N events, and the connection stays open",
+    "reset": "the connection is dropped before the first byte of the body",
     "html": "an HTML page, status 200; `html=502` for another status",
     "bad-utf8": "invalid UTF-8 inside the answer's text",
     "empty": "an answer without content",
-    "refuse": "a refusal, in the protocol's own way",
-    "finish=REASON": "force the finish: stop, length, content_filter, tool_calls",
-    "no-usage": "no usage anywhere",
-    "late-usage": "chat: usage comes on the finishing chunk, asked for or not",
+    "refuse": "a refusal, in the protocol's format",
+    "finish=REASON": "the finish reason: stop, length, content_filter, tool_calls",
+    "no-usage": "the answer reports no usage",
+    "late-usage": "chat: usage is in the chunk with the finish reason, requested or not",
     "prompt-tokens=N": "report this many input tokens, cached ones included",
     "completion-tokens=N": "report this many output tokens, reasoning included",
     "cached-tokens=N": "report this many of the input tokens as read from a cache",
     "cache-write-tokens=N": "report this many of the input tokens as written to a cache",
     "reasoning-tokens=N": "report this many of the output tokens as reasoning",
-    "fail=MESSAGE": "the image job fails with this message (`_` is a blank)",
+    "fail=MESSAGE": "the image job fails with this message (`_` stands for a space)",
 }
 """Every marker and its effect. Each takes the option `model=NAME`: it then applies to that model only."""
 
