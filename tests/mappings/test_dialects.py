@@ -35,13 +35,13 @@ REQUESTS = {
 }
 """Sent, and refused by name."""
 REFUSALS = {
-    "n greater than 1": {"bedrock", "cohere", "ollama"},
+    "n is greater than 1": {"bedrock", "cohere", "ollama"},
     "previous_response_id": {"bedrock", "cohere", "ollama"},
     "conversation": {"bedrock", "cohere", "ollama"},
     "container_upload": {"bedrock", "cohere", "ollama"},
-    "an image given by file id": {"bedrock", "cohere", "ollama"},
-    "a file given by id": {"bedrock"},
-    "a file cannot": {"cohere", "ollama"},
+    "an image is referenced by file id": {"bedrock", "cohere", "ollama"},
+    "a file is referenced by id": {"bedrock"},
+    "a file is not plain text": {"cohere", "ollama"},
     "audio input": {"cohere", "ollama"},
     "video input": {"cohere", "ollama"},
 }
