@@ -216,7 +216,7 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
         reply = asked.getresponse()
         reply.read(10)
         running.process.send_signal(signal.SIGINT)
-        words = "stopping: 1 requests are running and have 30 seconds; the same signal again ends them now"
+        words = "stopping: 1 running requests have 30 seconds to finish; the same signal again ends them now"
         until(lambda: words in running.log.read_text())
         began = time.monotonic()
         reply.read(1000)

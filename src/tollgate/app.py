@@ -1,6 +1,7 @@
-"""The ASGI application: paths to endpoints, headers on every reply, errors to bodies, draining at shutdown.
+"""The ASGI application: routes requests to endpoints, adds request ids, formats errors, and drains at shutdown.
 
-Routes are one dictionary look-up. Legacy bases and a doubled `/v1` are the same routes under other spellings.
+A route is found by one dictionary lookup. Paths under a legacy base or with a doubled `/v1` are normalised to the same
+routes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.app")
 
-_LOOK_SECONDS = 0.01
-"""Between two looks, while the gateway ends, whether anything is still running."""
+_POLL_SECONDS = 0.01
+"""How often `App.wait_idle` checks whether requests are still running."""
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -41,20 +42,20 @@ class App:
         self._running: set[Responder] = set()
 
     def cut(self) -> None:
-        """End every running request: a reply or, where a stream has begun, its error event says why."""
+        """End every running request with an error reply or, if its stream has begun, an error event."""
         self.services.cut = True
         for responder in tuple(self._running):
             responder.stop()
 
-    async def ended(self, seconds: float) -> None:
-        """Wait until what is running has come to its end, at most so long."""
+    async def wait_idle(self, seconds: float) -> None:
+        """Wait until no request is running, for at most `seconds`."""
         loop = asyncio.get_running_loop()
         last = loop.time() + seconds
         while self._running and loop.time() < last:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def mount(self, prefix: str, application: Asgi, *, below: bool = True) -> None:
-        """Serve the path `prefix`, and everything below it unless told otherwise, by another application."""
+        """Serve `prefix` by another application, and with `below` also every path below it."""
         self._mounts[prefix] = application
         if below:
             self._trees[prefix + "/"] = application
@@ -85,12 +86,12 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
 
     def _canonical(self, path: str) -> str:
-        """The path every route is written with: configured prefixes off, `//` and `/v1/v1/` collapsed, no trailing
-        slash."""
+        """The path in the form used by `ROUTES`: without a configured prefix or a trailing slash, with `//` and
+        `/v1/v1/` collapsed."""
         if not path.startswith("/") and "://" in path:
             # absolute-form (RFC 9112, 3.2.2), which a server must accept
             path = "/" + path.partition("://")[2].partition("/")[2]
-        while "//" in path:  # of a base address that ends in a slash
+        while "//" in path:  # the client's base address ends in a slash
             path = path.replace("//", "/")
         server = self.services.runtime.current.gateway.server
         if server is not self._server:  # a reload may bring other addresses
@@ -104,14 +105,14 @@ class App:
         return path.rstrip("/") or "/"
 
     async def _serve(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        """Answer one request: with the reply of its endpoint, or with why there is none."""
+        """Answer one request with the reply of its endpoint, or with an error reply."""
         services = self.services
         request_id = new_request_id()
         tag = request_id.encode()
         method = scope["method"]
         responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], method == "HEAD")
         route, argument = endpoints.find(path)
-        dialect = route.dialect if route else endpoints.dialect_of(path)
+        dialect = route.dialect if route else endpoints.unknown_path_dialect(path)
         began = time.monotonic()
         self._running.add(responder)
         services.metrics.running += 1
@@ -119,7 +120,7 @@ class App:
             try:
                 headers = headers_of(scope)
                 if route is None:
-                    raise NotFound(endpoints.no_endpoint_message(method, path))
+                    raise NotFound(endpoints.unknown_path_message(method, path))
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(route.allowed)
                 if services.draining and route.works:
@@ -128,9 +129,9 @@ class App:
                 await responder.send(await route.endpoint(request))
             except ClientGone:
                 pass
-            except Exception as error:  # also of a stream whose row cannot be written
+            except Exception as error:  # includes a stream whose usage row cannot be written
                 failed = f"request {request_id} failed: {method} {path!r}"
-                reply = endpoints.failure(dialect, self._reported(error, failed), request_id, responder)
+                reply = endpoints.failure(dialect, self._noted(error, failed), request_id, responder)
                 await responder.send(reply)
         except asyncio.CancelledError:
             responder.status = CLIENT_LEFT
@@ -144,8 +145,9 @@ class App:
             services.metrics.running -= 1
             services.metrics.answered(route.name if route else "unknown", responder.status, time.monotonic() - began)
 
-    def _reported(self, error: Exception, failed: str) -> TollgateError:
-        """The error to report to the client. An unexpected one is logged with the text `failed`."""
+    def _noted(self, error: Exception, failed: str) -> TollgateError:
+        """Count an expected error, or log an unexpected one with the message `failed`. Returns the error for the
+        client."""
         if isinstance(error, TollgateError):
             self.services.metrics.refused[error.code] += 1
             return error
@@ -153,7 +155,7 @@ class App:
         return OutOfSockets(str(error)) if descriptors.is_exhaustion(error) else InternalError()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Start and stop are the server module's; the protocol is only answered."""
+        """Acknowledge lifespan messages. `server.py` does the actual start and stop."""
         while True:
             message = await receive()
             await send({"type": message["type"] + ".complete"})
@@ -162,7 +164,7 @@ class App:
 
 
 def _prefixes(server: Server) -> tuple[str, ...]:
-    """The path prefixes of the configured addresses before their `/v1`, longest first; no prefix is left out."""
+    """The non-empty path prefixes of the configured addresses, without `/v1`, longest first."""
     found = set()
     for base in (server.base_url, *server.legacy_base_urls):
         path = urlsplit(base).path.rstrip("/")

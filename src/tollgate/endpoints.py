@@ -1,4 +1,4 @@
-"""Every endpoint by path: what it needs (key, credits, body), which service it calls, in which dialect it fails."""
+"""The table of endpoints by path: what each requires (key, credits, body), what it calls, and its error dialect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tollgate.http import Receive, Responder, Scope, read_body, require_json, un
 from tollgate.images.catalog import image_listing
 from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
 from tollgate.process import descriptors
-from tollgate.public_errors import stream_error_events, unbegun_error_events
+from tollgate.public_errors import early_error_events, stream_error_events
 from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Request:
-    """What an endpoint gets: the services, the raw request and, for paths with a variable part, that part."""
+    """The input of an endpoint: the services, the raw request, and the variable part of its path (or "")."""
 
     services: Services
     scope: Scope
@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path's methods, its error dialect and its endpoint; `works` is false where it answers even while draining."""
+    """A path's methods, error dialect and endpoint. `works` is false if it is also answered while draining."""
 
     name: str
     methods: tuple[str, ...]
@@ -52,27 +52,27 @@ class Route:
 
     @property
     def allowed(self) -> str:
-        """Its methods as an `Allow` header has them: HEAD is answered wherever GET is."""
+        """The value of its `Allow` header. HEAD is answered wherever GET is."""
         return ", ".join(self.methods).replace("GET", "GET, HEAD")
 
 
 def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
-    """The reply for an error; when a stream has already begun (a keep-alive comment went out), its error event."""
-    if responder.started:  # as 200; the status is no longer ours to choose
+    """The error reply; if a stream has already begun (if only with a keep-alive comment), its error events."""
+    if responder.started:  # with status 200, which cannot be changed any more
         return Reply(
             200,
             [],
             stream_error_events(dialect, error)
             if responder.answer_begun
-            else unbegun_error_events(dialect, error, request_id),
+            else early_error_events(dialect, error, request_id),
         )
     return error_reply(dialect, error, request_id)
 
 
 async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool = True) -> Inbound:
-    """Check the key, then its credits, and read the body only then: a stranger's bytes are not read (SPEC
-    authentication 3 and 4). What `spends` nothing is not stopped by the key's spend cap, by its number of running
-    requests, or by what those hold."""
+    """Check the key and its credits, then read the body: no body is read without a valid key (SPEC authentication 3
+    and 4). With `spends` false, the key's spend cap, its limit on concurrent requests and the amounts on hold do not
+    apply."""
     services = request.services
     key = authenticate(services.ledger, request.headers)
     if key.restricted:
@@ -93,9 +93,8 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
 
 
 def _restrict(request: Request, key: KeyRecord, endpoint: str = "", *, slot: bool = False) -> None:
-    """Check what only restricted keys are held to (`auth.permit`). With `slot` the request also takes one of the places
-    that its key has for requests at once, and keeps it to its end; an account without credits is refused before that,
-    since waiting for a place would not help it."""
+    """Check the limits of a restricted key (`auth.permit`). With `slot` the request also takes one of the key's slots
+    for concurrent requests until it ends. Missing credits are reported first: retrying for a slot would not help."""
     services = request.services
     permit(key, endpoint, request.scope, services.runtime.current.gateway.server.trusted_proxies)
     if slot and key.max_concurrent is not None:
@@ -147,25 +146,25 @@ async def _models(request: Request) -> Reply:
 
 
 def _listed(request: Request, listing: Listing) -> Reply:
-    """A catalog, packed where the client takes that, or nothing where it has it already."""
+    """The reply with a catalog: gzipped if the client accepts that, 304 if the client already has this version."""
     packed = _takes_gzip(request.headers.get("accept-encoding", ""))
     headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
-    if _names_one(request.headers.get("if-none-match", ""), listing.etag, listing.packed_etag):
+    if _matches(request.headers.get("if-none-match", ""), listing.etag, listing.packed_etag):
         return Reply(304, headers)
     if packed:
         return Reply(200, [*headers, (b"content-encoding", b"gzip")], listing.packed)
     return Reply(200, headers, listing.body)
 
 
-def _names_one(header: str, *tags: bytes) -> bool:
-    """Whether `If-None-Match` names one of these tags (RFC 9110, 13.1.2): a list, compared without the `W/` that a
-    proxy which packs answers itself (nginx) puts in front; `*` names any."""
-    named = (tag.strip().removeprefix("W/").encode() for tag in header.split(","))
-    return header.strip() == "*" or any(tag in tags for tag in named)
+def _matches(if_none_match: str, *tags: bytes) -> bool:
+    """Whether `If-None-Match` matches one of these tags (RFC 9110, 13.1.2). The comparison is weak, because proxies
+    that compress answers (nginx) add `W/`; `*` matches any tag."""
+    given = (tag.strip().removeprefix("W/").encode() for tag in if_none_match.split(","))
+    return if_none_match.strip() == "*" or any(tag in tags for tag in given)
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Whether `Accept-Encoding` names gzip and does not refuse it (RFC 9110, 12.5.3)."""
+    """Whether `Accept-Encoding` lists gzip with a weight above 0 (RFC 9110, 12.5.3)."""
     for each in accepted.split(","):
         coding, _, weight = each.partition(";")
         if coding.strip().lower() == "gzip":
@@ -190,20 +189,20 @@ async def _images(request: Request) -> Reply:
     if request.scope["method"] == "POST":
         inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
         return await create_generation(services, inbound)
-    return _of_now(await list_generations(services, _looking_key(request)))
+    return _not_cached(await list_generations(services, _image_reader(request)))
 
 
 async def _image(request: Request) -> Reply:
-    return _of_now(await get_generation(request.services, _looking_key(request), request.argument))
+    return _not_cached(await get_generation(request.services, _image_reader(request), request.argument))
 
 
-def _of_now(reply: Reply) -> Reply:
-    """A reply that may be another one a moment later: no cache on the way may answer with it."""
+def _not_cached(reply: Reply) -> Reply:
+    """The reply with `cache-control: no-store`, since the state it reports may change at any moment."""
     return replace(reply, headers=[*reply.headers, (b"cache-control", b"no-store")])
 
 
-def _looking_key(request: Request) -> KeyRecord:
-    """The key of a request that looks at image jobs, which spends nothing."""
+def _image_reader(request: Request) -> KeyRecord:
+    """The key of a request that reads image jobs. Only the balance is checked, since nothing is spent."""
     key = authenticate(request.services.ledger, request.headers)
     if key.restricted:
         _restrict(request, key, "images")
@@ -212,58 +211,58 @@ def _looking_key(request: Request) -> KeyRecord:
 
 
 async def _alive(request: Request) -> Reply:
-    return _of_now(Reply(200, [], b'{"status":"ok"}'))
+    return _not_cached(Reply(200, [], b'{"status":"ok"}'))
 
 
 async def _ready(request: Request) -> Reply:
     services = request.services
     if services.draining:
-        return _of_now(Reply(503, [], b'{"status":"draining"}'))
+        return _not_cached(Reply(503, [], b'{"status":"draining"}'))
     if not services.ledger.ready:
         why = {"status": "not ready", "reason": services.ledger.not_ready_reason}
-        return _of_now(Reply(503, [], orjson.dumps(why)))
-    return _of_now(Reply(200, [], b'{"status":"ready"}'))
+        return _not_cached(Reply(503, [], orjson.dumps(why)))
+    return _not_cached(Reply(200, [], b'{"status":"ready"}'))
 
 
 async def _metrics(request: Request) -> Reply:
     services = request.services
     gauges: dict[str, tuple[str, float]] = {
         "tollgate_ready": (
-            "1 when /readyz says so: the journal can be written, and no stop was asked for.",
+            "1 if /readyz returns 200: the journal is writable and the gateway is not shutting down.",
             services.ledger.ready and not services.draining,
         ),
         "tollgate_config_current": (
-            "1 while the newest files are in force; 0 when they have a mistake and older ones stay.",
+            "1 if the newest configuration files are in use; 0 if they have errors and older ones stay in use.",
             not services.runtime.stale,
         ),
         "tollgate_usage_published": (
-            "1 while usage files are kept up to date; 0 when they cannot be written, and the log says why.",
+            "1 if the usage files are up to date; 0 if they cannot be written (the log has the reason).",
             services.ledger.published,
         ),
         "tollgate_alarms": (
-            "Alarms for the operator: a provider refuses our key, our balance there is used up, or a proxy refuses us.",
+            "Alarms for the operator: a provider rejects our key, our balance there is empty, or a proxy refuses us.",
             len(services.health.alarms()),
         ),
         "tollgate_routes_cooling": (
-            "Routes that rest after failures, and are asked last.",
+            "Routes that are cooling down after failures, and are tried last.",
             len(services.health.cooling()),
         ),
-        "tollgate_request_body_bytes": ("Bytes of the request bodies that are held now.", services.room.held),
+        "tollgate_request_body_bytes": ("Bytes of request bodies held in memory.", services.room.held),
         "tollgate_request_body_bytes_max": (
-            "Bytes of request bodies that are held at most; larger ones wait (server.max_bodies_bytes).",
+            "Most bytes of request bodies held in memory at once; further ones wait (server.max_bodies_bytes).",
             services.room.most,
         ),
-        "tollgate_requests_waiting": ("Requests whose body waits for room before it is read.", services.room.waiting),
+        "tollgate_requests_waiting": ("Requests whose body waits for memory before it is read.", services.room.waiting),
         "tollgate_image_jobs_running": (
-            "Image jobs this gateway looks after that have not ended.",
+            "Image jobs tracked by this gateway that have not ended.",
             len(jobs_of(services).tracked.pending),
         ),
     }
     if (counted := descriptors.in_use()) is not None:
-        gauges["process_open_fds"] = ("File descriptors that are open; a stream takes two.", counted[0])
-        gauges["process_max_fds"] = ("File descriptors that may be open.", counted[1])
+        gauges["process_open_fds"] = ("Open file descriptors; a stream takes two.", counted[0])
+        gauges["process_max_fds"] = ("Limit of open file descriptors.", counted[1])
     text = services.metrics.render(gauges)
-    return _of_now(Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8"))
+    return _not_cached(Reply(200, [], text.encode(), media_type=b"text/plain; version=0.0.4; charset=utf-8"))
 
 
 async def _root(request: Request) -> Reply:
@@ -303,7 +302,7 @@ _WITH_ARGUMENT: tuple[tuple[str, Route], ...] = (
 
 
 def find(path: str) -> tuple[Route | None, str]:
-    """The route of a canonical path, and the variable part of the path (empty where it has none)."""
+    """The route of a canonical path (None if there is none), and the path's variable part (or "")."""
     route = ROUTES.get(path)
     if route is not None:
         return route, ""
@@ -313,14 +312,14 @@ def find(path: str) -> tuple[Route | None, str]:
     return None, ""
 
 
-def no_endpoint_message(method: str, path: str) -> str:
-    """The error message for a path without an endpoint. It suggests an endpoint whose path ends the same way, for
+def unknown_path_message(method: str, path: str) -> str:
+    """The message for a path without an endpoint. If the path ends like an endpoint, it suggests that endpoint, for
     clients whose base address does not end in /v1."""
     message = f"no such endpoint: {method[:20]} {path[:200]}"
-    nearest = next((name for name in ROUTES if name.startswith("/v1/") and path.endswith(name[3:])), None)
-    return message if nearest is None else f"{message}; did you mean {nearest}?"
+    meant = next((name for name in ROUTES if name.startswith("/v1/") and path.endswith(name[3:])), None)
+    return message if meant is None else f"{message}; did you mean {meant}?"
 
 
-def dialect_of(path: str) -> str:
-    """The dialect of errors for a path without an endpoint: that of the API which the path would belong to."""
+def unknown_path_dialect(path: str) -> str:
+    """The error dialect for a path without an endpoint: that of the API the path belongs to."""
     return "messages" if path.startswith("/v1/messages/") else "catalog"

@@ -1,5 +1,5 @@
-"""The error tree. Every failure a caller or operator can see is one of these,
-or below one in the module that alone raises it.
+"""The error tree: every failure that a caller or an operator can see. An error raised by one module only is defined in
+that module, as a subclass of one of these.
 
     TollgateError
     ├── ConfigErrors              all problems of a set of files at once (start, check, reload)
@@ -7,27 +7,27 @@ or below one in the module that alone raises it.
     │   ├── BadRequest            400  malformed JSON, a wrong field, a refused conversion
     │   ├── Unauthorized          401  key missing, malformed, unknown, expired, revoked
     │   ├── QuotaExhausted        403  fewer than 0.01 credits, or a spend cap reached
-    │   ├── PermissionDenied      403  the key is held to other endpoints or addresses
+    │   ├── PermissionDenied      403  the key is restricted to other endpoints or addresses
     │   ├── ModelNotFound         400/404 by endpoint; unknown and not-permitted look the same
     │   ├── NotFound              404  an id this account does not own
     │   ├── MethodNotAllowed      405
     │   ├── BodyTooLarge          413
-    │   └── RateLimited           429  our own limit: a rate, or too many at once
+    │   └── RateLimited           429  a limit of the key: a rate, or concurrent requests
     ├── UpstreamError             a provider failed
-    │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our shape
-    │   ├── UpstreamFailed        it answered, and failed (5xx, 429, an error in a 200, our key or balance)
-    │   │   └── AnswerLost            its answer broke off, or cannot be unpacked
-    │   ├── UpstreamUnreachable   no connection, reset before an answer
-    │   │   └── OutOfSockets      503  no connection, for want of descriptors, ports or memory: our fault
+    │   ├── UpstreamRejected      4xx that is the caller's fault: passed on in our format
+    │   ├── UpstreamFailed        an error answer (5xx, 429, an error in a 200, our key or balance rejected)
+    │   │   └── AnswerLost            the answer broke off, or cannot be decompressed
+    │   ├── UpstreamUnreachable   no connection, or reset before an answer
+    │   │   └── OutOfSockets      503  no connection, because the gateway has no descriptors, ports or memory left
     │   └── UpstreamTimeout       one of the four budgets ran out
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
-    │   ├── Unwritten             503  what was done is not durable yet
-    │   ├── Crowded               503  the request bodies it holds leave no room for another
-    │   └── ShuttingDown          503  nor will it again
-    └── InternalError             500  a mistake of ours
+    │   ├── Unwritten             503  the operation was done but is not durable yet
+    │   ├── Crowded               503  the request bodies in memory leave no room for another
+    │   └── ShuttingDown          503  the gateway is shutting down
+    └── InternalError             500  a bug in the gateway
 
-A class knows its HTTP status and a stable word (`code`, shown in `x-tollgate-error` and in usage rows); only the
-surface (`replies.py`) turns an error into a body, because each endpoint speaks its own dialect.
+A class has its HTTP status and a stable word (`code`, sent in `x-tollgate-error` and stored in usage rows). Only
+`replies.py` turns an error into a body, because each endpoint has its own error format.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ AlarmKind = Literal["balance", "key", "proxy"]
 
 
 def whole_seconds(wait: float) -> int:
-    """The whole seconds a caller is told to wait, at least 1: rounded up, because who comes back a moment early is
-    refused again.
+    """A wait in whole seconds for `retry-after`, at least 1. Rounded up, because a client that retries a moment too
+    early is rejected again.
 
-    7.5 -> 8, and 7.0001 -> 7: a millisecond does not count.
+    7.5 -> 8, but 7.0001 -> 7: a millisecond is ignored.
     """
     return max(1, math.ceil(wait - 0.001))
 
 
 class TollgateError(Exception):
-    """Base of all; `status` is the HTTP status, `code` the stable word for it."""
+    """Base of all errors; `status` is the HTTP status, `code` a stable word for the error."""
 
     status: int = 500
     code: str = "internal_error"
     billed: bool = False
-    """True when a provider was paid all the same: the caller is told not to try again."""
+    """True if a provider was paid despite the error: the reply asks the client not to retry."""
     headers: Sequence[tuple[bytes, bytes]] = ()
-    """What the reply says beside its body: the state of the key's rate limits."""
+    """Further headers of the reply: the state of the key's rate limits."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -86,7 +86,7 @@ class RequestError(TollgateError):
 
 
 class BadRequest(RequestError):
-    """The body is malformed, a field is wrong, or a part cannot be carried to the upstream (`param` names it)."""
+    """The body is malformed, a field is invalid, or a part cannot be converted for the upstream (`param` names it)."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -108,7 +108,7 @@ class Unauthorized(RequestError):
 
 
 NO_QUOTA = "insufficient quota"
-"""What SPEC has callers told who may spend no more."""
+"""The message for accounts and keys without credits (SPEC)."""
 
 
 class QuotaExhausted(RequestError):
@@ -122,16 +122,16 @@ class QuotaExhausted(RequestError):
 
 
 class PermissionDenied(RequestError):
-    """The key works, but not at this endpoint or from this address. Where it does is not told: whoever found the key
-    need not know."""
+    """The key is valid, but not for this endpoint or from this address. The message does not reveal where it may be
+    used, in case the key was stolen."""
 
     status = 403
     code = "permission_denied"
 
 
 class ModelNotFound(RequestError):
-    """No such model for this key; a model the key may not use looks exactly the same. `kind` is the type of one that it
-    may use, at another endpoint."""
+    """This key can use no such model; a forbidden model gives the same error as an unknown one. If the key may use the
+    model at another endpoint, `kind` is the model's type."""
 
     code = "model_not_found"
 
@@ -171,8 +171,8 @@ class BodyTooLarge(RequestError):
 
 
 class RateLimited(RequestError):
-    """The key's own limit; `retry_after` in seconds, `kind` is requests, tokens or concurrent requests, `limits` how
-    the key's rates stand (`ledger.limits`)."""
+    """A limit of the key was reached. `retry_after` is in seconds, `kind` is requests, tokens or concurrent requests,
+    `limits` the state of the key's rates (`ledger.limits`)."""
 
     status = 429
     code = "rate_limit_exceeded"
@@ -184,8 +184,8 @@ class RateLimited(RequestError):
 
 
 class UpstreamError(TollgateError):
-    """A provider failed. `retry_after` is in seconds, when it said one; `alarm` is "balance" or "key" when our account
-    there is at fault, "proxy" when it is ours at the proxy on the way to it."""
+    """A provider failed. `retry_after` is in seconds, if the provider sent one. `alarm` is "balance" or "key" if our
+    account there is at fault, "proxy" if our credentials for the proxy to it are."""
 
     status = 500
     code = "upstream_error"
@@ -197,8 +197,9 @@ class UpstreamError(TollgateError):
 
 
 class UpstreamRejected(UpstreamError):
-    """The provider says the request itself is wrong (a 4xx that is the caller's). `body` is its parsed body or text,
-    `kind`, `upstream_code` and `param` its own words for what is wrong (agents act on `context_length_exceeded`)."""
+    """The provider rejected the request itself (a 4xx caused by the caller). `body` is the parsed body or text of its
+    answer; `kind`, `upstream_code` and `param` are the type, code and param in it (agents act on
+    `context_length_exceeded`)."""
 
     status = 400
     code = "upstream_rejected"
@@ -222,7 +223,8 @@ class UpstreamRejected(UpstreamError):
 
 
 class UpstreamFailed(UpstreamError):
-    """The provider answered and failed. `upstream_status` is what it said, `overloaded` when it said so."""
+    """The provider answered with an error. `upstream_status` is the status of its answer; `overloaded` is set if the
+    answer reports overload."""
 
     code = "upstream_failed"
 
@@ -241,7 +243,7 @@ class UpstreamFailed(UpstreamError):
 
 
 class AnswerLost(UpstreamFailed):
-    """The provider's answer had begun and did not come whole: it was reached (DESIGN section 4: no 502)."""
+    """The provider's answer began but is incomplete. Not a 502, because the provider was reached (DESIGN section 4)."""
 
     def __init__(self, message: str, *, upstream_status: int = 200) -> None:
         super().__init__(message, upstream_status=upstream_status)
@@ -255,8 +257,8 @@ class UpstreamUnreachable(UpstreamError):
 
 
 class OutOfSockets(UpstreamUnreachable):
-    """No connection could be made because this process or machine has no file descriptor, local port or memory left for
-    one. No provider is at fault, so none is made to rest for it."""
+    """No connection could be made because this process or machine has no file descriptor, local port or memory left.
+    No provider is at fault, so no route cools down for it."""
 
     status = 503
     code = "out_of_sockets"
@@ -285,11 +287,11 @@ class Unavailable(TollgateError):
 
 
 class Unwritten(Unavailable):
-    """What is asked for was done, and could not be made durable yet."""
+    """The requested operation was done but could not be made durable yet."""
 
 
 class Crowded(Unavailable):
-    """The bodies of running requests leave no room for one of `size` bytes, nor did they for `seconds`."""
+    """The bodies of running requests left no room for one of `size` bytes within `seconds`."""
 
     code = "too_much_at_once"
     retry_after = 10.0
@@ -301,14 +303,14 @@ class Crowded(Unavailable):
 
 
 class ShuttingDown(Unavailable):
-    """The gateway takes no more work, or ends what runs because the time to drain is over."""
+    """The gateway takes no more requests, or ends running ones because the drain time is over."""
 
     def __init__(self) -> None:
         super().__init__("the gateway is shutting down")
 
 
 class InternalError(TollgateError):
-    """A mistake of ours. What went wrong is in the log; a caller reads only that it did."""
+    """A bug in the gateway. The details are only in the log."""
 
     public_message = "internal server error"
 

@@ -1,7 +1,6 @@
-"""What a caller may read of an error, and how a stream that has begun tells one.
+"""The part of an error that a caller may see, and the events that report it in a stream.
 
-Whole replies are the surface's (`replies.py`); a stream's last event is said by the pipeline that runs it,
-so it is here.
+`replies.py` formats whole replies. Error events are here because the pipelines send them.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from tollgate.errors import (
 )
 
 UNAVAILABLE = "Service temporarily unavailable"
-"""What callers read when the gateway cannot take work (SPEC, errors of all endpoints)."""
+"""The message when the gateway cannot take requests (SPEC, errors of all endpoints)."""
 _TOO_LONG = "context_length_exceeded"
-"""The code of a prompt that is too long, in formats that have codes."""
-_TOO_LONG_WORDS = "prompt is too long"
+"""The code for a prompt that is too long, in formats that have codes."""
+_TOO_LONG_MESSAGE = "prompt is too long"
 
 _MESSAGES_TYPES = {
     400: "invalid_request_error",
@@ -40,13 +39,13 @@ _MESSAGES_TYPES = {
     429: "rate_limit_error",
     504: "timeout_error",
 }
-"""The error types the messages format enumerates for a caller's faults, by status."""
+"""The messages format's error types for errors of the caller, by status."""
 
 
 def stream_error_events(
     dialect: str, error: TollgateError, *, sequence: int = 0, response: dict[str, Any] | None = None
 ) -> bytes:
-    """The bytes that end a started stream: the dialect's error event(s); a chat stream gets no `[DONE]` after it.
+    """The error event(s) of `dialect`, which end a stream that has begun. In a chat stream no `[DONE]` follows.
 
     `sequence` is the next `sequence_number` and `response` the response object so far, for the responses dialect.
     """
@@ -78,9 +77,9 @@ def stream_error_events(
     return b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n"
 
 
-def unbegun_error_events(dialect: str, error: TollgateError, request_id: str) -> bytes:
-    """The same for a stream of which only keep-alive comments went out:
-    the responses format wants a response before its failure (CLIENTS 3a)."""
+def early_error_events(dialect: str, error: TollgateError, request_id: str) -> bytes:
+    """As `stream_error_events`, for a stream of which only keep-alive comments were sent. The responses format
+    requires a `response.created` event before the failure (CLIENTS 3a)."""
     if dialect != "responses":
         return stream_error_events(dialect, error)
     response = {**_NO_RESPONSE, "id": "resp_" + request_id.removeprefix("req_"), "created_at": int(time.time())}
@@ -121,7 +120,7 @@ _NO_RESPONSE = {
     "usage": None,
     "metadata": {},
 }
-"""A response nothing is known of: every field the published schema wants, at its default (CLIENTS 3f)."""
+"""A response with every field that the published schema requires, at its default (CLIENTS 3f)."""
 _NO_USAGE = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -132,8 +131,7 @@ _NO_USAGE = {
 
 
 def public_status(dialect: str, error: TollgateError) -> int:
-    """The HTTP status a caller of this dialect gets for an error of a provider;
-    for the row of a request that got no answer."""
+    """The HTTP status that a caller of this dialect gets for a provider's error; for the usage row of a failure."""
     if isinstance(error, UpstreamRejected):
         return error.status if dialect in ("responses", "messages") else 400
     if isinstance(error, UpstreamTimeout):
@@ -144,43 +142,42 @@ def public_status(dialect: str, error: TollgateError) -> int:
 
 
 def messages_error_type(error: UpstreamRejected) -> str:
-    """The error type a messages client knows, for a request a provider of any format refused;
-    other formats have one word for all of them."""
+    """The messages error type for a request that a provider rejected. Providers of other formats have one type for all
+    of them, so the type follows from the status."""
     if error.kind is not None and error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
         return error.kind
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
 
 def messages_error_code(error: UpstreamRejected) -> str | None:
-    """`error.details.error_code`, where a provider of this format says what its clients can act on;
-    other formats have nothing like it."""
-    reported = error.body.get("error") if isinstance(error.body, dict) else None
-    details = reported.get("details") if isinstance(reported, dict) else None
+    """The `error.details.error_code` of the provider's answer, which messages clients act on; None in other formats."""
+    inner = error.body.get("error") if isinstance(error.body, dict) else None
+    details = inner.get("details") if isinstance(inner, dict) else None
     code = details.get("error_code") if isinstance(details, dict) else None
     return code[:100] if isinstance(code, str) else None
 
 
 def messages_error_message(error: UpstreamRejected) -> str:
-    """The provider's words. Where they tell that the prompt is too long, they begin as this format's own provider
-    begins them: its clients know it by the words alone, and Claude Code makes the conversation shorter then."""
-    if error.upstream_code != _TOO_LONG or _TOO_LONG_WORDS in error.message.lower():
+    """The provider's message. For a prompt that is too long it gets the prefix of the messages API, whose clients
+    recognise this error by its message only: Claude Code then compacts the conversation."""
+    if error.upstream_code != _TOO_LONG or _TOO_LONG_MESSAGE in error.message.lower():
         return error.message
-    return f"{_TOO_LONG_WORDS}: {error.message}"
+    return f"{_TOO_LONG_MESSAGE}: {error.message}"
 
 
-def responses_error_words(error: UpstreamRejected) -> tuple[str, str | None]:
-    """Type and code as the responses format has them: every fault of a caller is one type there,
-    and what tells them apart is the code."""
+def responses_error_type(error: UpstreamRejected) -> tuple[str, str | None]:
+    """The responses format's type and code for a rejected request. All errors of a caller have one type there, and only
+    the code distinguishes them."""
     kind, code = error.kind, error.upstream_code
     if error.status == 413 or kind == "request_too_large":
         code = "request_too_large"
-    # others write BadRequestError or INVALID_ARGUMENT
+    # some providers send a class name or a constant (BadRequestError, INVALID_ARGUMENT)
     own = kind and kind.islower() and kind not in _MESSAGES_TYPES.values()
     return kind if kind and own else "invalid_request_error", code
 
 
 def public_message(error: TollgateError) -> str:
-    """What a caller may read of an error: their own faults in full, a provider's failure in our words."""
+    """The message that a caller may see: an error of their own in full, a general message for a provider's failure."""
     if isinstance(error, UpstreamTimeout):
         budget = f"{error.budget.replace('_', '-')} budget of {error.seconds:g} s"
         return f"The model service did not answer in time ({budget} exceeded)."
@@ -191,7 +188,7 @@ def public_message(error: TollgateError) -> str:
             return "The model service is overloaded or rate limited. Please retry later."
         return "The model service failed to answer. Please retry later."
     if isinstance(error, Unavailable) and not isinstance(error, ShuttingDown):
-        return UNAVAILABLE  # its own message may quote the operating system or the database
+        return UNAVAILABLE  # its message may contain text of the operating system or the database
     return error.message
 
 

@@ -1,6 +1,7 @@
-"""Errors become bodies here, and only here: one table by endpoint dialect (SPEC errors, CLIENTS 3b).
+"""Error replies: the status, headers and body of an error for each dialect (SPEC errors, CLIENTS 3b). No other module
+formats errors, except inside a stream (`public_errors.py`).
 
-A dialect is chat, responses, messages, embeddings, images, tools or catalog. Chat says most errors in plain text,
+A dialect is chat, responses, messages, embeddings, images, tools or catalog. Chat has most errors in plain text,
 responses and messages in their API's JSON, the others in the `{success, code, message}` envelope.
 """
 
@@ -38,32 +39,32 @@ from tollgate.public_errors import (
     messages_error_message,
     messages_error_type,
     public_message,
-    responses_error_words,
+    responses_error_type,
 )
 from tollgate.services import Headers, Reply
 
-ErrorBody = tuple[int, dict[str, Any] | str]
-"""A status and its body: an object, or plain text."""
+StatusAndBody = tuple[int, dict[str, Any] | str]
+"""The body is an object or plain text."""
 
 TEXT = b"text/plain; charset=utf-8"
 _MOST_WAIT_SECONDS = 120
-"""Client libraries that are told to wait longer do not ask again at all (CLIENTS 3c)."""
+"""Client libraries do not retry at all if `retry-after` is longer (CLIENTS 3c)."""
 _UNREACHABLE = orjson.dumps({"message": UNAVAILABLE})
 
 _NO_KEY = (
     "You didn't provide an API key. Send it in an Authorization header using Bearer auth "
     "(Authorization: Bearer YOUR_KEY) or in an X-Api-Key header."
 )
-_PLACES = {
+_ENDPOINTS = {
     "chat": "/v1/chat/completions, /v1/responses and /v1/messages",
     "embedding": "/v1/embeddings",
     "image": "/v1/images/generations",
 }
-"""Where models of a type are asked."""
+"""The endpoints for each type of model."""
 
 
 def error_reply(dialect: str, error: TollgateError, request_id: str) -> Reply:
-    """The reply that tells `error` in the words of `dialect`; never shows an upstream's 5xx text or a secret."""
+    """The reply for `error` in the format of `dialect`. It never contains an upstream's 5xx text or a secret."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
     after = getattr(error, "retry_after", None)
     if after is not None and isinstance(error, (RateLimited, UpstreamError, Unavailable)):
@@ -73,7 +74,7 @@ def error_reply(dialect: str, error: TollgateError, request_id: str) -> Reply:
     if isinstance(error, UpstreamTimeout):
         headers.append((b"x-tollgate-timeout", error.budget.encode()))
     headers += error.headers
-    # With a wrong key Claude Code asks again for three minutes, unless it is told not to.
+    # without this header, Claude Code retries a wrong key for three minutes
     if error.billed or isinstance(error, Unauthorized):
         headers.append((b"x-should-retry", b"false"))
     if isinstance(error, (UpstreamUnreachable, Unavailable)):
@@ -86,27 +87,26 @@ def error_reply(dialect: str, error: TollgateError, request_id: str) -> Reply:
     return Reply(status, headers, orjson.dumps(body))
 
 
-def _why(error: TollgateError) -> str:
-    """What a caller may read of a failure that is not theirs: a provider's in our words; of ours, only that there was
-    one."""
+def _failure_message(error: TollgateError) -> str:
+    """The message for a failure that is not the caller's: a general one for a provider's, no details for ours."""
     return public_message(error) if isinstance(error, UpstreamError) else InternalError.public_message
 
 
-def _elsewhere(error: ModelNotFound) -> str:
-    return f" (it is for {_PLACES[error.kind]})" if error.kind in _PLACES else ""
+def _endpoint_hint(error: ModelNotFound) -> str:
+    return f" (it is for {_ENDPOINTS[error.kind]})" if error.kind in _ENDPOINTS else ""
 
 
-def _refusal(error: TollgateError) -> str:
-    """What is wrong with a request; of a model for another endpoint, also which."""
-    return f"{error.message}{_elsewhere(error)}" if isinstance(error, ModelNotFound) else error.message
+def _request_message(error: TollgateError) -> str:
+    """The message for an invalid request; for a model of another endpoint, it names that endpoint."""
+    return f"{error.message}{_endpoint_hint(error)}" if isinstance(error, ModelNotFound) else error.message
 
 
 def _error_object(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _account_error(error: TollgateError) -> ErrorBody | None:
-    """401, 403 and 429 read the same on chat and responses."""
+def _account_error(error: TollgateError) -> StatusAndBody | None:
+    """401, 403 and 429, which are the same for chat and responses."""
     if isinstance(error, Unauthorized):
         if error.reason == "missing":
             return 401, _error_object(_NO_KEY, "invalid_request_error")
@@ -123,77 +123,79 @@ def _account_error(error: TollgateError) -> ErrorBody | None:
     return None
 
 
-def _chat(error: TollgateError) -> ErrorBody:
+def _chat(error: TollgateError) -> StatusAndBody:
     if isinstance(error, (BodyTooLarge, NotFound, MethodNotAllowed)):
         return error.status, error.message
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
-        return 400, _refusal(error)
-    return 500, _why(error)
+        return 400, _request_message(error)
+    return 500, _failure_message(error)
 
 
-def _responses(error: TollgateError) -> ErrorBody:
+def _responses(error: TollgateError) -> StatusAndBody:
     if isinstance(error, BodyTooLarge):
         return 413, _error_object(error.message, "invalid_request_error", "request_too_large")
     if isinstance(error, ModelNotFound):
         return 400, _error_object(
-            f"The requested model '{error.model}' does not exist{_elsewhere(error)}.",
+            f"The requested model '{error.model}' does not exist{_endpoint_hint(error)}.",
             "invalid_request_error",
             "model_not_found",
             "model",
         )
     if isinstance(error, UpstreamRejected):
-        return error.status, _error_object(error.message, *responses_error_words(error), error.param)
+        return error.status, _error_object(error.message, *responses_error_type(error), error.param)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code != BadRequest.code else None
         return error.status, _error_object(error.message, "invalid_request_error", code, getattr(error, "param", None))
-    message = _why(error)
+    message = _failure_message(error)
     return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
 
 
 _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
-"""Codes of our own refusals that messages clients act on: they begin anew, or send the whole conversation."""
+"""Error codes that messages clients act on: they start a new thread, or send the whole conversation."""
 
 
-def _messages(error: TollgateError) -> ErrorBody:
-    def body(status: int, kind: str, message: str, code: str | None = None) -> ErrorBody:
+def _messages(error: TollgateError) -> StatusAndBody:
+    def reply(status: int, kind: str, message: str, code: str | None = None) -> StatusAndBody:
         details = {"details": {"error_code": code}} if code else {}
         return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
     if isinstance(error, Unauthorized):
-        return body(
+        return reply(
             401,
             "authentication_error",
             "x-api-key header is required" if error.reason == "missing" else "invalid x-api-key",
         )
     if isinstance(error, QuotaExhausted):
-        return body(403, "billing_error", error.message)
+        return reply(403, "billing_error", error.message)
     if isinstance(error, PermissionDenied):
-        return body(403, "permission_error", error.message)
+        return reply(403, "permission_error", error.message)
     if isinstance(error, RateLimited):
-        return body(429, "rate_limit_error", error.message)
+        return reply(429, "rate_limit_error", error.message)
     if isinstance(error, BodyTooLarge):
-        return body(413, "request_too_large", "Request exceeds the maximum size")
+        return reply(413, "request_too_large", "Request exceeds the maximum size")
     if isinstance(error, ModelNotFound):
-        return body(404, "not_found_error", f"model: {error.model}{_elsewhere(error)}")
+        return reply(404, "not_found_error", f"model: {error.model}{_endpoint_hint(error)}")
     if isinstance(error, UpstreamRejected):
-        return body(error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error))
+        return reply(
+            error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error)
+        )
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code in _ACTED_ON else None
-        return body(
+        return reply(
             error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code
         )
     if isinstance(error, UpstreamTimeout):
-        return body(504, "timeout_error", public_message(error))
+        return reply(504, "timeout_error", public_message(error))
     if isinstance(error, UpstreamFailed) and error.overloaded:
-        return body(529, "overloaded_error", public_message(error))
-    return body(500, "api_error", _why(error))
+        return reply(529, "overloaded_error", public_message(error))
+    return reply(500, "api_error", _failure_message(error))
 
 
-def _envelope(status: int, message: str) -> ErrorBody:
+def _envelope(status: int, message: str) -> StatusAndBody:
     return status, {"success": False, "code": status, "message": message}
 
 
-def _envelope_common(error: TollgateError) -> ErrorBody | None:
+def _envelope_common(error: TollgateError) -> StatusAndBody | None:
     if isinstance(error, Unauthorized):
         return _envelope(401, "API key is required" if error.reason == "missing" else "invalid API key")
     if isinstance(error, RateLimited):
@@ -203,28 +205,28 @@ def _envelope_common(error: TollgateError) -> ErrorBody | None:
     return None
 
 
-def _embeddings(error: TollgateError) -> ErrorBody:
+def _embeddings(error: TollgateError) -> StatusAndBody:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, "user quota exceeded")
     if isinstance(error, (BadRequest, ModelNotFound, NotFound, UpstreamRejected)):
-        return _envelope(400, f"failed to bind request: {_refusal(error)}")
+        return _envelope(400, f"failed to bind request: {_request_message(error)}")
     return _envelope(500, "internal error, please try again later")
 
 
-def _images(error: TollgateError) -> ErrorBody:
+def _images(error: TollgateError) -> StatusAndBody:
     if isinstance(error, QuotaExhausted):
         return _envelope(403, NO_QUOTA)
     if isinstance(error, NotFound):
         return _envelope(404, "missing ID parameter")
     if isinstance(error, (BadRequest, ModelNotFound, UpstreamRejected)):
-        message = _refusal(error)
-        return _envelope(
-            400, message if message.startswith("input validation failed") else f"input validation failed: {message}"
-        )
+        message = _request_message(error)
+        if not message.startswith("input validation failed"):
+            message = f"input validation failed: {message}"
+        return _envelope(400, message)
     return _envelope(500, InternalError.public_message)
 
 
-def _catalog(error: TollgateError) -> ErrorBody:
+def _catalog(error: TollgateError) -> StatusAndBody:
     if isinstance(error, ModelNotFound):
         return 404, _error_object(
             f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
@@ -235,7 +237,7 @@ def _catalog(error: TollgateError) -> ErrorBody:
     )
 
 
-_BODIES: dict[str, Callable[[TollgateError], ErrorBody]] = {
+_BODIES: dict[str, Callable[[TollgateError], StatusAndBody]] = {
     "chat": lambda error: _account_error(error) or _chat(error),
     "responses": lambda error: _account_error(error) or _responses(error),
     "messages": _messages,

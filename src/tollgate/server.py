@@ -1,4 +1,4 @@
-"""The life of the gateway process: opens ledger and client, serves the application, drains everything at the end."""
+"""The lifecycle of the gateway process: opens the ledger and the client, serves the application, drains at the end."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ log = logging.getLogger("tollgate.server")
 
 _MIB = 1024**2
 _LAST_WORDS_SECONDS = 0.5
-"""The end of the time to drain: in it, clients that still wait are told that the gateway stops, before the server drops
-them."""
+"""The end of the drain time, in which requests that still run are answered with a shutdown error before the engine
+drops their connections."""
 _SETTLE_SECONDS = 10.0
-"""The least time for writing the rows of ended requests, however short the time to drain is: to count tokens, an
-encoding may have to be loaded first."""
+"""The minimum time for writing the rows of ended requests, even if the drain time is shorter: counting tokens may
+require loading an encoding first."""
 _TIDY_SECONDS = 3.0
-"""How long after the start `_tidy` runs; it delays the requests of that moment by 20 ms (150 with all providers on)."""
+"""How long after the start `_tidy` runs. It delays concurrent requests by 20 ms (150 ms with all providers on)."""
 
 
 @dataclass(slots=True)
@@ -65,13 +65,13 @@ class Opened:
     first_key: str | None
     """The key of the default account, only when this start created it."""
     starter: str
-    """The account of whoever starts the gateway, for the printed text and `sign_in`."""
+    """The account to sign in to, for the printed text and `sign_in` (`accounts.starter`)."""
     sign_in: str | None = None
     """A one-time link to the dashboard for that account."""
 
 
 Adjust = Callable[[Gateway], Gateway]
-"""Makes the command line's changes to settings that were read, at the start and at each reload."""
+"""Applies the command line's options to the settings read, at the start and at each reload."""
 
 
 def as_read(gateway: Gateway) -> Gateway:
@@ -85,7 +85,7 @@ def load(
     cache: StartCache | None = None,
     adjust: Adjust = as_read,
 ) -> Runtime:
-    """Read and compile the configuration, except for what `cache` has. Raises `ConfigErrors` with every problem."""
+    """Read and compile the configuration, reusing what `cache` has. Raises `ConfigErrors` with every problem."""
     loaded = load_or_report_all(
         path, environ=environ if environ is not None else os.environ, previous=cache.reusable if cache else None
     )
@@ -102,11 +102,11 @@ def load(
 
 
 def cache_of(path: Path | None) -> StartCache | None:
-    """The cache that earlier starts left in this configuration's store; None if the gateway file has mistakes."""
+    """The start cache in this configuration's store; None if the gateway file has errors."""
     try:
         return StartCache(load_settings(path, environ=os.environ).store.directory)
     except ConfigErrors:
-        return None  # `load` reports them, with the mistakes of all other files
+        return None  # `load` reports them together with the errors of all other files
 
 
 async def open_gateway(
@@ -118,8 +118,8 @@ async def open_gateway(
 ) -> Opened:
     """Open the ledger, the upstream client and the background work. The caller must `close_gateway`.
 
-    `bind` binds the addresses and returns them with their ports. It is called once the store is locked and before a
-    first key is made: if it fails, no key exists that nobody has seen. `adjust` is for the settings of reloads.
+    `bind` binds the addresses and returns them with their ports. It is called after the store is locked and before the
+    first key is created: if binding fails, no key exists that was never shown. `adjust` is for reloads.
     """
     ledger = ledger_of(runtime.gateway.store, runtime.gateway.credits)
     await ledger.open()
@@ -138,7 +138,7 @@ async def _opened(
     taken = bind() if bind is not None else configured
 
     def at_ports(read: Gateway) -> Gateway:
-        """These settings with the bound ports, where they ask for any free port (0)."""
+        """These settings with the bound ports in place of port 0 (any free port)."""
         if taken == configured or read.server.bind != configured:
             return read
         return replace(read, server=served_at(read.server, taken))
@@ -183,7 +183,7 @@ def _services(runtime: Runtime, ledger: Ledger) -> Services:
 
 
 def _use(services: Services, new: Runtime) -> None:
-    """Give the settings of a new runtime to everything that stays over reloads."""
+    """Pass the settings of a new runtime to everything that outlives a reload."""
     services.health.settings = new.gateway.retry
     services.health.keep(new.route_names(), new.providers)
     services.ledger.use(new.gateway.credits)
@@ -191,15 +191,15 @@ def _use(services: Services, new: Runtime) -> None:
 
 
 def _most_held(server: Server) -> int:
-    """How many bytes of request bodies to have at once: as set, else a share of the memory, but always enough for the
-    largest body. Warns when the memory is too small for that."""
+    """How many bytes of request bodies to hold at once: as configured, else a share of the memory, but always enough
+    for the largest body. Logs a warning if the memory is too small for that."""
     allowed = memory.allowed()
     share = memory.for_bodies(allowed)
     most = server.max_bodies_bytes or max(share, server.max_body_bytes)
     if memory.needed(most) > allowed:
         log.warning(
-            "%d MiB of memory are little for a gateway that may hold %d MiB of request bodies at once, which can take "
-            "%d MiB with all that they become: lower server.%s%s, or give it more memory",
+            "%d MiB of memory may not be enough: up to %d MiB of request bodies are held at once, and processing them "
+            "can take %d MiB; lower server.%s%s, or provide more memory",
             *(size // _MIB for size in (allowed, most, memory.needed(most))),
             "max_bodies_bytes" if server.max_bodies_bytes > server.max_body_bytes else "max_body_bytes",
             f" to {share // _MIB} MiB" if share >= _MIB else "",
@@ -208,12 +208,12 @@ def _most_held(server: Server) -> int:
 
 
 async def _open_dashboard(app: App, services: Services, reloader: Reloader, account: str) -> str:
-    """Serve the web pages. Returns a sign-in link for `account`, and warns when that is no operator."""
+    """Serve the web pages. Returns a sign-in link for `account`, and logs a warning if it is not an operator."""
     app.mount("/dashboard", dashboard_app(services, reloader))
     if (await services.ledger.get_account(account)).role != "operator":
-        # all accounts were made by commands before the first start, or the last operator's role was changed
+        # all accounts were created by commands before the first start, or the last operator's role was changed
         log.warning(
-            "no account is an operator, so nobody sees the operator's pages; "
+            "no account is an operator, so nobody can see the operator's pages; "
             "to make one: tollgate accounts change %s --role operator",
             account,
         )
@@ -221,14 +221,13 @@ async def _open_dashboard(app: App, services: Services, reloader: Reloader, acco
 
 
 async def close_gateway(opened: Opened) -> None:
-    """Finish what is running, then make everything durable."""
+    """Wait for running requests and their usage rows, then close the client and the ledger."""
     services = opened.services
     services.draining = True
     services.tasks.cancel()
     seconds = max(services.runtime.current.gateway.server.drain_seconds, _SETTLE_SECONDS)
-    await opened.app.ended(
-        seconds
-    )  # the server does not wait for cancelled requests, which write their rows as they end
+    # the engine does not wait for cancelled requests, which write their rows as they end
+    await opened.app.wait_idle(seconds)
     await services.settlements.drain(seconds)
     await services.client.close()
     services.minted.close()
@@ -243,14 +242,14 @@ async def serve(
     adjust: Adjust = as_read,
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends requests that still run. `announce` is called once the
-    gateway listens. `cache` gets what the next start can use; `adjust` is for the settings of reloads."""
+    gateway listens. `cache` is written for the next start; `adjust` changes the settings of reloads."""
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
     stop = _stop_on_signals(opened)
 
     async def stopped() -> None:
         await stop.wait()
-        # no new connections from now on, but requests that come soon on existing ones are still answered
+        # no new connections from now on, but requests that arrive soon on existing ones are still answered
         asyncio.get_running_loop().call_later(2 * LAST_CALL_SECONDS, setattr, opened.services, "draining", True)
 
     opened.services.tasks.spawn(_tidy(runtime, cache))
@@ -265,9 +264,9 @@ async def serve(
 
 
 def _stop_on_signals(opened: Opened) -> asyncio.Event:
-    """Handle signals. The returned event is set by the first SIGTERM or SIGINT.
+    """Install the signal handlers. The returned event is set by the first SIGTERM or SIGINT.
 
-    Requests that still run are ended when the time to drain is over, or by a second such signal. SIGHUP reloads.
+    Requests that still run are ended when the drain time is over, or by a second such signal. SIGHUP reloads.
     """
     services = opened.services
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -282,8 +281,8 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
             return
         stop.set()
         if services.metrics.running:
-            words = "stopping: %d requests are running and have %g seconds; the same signal again ends them now"
-            log.info(words, services.metrics.running, drain_seconds())
+            message = "stopping: %d running requests have %g seconds to finish; the same signal again ends them now"
+            log.info(message, services.metrics.running, drain_seconds())
 
     async def cut() -> None:
         await stop.wait()
@@ -300,8 +299,7 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
 
 
 async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
-    """Work that can wait until the first answers are sent: free what only the start needed, and write the cache for the
-    next start."""
+    """Work that can wait until after the start: free memory that only the start needed, and write the start cache."""
     await asyncio.sleep(_TIDY_SECONDS)
     gc.unfreeze()
     gc.collect()

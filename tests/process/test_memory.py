@@ -42,8 +42,8 @@ def test_older_groups_have_a_controller_of_memory(tmp_path):
 
 MIB = 1024**2
 LITTLE = (
-    "200 MiB of memory are little for a gateway that may hold 32 MiB of request bodies at once, which can take 320 MiB "
-    "with all that they become: lower server.max_body_bytes to 12 MiB, or give it more memory"
+    "200 MiB of memory may not be enough: up to 32 MiB of request bodies are held at once, and processing them can "
+    "take 320 MiB; lower server.max_body_bytes to 12 MiB, or provide more memory"
 )
 
 
@@ -54,7 +54,7 @@ LITTLE = (
         (512, "", 64, ""),
         (384, "", 42, ""),
         (200, "", 32, LITTLE),
-        (100, "", 32, "lower server.max_body_bytes, or give it more memory"),
+        (100, "", 32, "lower server.max_body_bytes, or provide more memory"),
         (200, "server: {max_body_bytes: 8388608}\n", 12, ""),
         (4096, "server: {max_bodies_bytes: 1073741824}\n", 1024, "lower server.max_bodies_bytes to 512 MiB"),
     ],
