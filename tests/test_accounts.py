@@ -28,11 +28,11 @@ async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(books: Ledger) -> None:
-    assert await accounts.starter(books) == "alice"
+    assert await accounts.initial_account(books) == "alice"
     await accounts.create_account(books, "carol", role="operator")
-    assert await accounts.starter(books) == "carol"
+    assert await accounts.initial_account(books) == "carol"
     await accounts.create_account(books, "default", role="operator")
-    assert await accounts.starter(books) == "default"
+    assert await accounts.initial_account(books) == "default"
 
 
 @pytest.mark.parametrize("id", ["", "Alice", "-a", "a b", "a/b", "ä", "a" * 64, "../x"])

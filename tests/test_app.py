@@ -302,7 +302,7 @@ async def test_a_start_without_an_operator_says_how_to_make_one(tmp_path, caplog
         caplog.clear()
         opened = await open_gateway(runtime, path)
         await close_gateway(opened)
-        assert (wanted in caplog.text, opened.starter, opened.first_key) == (told, "alice", None)
+        assert (wanted in caplog.text, opened.initial_account, opened.first_key) == (told, "alice", None)
 
 
 async def test_a_start_that_fails_gives_its_store_back(tmp_path, monkeypatch):

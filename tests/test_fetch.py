@@ -224,7 +224,7 @@ async def test_only_plain_web_addresses_are_taken(url: str) -> None:
 
 async def test_a_redirect_to_no_address_is_told() -> None:
     async with site({"/": moved("http://[")}) as web:
-        with pytest.raises(BadRequest, match="it redirects to what is no address"):
+        with pytest.raises(BadRequest, match="it redirects to an invalid URL"):
             await fetch_inline(web.url("/"), OPEN, resolver=web.resolver)
 
 

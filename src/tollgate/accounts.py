@@ -1,7 +1,7 @@
-"""Accounts, keys and credits as people handle them: what the commands and the dashboard share.
+"""Administration of accounts, keys and credits, shared by the commands and the dashboard.
 
-Has the forms that people fill in and the views that they see; `notations` reads what they type into a field. The ledger
-makes the changes: in this process, or in the running gateway (`ledger.admin_socket.open_books`).
+Defines the input forms and the views that are shown; `notations` parses single fields. The ledger makes the changes, in
+this process or in the running gateway (`ledger.admin_socket.open_books`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """The settings of a new or changed key, as typed. An empty text means the default, which is no limit."""
+    """The settings of a new or changed key, as entered. An empty text means the default: no limit."""
 
     name: str = ""
     models: str = ""
@@ -51,12 +51,12 @@ _FIELDS = {
     "concurrent": "max_concurrent",
     "addresses": "allowed_addresses",
 }
-"""Fields of a `KeyForm` that have another name in the key."""
+"""Fields of a `KeyForm` with another name in the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """A key with what lists show beside it. `spent` is the sum that counts for its spend cap."""
+    """A key with its state. `spent` is the sum that counts towards its spend cap."""
 
     key: KeyRecord
     spent: Decimal
@@ -65,15 +65,15 @@ class KeyView:
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """An account with its sums and how many of its keys work."""
+    """An account with its sums and its number of active keys."""
 
     account: Account
     sums: AccountSums
     active_keys: int
 
 
-async def starter(books: Administration) -> str:
-    """The account of whoever starts the gateway: `default` if it is an operator, else the oldest operator, else the
+async def initial_account(books: Administration) -> str:
+    """The account to sign in to after a start: `default` if it is an operator, else the oldest operator, else the
     oldest account."""
     found = await books.list_accounts()
     operators = [account.id for account in found if account.role == "operator"]
@@ -83,8 +83,8 @@ async def starter(books: Administration) -> str:
 async def create_account(
     books: Administration, id: str, name: str = "", role: str = "user", credits: str = ""
 ) -> Account:
-    """A new account, with `credits` if given; a wrong amount creates none. The id is a readable word, because every
-    usage row shows it."""
+    """Create an account, with `credits` if given. Raises `BadRequest` for an invalid field; then nothing is created.
+    The id is a readable word, because every usage row has it."""
     amount = read_amount(credits, "credits") if credits.strip() else None
     if amount is not None and amount <= 0:
         raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
@@ -102,8 +102,8 @@ async def create_account(
 async def change_account(
     books: Administration, account_id: str, name: str | None = None, role: str | None = None
 ) -> Account:
-    """Give an account another name or role; None keeps the present one. The last operator cannot stop being one: then
-    nobody could administer accounts."""
+    """Change an account's name or role; None keeps the present one. Raises `BadRequest` for the only operator: without
+    one, nobody could administer accounts."""
     if role is not None:
         _check_role(role)
     if role == "user" and [each.id for each in await books.list_accounts() if each.role == "operator"] == [account_id]:
@@ -115,7 +115,8 @@ async def change_account(
 
 
 async def set_password(books: Administration, account_id: str, password: str | None) -> Account:
-    """Set the password for the dashboard; None removes it. Everybody who is signed in to the account is signed out."""
+    """Set the dashboard password; None removes it. All sessions of the account end. Raises `BadRequest` if its length
+    is not allowed."""
     try:
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
     except ValueError as error:
@@ -131,32 +132,32 @@ async def account_view(books: Administration, account_id: str) -> AccountView:
 
 
 async def account_views(books: Administration) -> list[AccountView]:
-    """All accounts with their sums, in a few queries for all, since there may be very many."""
+    """All accounts with their sums. Takes the same few queries for any number of accounts."""
     now = datetime.now(UTC)
     active = Counter(key.account_id for key in await books.list_keys() if state_of(key, now) == "active")
     sums = {each.account_id: each for each in await books.list_sums()}
     return [
         AccountView(account, sums[account.id], active[account.id])
         for account in await books.list_accounts()
-        if account.id in sums  # else it was created while we asked
+        if account.id in sums  # else it was created between the queries
     ]
 
 
 async def create_key(books: Administration, account_id: str, form: KeyForm) -> tuple[KeyRecord, str]:
-    """A new key and its secret, to be shown this once."""
+    """Create a key. Returns it and its secret, which can be shown only now."""
     return await books.create_key(account_id, _named(form.name), **_key_fields(form))
 
 
 async def change_key(books: Administration, key_id: str, form: KeyForm, only: Collection[str] = ()) -> KeyRecord:
-    """Change a key to what is in `form`, or `only` these fields of it. The secret stays."""
+    """Apply `form` to a key, or `only` these fields of it. The secret stays the same."""
     fields = {"name": _named(form.name), **_key_fields(form)}
     kept = {_FIELDS.get(name, name) for name in only} or fields.keys()
     return await books.update_key(key_id, **{name: value for name, value in fields.items() if name in kept})
 
 
 async def find_key(books: Administration, hint: str, account_id: str | None = None) -> KeyRecord:
-    """The key with this id, name or last four characters. If several fit, the only one that is not revoked; raises
-    `BadRequest` if that is still not clear."""
+    """The key with this id, name or last four characters. If several match, the only one that is not revoked. Raises
+    `BadRequest` if that is ambiguous too, `NotFound` if none matches."""
     keys = await books.list_keys(account_id)
     for named in ("id", "name", "last_four"):
         found = [key for key in keys if getattr(key, named) == hint]
@@ -171,24 +172,24 @@ async def find_key(books: Administration, hint: str, account_id: str | None = No
 
 
 async def key_views(books: Administration, account_id: str | None = None) -> list[KeyView]:
-    """Keys with their state and what they spent."""
+    """The keys with their state and their spending."""
     now, spent = datetime.now(UTC), await books.keys_spent(account_id)
     return [
         KeyView(key, spent[key.id], state_of(key, now))
         for key in await books.list_keys(account_id)
-        if key.id in spent  # else it was created while we asked
+        if key.id in spent  # else it was created between the queries
     ]
 
 
 def state_of(key: KeyRecord, now: datetime) -> Literal["active", "expired", "revoked"]:
-    """Whether the key works."""
+    """The state of a key at `now`."""
     if key.revoked:
         return "revoked"
     return "expired" if key.expires_at is not None and key.expires_at <= now else "active"
 
 
 async def grant(books: Administration, account_id: str, amount: str, note: str = "") -> Grant:
-    """Give credits (or take them back, with a negative amount)."""
+    """Grant credits; a negative amount takes them back."""
     await books.get_account(account_id)
     return await books.grant(account_id, read_amount(amount), note[:500])
 

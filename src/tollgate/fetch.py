@@ -1,8 +1,9 @@
-"""The guarded download of a client's URL, for upstreams that want bytes. Nothing else fetches what a client names.
+"""Downloads URLs named by clients, for upstreams that need the bytes, with protection against SSRF. No other module
+fetches a client's URL.
 
-What must stay true: only public addresses are connected to, checked after resolution and pinned (the name is not
-resolved again between check and connection), on every redirect anew; size and time are bounded whatever the server
-does; no proxy, no cookies, no credentials; messages tell nothing about what a name resolves to here.
+Invariants: only public addresses are connected to, for every redirect too; they are checked after resolution and pinned
+(the name is not resolved again between check and connection). Size and time are limited. No proxy, cookies or
+credentials are used. Error messages do not reveal what a name resolves to here.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from tollgate.upstream.http import HttpTransport, split_url
 
 MAX_REDIRECTS = 3
 _LOWEST_PORT = 1024
-"""Below it only 80 and 443: a request must not be thrown at a mail server or a shell."""
+"""Of the ports below it, only 80 and 443 are allowed, so that no request reaches a mail server or a shell."""
 
 _THREADS = ThreadPoolExecutor(4, "tollgate-fetch-names")
-"""For looking names up: a name that a client invents, whose server hangs, must not keep those of providers waiting."""
+"""A pool of its own for name lookups: a client's name whose DNS server hangs must not delay lookups for providers."""
 
 _REFUSED = [
     ipaddress.ip_network(text)
@@ -42,14 +43,14 @@ _REFUSED = [
         "fec0::/10",
         "192.88.99.0/24",
         "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
-        "168.63.129.16/32",  # another cloud's service for its own machines, which answers only inside of them
+        "168.63.129.16/32",  # another cloud's service for its own machines, reachable only from inside
     )
 ]
-"""Beyond what `ipaddress` knows as not global: mostly addresses that lead to another one we have not looked at."""
+"""Networks refused although `ipaddress` considers them global. Most embed another address that is not checked."""
 
 _UNKNOWN = "application/octet-stream"
 _PIECE = 16 * 1024
-"""Characters of a data URL between which others run."""
+"""Characters of a data URL that are decoded before other tasks get a turn."""
 
 
 async def _resolve(host: str, port: int) -> list[Address]:
@@ -57,9 +58,9 @@ async def _resolve(host: str, port: int) -> list[Address]:
 
 
 async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolve) -> tuple[str, bytes]:
-    """The media type and bytes behind an http, https or data URL: `data:text/plain,hi` gives `("text/plain", b"hi")`.
+    """The media type and bytes of an http, https or data URL: `data:text/plain,hi` gives `("text/plain", b"hi")`.
 
-    Raises `BadRequest` when it may not or cannot be fetched, is larger than `max_bytes` or slower than `seconds`.
+    Raises `BadRequest` if it may not or cannot be fetched, is larger than `max_bytes` or takes longer than `seconds`.
     """
     if url[:5].lower() == "data:":
         return await _decode(url, settings.max_bytes)
@@ -82,8 +83,8 @@ async def _follow(transport: HttpTransport, url: str, settings: Fetch) -> tuple[
             if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
                 try:
                     url = urljoin(url, answer.headers["location"])
-                except ValueError:  # a bracket out of place
-                    raise _refused(first, "it redirects to what is no address") from None
+                except ValueError:  # such as an unbalanced bracket
+                    raise _refused(first, "it redirects to an invalid URL") from None
                 continue
             if answer.status != 200:
                 raise _refused(first, f"it answered {answer.status}")
@@ -116,12 +117,12 @@ async def _get(transport: HttpTransport, url: str, first: str, settings: Fetch) 
     except UpstreamTimeout:
         raise
     except UpstreamError:
-        # One text for unknown, private and unreachable: callers must not map our network with it.
+        # the same text for unknown, private and unreachable, so that callers cannot map our network
         raise _refused(first, "its host is unknown, unreachable or not a public address") from None
 
 
 def _guarded(resolver: Resolve, settings: Fetch) -> Resolve:
-    """A resolver that gives public addresses only; what it gives is what is connected to."""
+    """A resolver that returns public addresses only. The transport connects to exactly these."""
 
     async def public(host: str, port: int) -> list[Address]:
         found = await resolver(host, port)
@@ -135,7 +136,7 @@ def _guarded(resolver: Resolve, settings: Fetch) -> Resolve:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is on the public internet, and is itself rather than a way to another one."""
+    """Whether an address is on the public internet and does not embed another address."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if (
         not ip.is_global
@@ -151,13 +152,13 @@ def is_public(address: str) -> bool:
 
 
 def media_type(header: str, data: bytes) -> str:
-    """What the bytes begin like, else what the server says: some call every picture `image/jpeg`,
+    """The type detected from the bytes, else the one in the header. Some servers send `image/jpeg` for every picture,
     and upstreams check."""
     known = type_by_bytes(data)
     if known is not None:
         return known
-    kind = header.partition(";")[0].strip().lower()
-    return kind if "/" in kind and kind.isascii() and kind.isprintable() and " " not in kind else _UNKNOWN
+    sent = header.partition(";")[0].strip().lower()
+    return sent if "/" in sent and sent.isascii() and sent.isprintable() and " " not in sent else _UNKNOWN
 
 
 async def _decode(url: str, limit: int) -> tuple[str, bytes]:
@@ -181,14 +182,14 @@ async def _decode(url: str, limit: int) -> tuple[str, bytes]:
 
 
 async def _unescaped(body: str) -> bytes:
-    """`%41` as `A`. Others run between two pieces: 30 MB of escapes take seconds."""
+    """Percent-decode a data URL: `%41` -> `A`. Other tasks run between two pieces: 30 MB of escapes take seconds."""
     if "%" not in body:
         return body.encode()
     pieces, at = [], 0
     while at < len(body):
         end = at + _PIECE
         if end < len(body) and (cut := body.rfind("%", end - 2, end)) >= 0:
-            end = cut  # an escape stays whole
+            end = cut  # do not split an escape
         pieces.append(unquote_to_bytes(body[at:end]))
         at = end
         await asyncio.sleep(0)
@@ -200,7 +201,7 @@ def _refused(url: str, why: str) -> BadRequest:
 
 
 def _shown(url: str) -> str:
-    """The caller's URL without path and query, which may hold a signature."""
+    """The caller's URL for messages, without path and query, which may contain a signature."""
     try:
         scheme, host, _, _ = split_url(url)
     except UpstreamError:

@@ -1,6 +1,6 @@
-"""What people type about accounts and keys, read: when a key ends, what it may be used for and from where, amounts.
+"""Parses the text fields of account and key forms: expiry, models, endpoints, addresses, amounts and rates.
 
-Every reader raises `BadRequest` with what was typed and what was wanted, at the field of the form.
+Every parser raises `BadRequest` with the text, what is expected, and the name of the field.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _UNITS = {
     "y": timedelta(days=365),
 }
 _MOST_GLOBS, _LONGEST_GLOB = 500, 200
-"""Every request of a key is held against its list: 140,000 entries, which a form can carry,
-hold the event loop up for five seconds."""
+"""Every request is matched against its key's list: 140,000 entries, which fit into a form, would block the event loop
+for five seconds."""
 _MOST_PER_MINUTE = 1_000_000_000
 _MOST_ADDRESSES = 500
 _MAPPED_BITS = 96
-"""What of an address in v6 form comes before the v4 one (RFC 4291, 2.5.5.2)."""
+"""Length of the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)."""
 
 
 def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
-    """When a key ends: "30d" (m, h, d, w, y from now), "2027-01-31" (that day is its last, UTC), an ISO time,
-    or "never"."""
+    """When a key expires; None for never. Accepts "30d" (m, h, d, w, y from now), "2027-01-31" (the last valid day, in
+    UTC), an ISO time, and "never"."""
     now = now or datetime.now(UTC)
     entered = text.strip().lower()
     if entered in ("", "never"):
@@ -59,14 +59,14 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
 
 
 def read_span(text: str) -> timedelta | None:
-    """A length of time such as "30d" (m, h, d, w, y), or None when it is written otherwise."""
+    """A duration such as "30d" (m, h, d, w, y); None for any other text."""
     span = _SPAN.match(text.strip().lower())
     return int(span[1]) * _UNITS[span[2]] if span else None
 
 
 def read_models(text: str) -> tuple[str, ...] | None:
-    """Which models a key may use: "acme/*, !acme/old*" (globs; "!": not these); "" or "all" is every model,
-    "none" is none."""
+    """The models that a key may use, as globs: "acme/*, !acme/old*" ("!" excludes). None is every model ("" or "all"),
+    () is no model ("none")."""
     entered = text.strip()
     if entered.lower() in ("", "all", "*"):
         return None
@@ -86,7 +86,7 @@ def read_models(text: str) -> tuple[str, ...] | None:
 
 
 def read_endpoints(text: str) -> tuple[str, ...] | None:
-    """Which endpoints a key may be used for, such as "chat, embeddings"; "" or "all" is every one."""
+    """The endpoints that a key may be used for, such as "chat, embeddings". None is every endpoint ("" or "all")."""
     entered = _listed(text, "endpoints")
     if unknown := [each for each in entered if each not in KEY_ENDPOINTS]:
         raise BadRequest(
@@ -96,10 +96,8 @@ def read_endpoints(text: str) -> tuple[str, ...] | None:
 
 
 def read_addresses(text: str) -> tuple[str, ...] | None:
-    """From which addresses a key may be used: "203.0.113.7, 10.0.0.0/8, 2001:db8::/32"; "" or "all" is from any.
-
-    A v4 address or network in v6 form is the v4 one.
-    """
+    """The addresses that a key may be used from: "203.0.113.7, 10.0.0.0/8, 2001:db8::/32". None is any address ("" or
+    "all"). IPv4-mapped IPv6 addresses and networks become IPv4 ones."""
     entered = _listed(text, "addresses")
     if len(entered) > _MOST_ADDRESSES:
         raise BadRequest(f"addresses has {len(entered)} entries, wanted at most {_MOST_ADDRESSES}", "addresses")
@@ -107,7 +105,7 @@ def read_addresses(text: str) -> tuple[str, ...] | None:
 
 
 def _network(entered: str) -> str:
-    """An address or network as it is kept: "::ffff:10.0.0.0/104" -> "10.0.0.0/8", "192.0.2.1/32" -> "192.0.2.1"."""
+    """An address or network in canonical form: "::ffff:10.0.0.0/104" -> "10.0.0.0/8", "192.0.2.1/32" -> "192.0.2.1"."""
     try:
         network = ip_network(entered)
     except ValueError as error:
@@ -123,8 +121,8 @@ def _network(entered: str) -> str:
 
 
 def _listed(text: str, what: str) -> list[str]:
-    """The words between commas or blanks; none for "all" and for an empty text. Commas alone are refused: who writes
-    them wanted some, and would get everything."""
+    """The lower-case words of a list separated by commas or blanks; [] for "all" and for an empty text, which mean no
+    restriction. A text of commas only is an error, because it was probably not meant as no restriction."""
     entered = text.strip().lower()
     if entered in ("", "all", "*"):
         return []
@@ -139,8 +137,8 @@ def _words(entered: str) -> list[str]:
 
 
 def read_amount(text: str, what: str = "amount") -> Decimal:
-    """An exact amount of credits; a leading $ is forgiven, more decimal places than are kept are not: the rest would be
-    rounded away."""
+    """An exact amount of credits, with or without a leading $. More decimal places than are stored are an error,
+    because they would be rounded away."""
     try:
         amount = decimal_of(text.strip().removeprefix("$").replace("_", ""))
     except ValueError as error:
@@ -155,7 +153,7 @@ def read_amount(text: str, what: str = "amount") -> Decimal:
 
 
 def read_rate(text: str, what: str) -> int | None:
-    """A whole number (of a minute, or of what runs at once), or no limit when empty."""
+    """A limit per minute or of concurrent requests; None (no limit) for an empty text."""
     entered = text.strip().replace("_", "")
     if not entered:
         return None

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from tollgate.accounts import starter
+from tollgate.accounts import initial_account
 from tollgate.app import App
 from tollgate.config.build import load_settings
 from tollgate.config.gateway import served_at
@@ -64,8 +64,8 @@ class Opened:
     reloader: Reloader
     first_key: str | None
     """The key of the default account, only when this start created it."""
-    starter: str
-    """The account to sign in to, for the printed text and `sign_in` (`accounts.starter`)."""
+    initial_account: str
+    """The account to sign in to, for the printed text and `sign_in` (`accounts.initial_account`)."""
     sign_in: str | None = None
     """A one-time link to the dashboard for that account."""
 
@@ -144,7 +144,7 @@ async def _opened(
         return replace(read, server=served_at(read.server, taken))
 
     first_key = await ledger.ensure_default_account()
-    account = await starter(ledger)
+    account = await initial_account(ledger)
     await ledger.serve_admin()
     services = _services(replace(runtime, gateway=at_ports(runtime.gateway)), ledger)
     on_swap = partial(_use, services)

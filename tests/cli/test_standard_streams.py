@@ -102,7 +102,7 @@ def _opened(**server):
         gateway=SimpleNamespace(server=server), catalog=SimpleNamespace(example=lambda: "sandbox/echo")
     )
     services = SimpleNamespace(runtime=SimpleNamespace(current=current))
-    return SimpleNamespace(services=services, first_key="sk-tg-0", starter="default", sign_in=None)
+    return SimpleNamespace(services=services, first_key="sk-tg-0", initial_account="default", sign_in=None)
 
 
 def test_a_start_on_a_unix_socket_alone_says_that_its_address_is_a_guess(capsys):

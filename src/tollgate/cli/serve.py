@@ -128,7 +128,9 @@ def _announce(opened: Opened) -> None:
             f"""  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
         ]
     else:
-        lines.append(f"  key        the ones made before; a new one: tollgate keys create --account {opened.starter}")
+        lines.append(
+            f"  key        the ones made before; a new one: tollgate keys create --account {opened.initial_account}"
+        )
     if opened.sign_in:
         lines.insert(
             4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)"
@@ -142,5 +144,5 @@ def _announce(opened: Opened) -> None:
             "what a start prints went nowhere (%s); another key: tollgate keys create --account %s, "
             "another sign-in link: tollgate accounts link",
             error.strerror,
-            opened.starter,
+            opened.initial_account,
         )
