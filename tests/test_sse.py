@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgate.errors import UpstreamFailed
-from tollgate.sse import Decoder, Event, encode, in_lines
+from tollgate.sse import Decoder, Event, encode, escape_line_breaks
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
@@ -162,7 +162,7 @@ def test_a_line_break_in_data_cannot_forge_an_event() -> None:
 @given(st.text(st.sampled_from('a\\"é\u2027\u2028\u2029\u202a\x84\x85\n'), max_size=12))
 def test_events_of_json_are_lines_for_every_reader(text: str) -> None:
     """httpx's `iter_lines` and Swift's `lines` break lines at these, too, and half a JSON text is an error."""
-    raw = in_lines(encode(json.dumps({text: text}, ensure_ascii=False).encode()))
+    raw = escape_line_breaks(encode(json.dumps({text: text}, ensure_ascii=False).encode()))
     assert raw.decode().splitlines() == [raw.decode()[:-2], ""]
     assert [json.loads(event.data) for event in decode(raw)] == [{text: text}]
 

@@ -1,7 +1,7 @@
-"""Event-stream framing: bytes to events and back, nothing about what an event means.
+"""Server-sent event framing: bytes to events and back, without interpreting the events.
 
-What must stay true: the `raw` bytes of all events, in order, are the input; how the network cut the input never
-changes the events. Blocks without data (comments, stray blank lines) are events too, with empty `data`.
+Invariants: the concatenated `raw` bytes of all events are the input, and the events do not depend on how the network
+split it. Blocks without data (comments, stray blank lines) are events too, with empty `data`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import NamedTuple
 from tollgate.errors import UpstreamFailed
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Largest single event taken: an inline image of a responses stream is a few MiB, nothing honest is over this."""
+"""Size limit of one event. An inline image of a responses stream has a few MiB; no valid event is larger than this."""
 
 BLANK = (b"\n\n", b"\r\r", b"\n\r\n")
-"""How an event that is over may end, by the line ends its upstream writes."""
+"""The possible ends of a complete event, depending on the upstream's line breaks."""
 
 BOM = b"\xef\xbb\xbf"
-"""A byte order mark, which may stand before the first event and belongs to none."""
+"""A byte order mark, which may precede the first event and belongs to none."""
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BREAK = re.compile(rb"\r\n|\n|\r")
 _BREAKS_ELSEWHERE = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
-"""Line and paragraph separator, next line: in UTF-8, and as JSON may write them in a text."""
+"""Line separator, paragraph separator and next line: in UTF-8, and as escapes in a JSON string."""
 _KNOWN_NAMES = 256
 _MOST_LINES = 100_000
-"""Of one event; as many take a tenth of a second, in which nobody else is served."""
+"""Most lines of one event; parsing them blocks the event loop for a tenth of a second."""
 
 
 class Event(NamedTuple):
-    """One block of a stream: its `event:` name if any, its data lines joined,
-    and its exact bytes with the blank line."""
+    """One block of a stream: its `event:` name if any, its joined data lines, and its raw bytes with the blank line."""
 
     name: str | None
     data: bytes
@@ -38,7 +37,7 @@ class Event(NamedTuple):
 
     @property
     def error(self) -> bool:
-        """Event streams flag no errors in their framing; other framings do (`upstream/framing.py`)."""
+        """Always false: SSE framing has no error flag, unlike other framings (`upstream/framing.py`)."""
         return False
 
 
@@ -48,8 +47,8 @@ _new = tuple.__new__
 class Decoder:
     """Incremental decoder; one per stream.
 
-    `feed(b'data: {}\\n\\n')` gives `[Event(None, b'{}', b'data: {}\\n\\n')]`. Raises `UpstreamFailed` when one event
-    grows past `max_event_bytes`.
+    `feed(b'data: {}\\n\\n')` returns `[Event(None, b'{}', b'data: {}\\n\\n')]`. Raises `UpstreamFailed` if an event
+    exceeds `max_event_bytes`.
     """
 
     __slots__ = ("_carriage", "_heads", "_held", "_limit", "_marked", "_names", "_scanned", "_started")
@@ -63,17 +62,17 @@ class Decoder:
         self._marked = False
         self._names: dict[bytes, str] = {}
         self._heads: dict[bytes, str | None] = {}
-        """Names by their whole line."""
+        """Event names by their whole line."""
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes, in any cut; give the events they complete."""
+        """Add the next bytes, split anywhere. Returns the events that are now complete."""
         if not data:
             return []
         if not self._carriage and b"\r" in data:
             self._carriage = True
         held = self._held
         if not self._started:
-            # A byte order mark may itself be cut; it only ever stands at the very start.
+            # A byte order mark occurs only at the very start, and may itself be split.
             held += data
             if len(held) < 3 and BOM.startswith(held):
                 return []
@@ -99,23 +98,19 @@ class Decoder:
         return self._split(whole)
 
     def feed_pairs(self, data: bytes) -> list[tuple[str | None, bytes]]:
-        """`feed` for who needs no raw bytes: (name, data) of each event,
-        in a quarter of the time for the way most upstreams write.
-
-        That way is `data:` lines alone, or each after its `event:` line.
-        The number of lines shows that there is nothing else between them.
+        """As `feed`, but returns only (name, data) of each event. Four times as fast for the usual forms of a stream:
+        `data:` lines only, or each preceded by its `event:` line. The number of lines shows that it has nothing else.
         """
         if not self._started and not self._held and data and data[:1] != BOM[:1]:
             self._started = True
         if self._started and not self._held and not self._carriage and data.endswith(b"\n\n") and b"\r" not in data:
-            pairs = self._alike(data.split(b"\n"))
+            pairs = self._uniform_pairs(data.split(b"\n"))
             if pairs is not None:
                 return pairs
         return [(event.name, event.data) for event in self.feed(data)]
 
-    def _alike(self, lines: list[bytes]) -> list[tuple[str | None, bytes]] | None:
-        """The pairs in the lines of whole events that are all written one of the two usual ways;
-        None when one is not."""
+    def _uniform_pairs(self, lines: list[bytes]) -> list[tuple[str | None, bytes]] | None:
+        """The pairs of complete events that all have the same usual form (see `feed_pairs`); None if one differs."""
         lines.pop()  # what follows the last line feed
         named = lines[0].startswith(b"event: ")
         width = 3 if named else 2
@@ -142,16 +137,16 @@ class Decoder:
                 if not head.startswith(b"event: ") or len(head) == 7:
                     return None
                 known[head] = self._name(head[7:])
-            return self._alike([*lines, b""])
+            return self._uniform_pairs([*lines, b""])
         return pairs if len(pairs) == count else None
 
     @property
     def pending(self) -> bool:
-        """True while part of an event has been taken."""
+        """Whether an incomplete event is buffered."""
         return bool(self._held)
 
     def finish(self) -> list[Event]:
-        """The stream has ended: give what is left, though its blank line never came."""
+        """The stream has ended: return the rest as events, even without a final blank line."""
         rest = bytes(self._held)
         self._held.clear()
         self._scanned = 0
@@ -163,7 +158,7 @@ class Decoder:
         return events
 
     def _split(self, data: bytes) -> list[Event]:
-        """The fast path: `data` ends in a blank line and has line feeds only."""
+        """The fast path: `data` ends with a blank line and all line breaks are line feeds."""
         pieces = data.split(b"\n\n")
         last = pieces.pop()
         events: list[Event] = []
@@ -186,7 +181,7 @@ class Decoder:
     def _feed_any_break(self) -> list[Event]:
         held = self._held
         if _END.search(held, self._scanned) is None and not held.startswith((b"\r", b"\n")):
-            # Three bytes back: a break that is cut in two may begin there.
+            # Three bytes back, where a blank line may begin that is not complete yet.
             self._scanned = max(0, len(held) - 3)
             self._check()
             return []
@@ -197,7 +192,7 @@ class Decoder:
         return events
 
     def _walk(self, data: bytes, *, final: bool) -> tuple[list[Event], int]:
-        """Every complete block of `data`, whatever its line ends, and how many bytes they take."""
+        """The complete blocks of `data`, with any kind of line break, and their total size."""
         events: list[Event] = []
         at, size = 0, len(data)
         while at < size:
@@ -206,7 +201,7 @@ class Decoder:
                 break
             end = found.end()
             if end == size and not final and data[end - 1] == 0x0D:
-                break  # the line feed of a CRLF may be the next byte
+                break  # the next byte may be the line feed of a CRLF
             events.append(self._block(data[at:end]))
             at = end
         return events, at
@@ -246,18 +241,18 @@ class Decoder:
 def encode(data: bytes, name: str | None = None) -> bytes:
     """One event as bytes: `encode(b'{}', 'ping')` is `event: ping`, `data: {}` and a blank line."""
     if b"\n" in data or b"\r" in data:
-        # Splitting on `splitlines` would lose a last empty line.
+        # `splitlines` would lose a last empty line
         data = _BREAK.sub(b"\ndata: ", data)
     if name is None:
         return b"data: %b\n\n" % data
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def in_lines(events: bytes) -> bytes:
-    """Events of JSON with U+2028, U+2029 and U+0085 written as escapes, which means the same.
+def escape_line_breaks(events: bytes) -> bytes:
+    """Events with JSON data, with U+2028, U+2029 and U+0085 replaced by equivalent JSON escapes.
 
-    No line of an event stream ends there, but what many clients read lines with says so (`iter_lines` of httpx, `lines`
-    of Swift's URLSession, Python's `splitlines`): they would try to parse the half of an event.
+    They end no line of an event stream, but the line readers of many clients split there (`iter_lines` of httpx,
+    `lines` of Swift's URLSession, Python's `splitlines`), and would parse half an event.
     """
     if events.isascii():
         return events

@@ -1,7 +1,5 @@
-"""What is fixed about the published formats: where a request says its token limit and end user, what ends a stream, the
-states of an image job, what a header's name is.
-
-The engine knows wire formats, never vendors: everything here is a property of a published format.
+"""Constants of the published wire formats: the fields for token limit and end user, the events that end a stream, the
+states of an image job, the syntax of header names. Nothing here is specific to a vendor.
 """
 
 from __future__ import annotations
@@ -14,23 +12,21 @@ GenerationStatus = Literal["starting", "processing", "succeeded", "failed", "can
 """The states of an image job (SPEC, states and transitions)."""
 GENERATION_STATUSES: tuple[GenerationStatus, ...] = get_args(GenerationStatus)
 PENDING: tuple[GenerationStatus, ...] = ("starting", "processing")
-"""Those that a job can still leave."""
+"""The states that are not final."""
 PICTURE_FIELDS = ("url", "data", "context_type", "width", "height")
-"""Of a picture in an image job's answer (SPEC, image generation)."""
+"""The fields of a picture in an image job's answer (SPEC, image generation)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """What is fixed about a client-facing format: where the caller bounds the answer's length,
-    names its end user and puts its turns."""
+    """The fields of a client-facing format that limit the answer's length, name the end user and hold the turns."""
 
     limit_fields: tuple[str, ...]
-    user_places: tuple[tuple[str | None, str], ...]
-    """Where an end user may be named, in the order in which they count: the object of the body that holds the member
-    (None: the body itself), and the member."""
+    user_fields: tuple[tuple[str | None, str], ...]
+    """Fields for the end user, by priority: the object in the body (None: the body itself) and the field in it."""
     turns_field: str = "messages"
     names_model_once: bool = False
-    """Whether a stream says its model in its first event alone."""
+    """Whether only the first event of a stream has the model."""
 
 
 _USER = ((None, "user"), (None, "safety_identifier"))
@@ -44,41 +40,41 @@ CLIENT_FORMATS = {
 """By the name of the format's mapping file."""
 
 LAST_EVENTS = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
-"""The types of the events after which nothing more comes, though the connection may stay open."""
+"""The types of the events that end a stream; the upstream may keep the connection open after them."""
 
-ENDS = {"messages": ("message_stop", b'{"type":"message_stop"}')}
-"""By format, the name and the JSON of the event that ends every stream, where that says nothing else: so it can be told
-in the upstream's stead."""
+END_EVENTS = {"messages": ("message_stop", b'{"type":"message_stop"}')}
+"""Name and data of the event that ends every stream of a format, if it is constant: it can be sent in place of the
+upstream's."""
 
 
 def is_last(event_type: object) -> bool:
-    """Whether an event of this type ends its stream; an upstream may say anything there."""
+    """Whether an event of this type ends its stream. The type comes from an upstream and may be any value."""
     return type(event_type) is str and event_type in LAST_EVENTS
 
 
-USUAL_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
-"""Why a choice may have ended, by the published chat format. What any other word means, a mapping says."""
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
+"""The finish reasons of the published chat format. A mapping interprets any other."""
 
 
 def index_of(choice: dict[str, Any]) -> int | str | None:
-    """Which choice of an answer this is; None where its `index` says none."""
+    """The `index` of a choice; None if it has no usable one."""
     index = choice.get("index")
     return index if isinstance(index, int | str) else None
 
 
-def ends_unusually(body: dict[str, Any]) -> bool:
-    """Whether an answer may tell that it failed: a response by its status, a chat answer (or a chunk of one) by a
-    choice that ended for a reason which the format does not know."""
+def may_have_failed(body: dict[str, Any]) -> bool:
+    """Whether an answer may report a failure: a response by its status, a chat answer (or a chunk of one) by a finish
+    reason outside the published format."""
     choices = body.get("choices")
     if type(choices) is not list:
         return body.get("status") == "failed"
-    for choice in choices:  # a loop, not any(): asked of every answer
+    for choice in choices:  # a loop is faster than any(), and this runs for every answer
         if type(choice) is dict:
             reason = choice.get("finish_reason")
-            if reason and type(reason) is str and reason not in USUAL_FINISHES:
+            if reason and type(reason) is str and reason not in FINISH_REASONS:
                 return True
     return False
 
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A header's name: a token of RFC 9110, 5.6.2. No HTTP client sends another."""
+"""A header's name: a token (RFC 9110, 5.6.2)."""

@@ -20,7 +20,7 @@ _PAIRS, _NAME, _TEXT = 16, 64, 512
 _EXACT = 2**53
 """Integers below this are read exactly by every JSON parser."""
 _USERS = {
-    dialect: frozenset(name for holder, name in form.user_places if holder == "metadata")
+    dialect: frozenset(name for holder, name in form.user_fields if holder == "metadata")
     for dialect, form in CLIENT_FORMATS.items()
 }
 """The fields of metadata that name the end user, by format."""
@@ -28,7 +28,7 @@ _USERS = {
 
 def end_user(body: Mapping[str, Any], dialect: str) -> str | None:
     """The end user that a request names, shortened; None if it names none."""
-    for holder, name in CLIENT_FORMATS[dialect].user_places:
+    for holder, name in CLIENT_FORMATS[dialect].user_fields:
         about = body if holder is None else body.get(holder)
         user = about.get(name) if isinstance(about, dict) else None
         if isinstance(user, str):

@@ -18,7 +18,7 @@ from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import public_message
-from tollgate.sse import in_lines
+from tollgate.sse import escape_line_breaks
 from tollgate.wire import is_last
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ConvertedStream:
             if not events.pending:
                 converted, at = take_repeated_deltas(converter, block, at)
                 if converted:
-                    out.append(in_lines(converted))
+                    out.append(escape_line_breaks(converted))
                     continue
             *few, rest = block[at:].split(b"\n\n", _FEW if converter.follows else 0)
             until = end - len(rest) if len(few) == _FEW else end
@@ -234,4 +234,4 @@ def encode_events(events: list[Out]) -> bytes:
     for name, event in events:
         data = event if type(event) is bytes else orjson.dumps(event) if type(event) is dict else event.encode()
         out.append(b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data)
-    return in_lines(b"".join(out))
+    return escape_line_breaks(b"".join(out))

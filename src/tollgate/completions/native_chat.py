@@ -20,7 +20,7 @@ from tollgate.completions.usage_rule import UsageRule
 from tollgate.mapping import Tap, tap_usage
 from tollgate.routing import Offer
 from tollgate.sse import BLANK, Decoder, Event
-from tollgate.wire import ends_unusually
+from tollgate.wire import may_have_failed
 
 _CHAT_MARKS = {
     b":": (b'"finish_reason":"', b'"usage":{', b"[DONE]"),
@@ -224,7 +224,7 @@ class NativeChat(NativeStage):
 
     def _ending(self) -> Tap | None:
         finish = self._inner.finish
-        if finish is None or not ends_unusually(finish):
+        if finish is None or not may_have_failed(finish):
             return None
         tap = Tap(self._offer.mapping)
         tap.feed(finish)

@@ -26,7 +26,7 @@ from tollgate.mapping import Tap
 from tollgate.public_errors import stream_error_events
 from tollgate.routing import Offer
 from tollgate.sse import Event, encode
-from tollgate.wire import ENDS, is_last
+from tollgate.wire import END_EVENTS, is_last
 
 _WATCHED = {
     "messages": (b'"message_', b'"web_search_tool_result"'),
@@ -129,7 +129,7 @@ class NativePlain(NativeStage):
             return error
 
         def missing_end() -> bytes:
-            name, data = ENDS.get(dialect, ("", b""))
+            name, data = END_EVENTS.get(dialect, ("", b""))
             return encode(data, name) if data and tap.stop is not None else b""
 
         marks = offer.errors.event_marks

@@ -174,4 +174,4 @@ class Reframed:
         if self._events.done and not self._ended:
             self._ended = True
             out.append(sse.encode(b"[DONE]"))
-        return sse.in_lines(b"".join(out))
+        return sse.escape_line_breaks(b"".join(out))

@@ -36,7 +36,7 @@ from tollgate.mapping import Context, response_from_hub, response_to_hub, stream
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
-from tollgate.wire import ends_unusually
+from tollgate.wire import may_have_failed
 
 
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
@@ -106,7 +106,7 @@ def _tapped(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking
     Only an answer without complete usage, or one that may report its own failure, is read at all; most are not, and
     give {}. A failure found is noted in `attempt.failure`, or raised as `AttemptFailed` if another route is left.
     """
-    unusual = ends_unusually(answer)
+    unusual = may_have_failed(answer)
     if not lacking and not unusual:
         return {}
     read = tap_response(offer.mapping, answer)
