@@ -102,7 +102,7 @@ async def test_a_missing_or_changed_rank_file_means_the_heuristic(
         raise ValueError("not the published rank file")
 
     monkeypatch.setattr(tokens, "_encodings", {})
-    monkeypatch.setattr(tokens, "_again_at", {})
+    monkeypatch.setattr(tokens, "_retry_at", {})
     monkeypatch.setattr(tokenizer, "load", fail)
     assert await tokens.count(["x" * 400]) == await tokens.count(["x" * 400]) == 100
     assert len(caplog.records) == 1
@@ -118,8 +118,8 @@ async def test_an_encoding_that_could_not_be_loaded_for_a_while_is_loaded_later(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(tokens, "_encodings", {})
-    monkeypatch.setattr(tokens, "_again_at", {})
-    monkeypatch.setattr(tokens, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "_retry_at", {})
+    monkeypatch.setattr(tokens, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(tokenizer, "load", fail)
     text = ["hello, wide world"]
     assert await tokens.count(text) == tokens.heuristic(text[0]) == 5

@@ -65,10 +65,10 @@ class App:
         if scope["type"] == "http":
             origins = self.services.runtime.current.gateway.server.cors_origins
             if origins:
-                answer = await cors.answering(scope, send, origins)
-                if answer is None:
+                cors_send = await cors.send_with_cors(scope, send, origins)
+                if cors_send is None:
                     return
-                send = answer
+                send = cors_send
             path = scope["path"]
             mounted = None
             if path not in endpoints.ROUTES:

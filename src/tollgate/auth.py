@@ -1,7 +1,6 @@
-"""Who is calling: finds the key of a request, in either of two headers, and its record, and checks whether the key may
-be used here.
+"""Authentication: finds the key of a request in either of two headers, and checks whether it may be used here.
 
-The key itself stays in this module; everything else works with its `KeyRecord`.
+The secret itself stays in this module; all others work with its `KeyRecord`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ log = logging.getLogger("tollgate.auth")
 def key_of(headers: Mapping[str, str]) -> str | None:
     """The key of a request: `Authorization: Bearer <key>` or `X-Api-Key: <key>` (SPEC authentication 1).
 
-    X-Api-Key is also read beside an Authorization header of another scheme. None when there is no key.
+    X-Api-Key is also read if the Authorization header has another scheme. None if there is no key.
     """
     bearer = headers.get("authorization", "")
     if bearer[:7].lower() == "bearer " and (key := bearer[7:].strip()):
@@ -36,7 +35,7 @@ def key_of(headers: Mapping[str, str]) -> str | None:
 def authenticate(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord:
     """The key's record. Raises `Unauthorized` (missing, malformed, unknown, expired, revoked).
 
-    Both headers are tried: where an SDK insists on a bearer token, clients put a placeholder there and their key into
+    Both headers are tried: if an SDK requires a bearer token, clients send a placeholder there and the key in
     X-Api-Key.
     """
     key = key_of(headers)
@@ -57,17 +56,17 @@ def _other_key(headers: Mapping[str, str]) -> str | None:
 
 
 def authenticate_optional(ledger: Ledger, headers: Mapping[str, str]) -> KeyRecord | None:
-    """For endpoints that need no key: None without one. A wrong key is refused, so that typos are noticed (CLIENTS
-    3d)."""
+    """As `authenticate`, but None without a key, for endpoints that need none. A wrong key is still rejected, so that
+    typos are noticed (CLIENTS 3d)."""
     return authenticate(ledger, headers) if key_of(headers) is not None else None
 
 
 def permit(key: KeyRecord, endpoint: str, scope: Scope, proxies: Proxies) -> None:
-    """Raise `PermissionDenied` where a `restricted` key may not be used: from this client's address, or at this
-    endpoint. `endpoint` is one of `KEY_ENDPOINTS`, or empty for the catalogs, which need no key.
+    """Raise `PermissionDenied` if a restricted key may not be used from this client's address or at this endpoint.
+    `endpoint` is one of `KEY_ENDPOINTS`, or empty for the catalogs, which need no key.
 
-    The address is checked first, so that callers from elsewhere learn nothing about the key's endpoints. The log has
-    the address, for operators whose proxy is missing from `server.trusted_proxies`.
+    The address is checked first, so that other callers learn nothing about the key's endpoints. It is logged, for
+    operators whose proxy is missing from `server.trusted_proxies`.
     """
     if key.allowed_addresses:
         address = address_of(scope, proxies)

@@ -1,8 +1,7 @@
-"""Web pages of other origins: those in `server.cors_origins` may call the gateway from a browser (Fetch standard,
-"CORS protocol").
+"""CORS: web pages of the origins in `server.cors_origins` may call the gateway from a browser (Fetch standard, "CORS
+protocol").
 
-Credentials are never allowed: keys travel in a header that the page sets itself,
-and the dashboard's cookie stays out of it.
+Credentials are never allowed. Pages send a key in a header, so the dashboard's cookie is never used.
 """
 
 from __future__ import annotations
@@ -15,29 +14,28 @@ from tollgate.http import Scope, Send
 _ANY = "*"
 _METHODS = (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE")
 _AGE = (b"access-control-max-age", b"7200")
-"""Seconds a browser may remember the answer; the longest that all of them accept."""
+"""Seconds for which a browser may cache a preflight; the longest time that all browsers accept."""
 _VARY = (b"vary", b"origin")
 _EXPOSED = (b"access-control-expose-headers", b"*")
-"""Request ids, limits and what was dropped are for the page to read."""
+"""Pages may read all headers, such as request ids, limits and dropped fields."""
 
 
 def admits(origins: tuple[str, ...], origin: str) -> bool:
-    """Whether pages of `origin` may call: admits(("https://app.example",), "https://app.example") -> True"""
+    """Whether pages of `origin` may call the API: admits(("https://app.example",), "https://app.example") -> True"""
     return _ANY in origins or origin.lower().rstrip("/") in origins
 
 
-async def answering(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send | None:
-    """How the answer to a request is sent when pages of these origins may call: with the headers their browsers ask
-    for. None when the request was the browser's own question ahead of the page's (a preflight); then it is answered
-    already."""
+async def send_with_cors(scope: Scope, send: Send, origins: tuple[str, ...]) -> Send | None:
+    """A `send` that adds the CORS headers to the answer, if pages of `origins` may call the gateway. None if the
+    request is a preflight, which is answered here."""
     received = dict(scope["headers"])
     origin = received.get(b"origin")
     if origin is None or not admits(origins, origin.decode("latin-1")):
-        # a browser keeps some of these answers, and must not take them for those that its pages may read
+        # a browser may cache this answer, and must not use it for an origin that is allowed
         return _with_headers(send, [_VARY]) if scope["method"] in ("GET", "HEAD") else send
     shared = [(b"access-control-allow-origin", b"*" if _ANY in origins else origin), _VARY]
     if scope["method"] == "OPTIONS" and b"access-control-request-method" in received:
-        # `*` would not stand for authorization
+        # `*` does not cover the authorization header
         headers = received.get(b"access-control-request-headers", b"authorization, content-type")
         await send(
             {

@@ -1,4 +1,4 @@
-"""Fields as application/x-www-form-urlencoded, for providers that take no JSON."""
+"""Encodes fields as application/x-www-form-urlencoded, for providers that do not accept JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def encode_fields(fields: Mapping[str, object]) -> bytes:
-    """An object as a form: a list is its field several times, an object in a field is JSON text, null is left out.
+    """Encode an object as a form. A list repeats its field, an object becomes JSON text, null is left out.
 
     {"q": "a b", "n": 2, "on": true, "stop": ["x", "y"]} -> q=a+b&n=2&on=true&stop=x&stop=y
     """
@@ -18,7 +18,7 @@ def encode_fields(fields: Mapping[str, object]) -> bytes:
 
 
 def form_fields(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The fields of a form, of whatever encoding: a list is its field several times, null is left out."""
+    """The fields of a form in any encoding. A list repeats its field, null is left out."""
     for name, value in fields.items():
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if item is not None:
@@ -26,7 +26,7 @@ def form_fields(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def field_text(value: object) -> str:
-    """One field's value as text: true and false in JSON's words, an object or a list as JSON."""
+    """The text of one field's value: JSON for booleans, objects and lists."""
     if isinstance(value, (bool, dict, list)):
         return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -1,4 +1,4 @@
-"""A key's rate limits as response headers, under the names the client's format has for them (CLIENTS 3c)."""
+"""Response headers for a key's rate limits, with the names of the client's format (CLIENTS 3c)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tollgate.services import Headers
 
 
 def limit_headers(names: ReplyHeaders, limits: Limits) -> Headers:
-    """The headers for the windows a key has; none for a key without limits.
+    """The headers for the key's limits; none for a key without limits.
 
-    Resets are durations (`12ms`, `1s`, `6m0s`), or instants (RFC 3339) where the format tells those.
+    Resets are durations (`12ms`, `1s`, `6m0s`), or timestamps (RFC 3339) if the format has these.
     """
     windows = {"requests": limits.requests, "tokens": limits.tokens}
     return [

@@ -1,8 +1,8 @@
-"""What kind of file some bytes are, by how they begin: servers and clients say it wrongly, and upstreams look."""
+"""Detects the media type of a file from its first bytes, because declared types are often wrong and upstreams check."""
 
 from __future__ import annotations
 
-_BEGINNINGS = (
+_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -20,7 +20,7 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
 def type_by_bytes(data: bytes) -> str | None:
-    """The media type of a file of a kind known here: `b"%PDF-1.7"` -> `"application/pdf"`. Twelve bytes are enough."""
+    """The media type for a known signature: `b"%PDF-1.7"` -> `"application/pdf"`. Needs at most twelve bytes."""
     if data[:4] == b"RIFF":
         return _RIFF.get(data[8:12])
-    return next((mime for beginning, mime in _BEGINNINGS if data.startswith(beginning)), None)
+    return next((mime for signature, mime in _SIGNATURES if data.startswith(signature)), None)

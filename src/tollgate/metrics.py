@@ -1,7 +1,7 @@
-"""Counters a Prometheus server can read: requests, tokens, money, latency, upstream attempts, cooldowns.
+"""Metrics in the Prometheus text format: requests, tokens, cost, latency and upstream attempts.
 
-Plain dictionaries of numbers, touched only on the event loop; rendering is the only place that builds text. Labels are
-bounded: endpoint, status, provider and outcome, never a model name a caller made up.
+The counters are plain dictionaries, used only on the event loop. The number of label values is bounded: no label holds
+text chosen by a caller.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Metrics:
         self._seconds_sum: dict[str, float] = defaultdict(float)
 
     def unmatched(self, protocol: str, types: Mapping[str, int]) -> None:
-        """Count the events of a stream that no mapping rule reads. An upstream chooses their names, so the number of
-        names that are kept apart is bounded."""
+        """Count the stream events that no mapping rule reads. Upstreams choose their names, so further names share one
+        counter after a limit."""
         for name, count in types.items():
             event = f"{protocol} {name}"[:100]
             known = event in self.unmatched_events or len(self.unmatched_events) < _MOST_EVENTS
             self.unmatched_events[event if known else f"{protocol} (others)"] += count
 
     def answered(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count one reply of an endpoint."""
+        """Count one reply of an endpoint, with its duration."""
         self.requests[endpoint, status] += 1
         buckets = self._seconds.get(endpoint)
         if buckets is None:
@@ -52,8 +52,7 @@ class Metrics:
         self._seconds_sum[endpoint] += seconds
 
     def render(self, gauges: dict[str, tuple[str, float]] | None = None) -> str:
-        """The text exposition format; `gauges` adds values read now (ready, alarms, routes cooling),
-        each with what it means."""
+        """The text exposition format. `gauges` adds current values by name, each with its help text."""
         running: list[Row] = [("", self.running)]
         started: list[Row] = [("", f"{self.started:.3f}")]
         lines = [line for name, about, rows in self._counters() for line in _family(name, "counter", about, rows)]
@@ -65,7 +64,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _counters(self) -> list[tuple[str, str, list[Row]]]:
-        """Every counter: its name, what it counts, and its rows."""
+        """Every counter: its name, its help text, and its rows."""
         cost = {provider: format(amount, "f") for provider, amount in self.cost.items()}
         return [
             ("tollgate_requests_total", "Replies by endpoint and status.", _rows(self.requests, "endpoint", "status")),
@@ -83,22 +82,18 @@ class Metrics:
             ("tollgate_outcomes_total", "How answers ended.", _rows(self.outcomes, "outcome")),
             (
                 "tollgate_refused_total",
-                (
-                    "Requests that got an error instead of an answer, by reason: refused here, or failed at the "
-                    "provider "
-                    "before an answer began."
-                ),
+                "Requests that got an error before an answer began, from the gateway or from a provider, by reason.",
                 _rows(self.refused, "reason"),
             ),
             (
                 "tollgate_unmatched_stream_events_total",
-                "Stream events no mapping rule reads, by protocol and type.",
+                "Stream events that no mapping rule reads, by protocol and type.",
                 _rows(self.unmatched_events, "event"),
             ),
         ]
 
     def _latencies(self) -> list[str]:
-        """The histogram of the time to the end of an answer, by endpoint."""
+        """The histogram of request durations, by endpoint."""
         lines = [
             "# HELP tollgate_request_seconds Time to the end of an answer.",
             "# TYPE tollgate_request_seconds histogram",
@@ -114,17 +109,17 @@ class Metrics:
 
 
 Row = tuple[str, object]
-"""One line of a family: its labels as text, and its value."""
+"""One line of a metric: its formatted labels, and its value."""
 
 
 def _family(name: str, kind: str, about: str, rows: list[Row]) -> list[str]:
-    """The lines of one metric: what it means, its kind, its rows."""
+    """The lines of one metric: help text, type, and rows."""
     head = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
     return head + [f"{name}{labels} {value}" for labels, value in rows]
 
 
 def _rows(counts: Mapping[Any, object], *names: str) -> list[Row]:
-    """The rows of counts by a text, or by several: the texts are the values of the labels `names`."""
+    """One row per key of `counts`. A key is a label value or a tuple of them, for the labels `names`."""
     keyed = ((key if isinstance(key, tuple) else (key,), value) for key, value in sorted(counts.items()))
     return [(_labels(**dict(zip(names, map(str, key), strict=True))), value) for key, value in keyed]
 

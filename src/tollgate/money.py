@@ -1,8 +1,7 @@
-"""Exact decimals: reading, rounding and showing amounts and prices.
+"""Exact decimals: parsing, rounding and formatting amounts and prices.
 
-Owns the one arithmetic context money is calculated in. Floats never enter: a float where a decimal belongs raises.
-What a price means and how a request is charged is `tariff.py`; currencies are named here, their rates come from
-`gateway.yaml`.
+Defines the arithmetic context for all calculations with money. A float in place of a decimal raises an error. Charging
+is in `tariff.py`; exchange rates come from `gateway.yaml`.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from decimal import (
 )
 
 CONTEXT = Context(prec=80, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation, DivisionByZero, Overflow, FloatOperation])
-"""80 digits: the product of the longest price, count and rate that `decimal_of` lets in is still exact."""
+"""80 digits, so that the product of the longest price, count and rate that `decimal_of` accepts is exact."""
 
 PLACES = 12
-"""Decimal places of a cost in a row: a hundredth of the cheapest token on sale (1e-10 USD)."""
+"""Decimal places of a stored cost: a hundredth of the price of the cheapest token (1e-10 USD)."""
 
 USD = "USD"
-"""The currency credits are counted in."""
+"""The currency of credits."""
 
 _QUANTUM = Decimal(1).scaleb(-PLACES)
 _WRITTEN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\Z")
 _CURRENCY = re.compile(r"[A-Z]{3}\Z")
 _MAX_DIGITS = 30
 _MAX_EXPONENT = 24
-"""No price or balance needs more; a longer one is a mistake, and a bound keeps every later sum exact."""
+"""No price or balance needs more digits, and the limit keeps all sums exact."""
 
 
 def decimal_of(text: str | int | Decimal) -> Decimal:
     """The exact decimal written as `text`: "0.30" -> Decimal("0.30").
 
-    Raises ValueError for floats, NaN, infinities and absurd sizes.
+    Raises ValueError for floats, NaN, infinities and numbers out of range.
     """
     if isinstance(text, bool) or not isinstance(text, (str, int, Decimal)):
         raise ValueError(f'{text!r} is a {type(text).__name__}, wanted an exact decimal such as "0.30"')
@@ -62,12 +61,12 @@ def decimal_of(text: str | int | Decimal) -> Decimal:
 
 
 def round_cost(amount: Decimal) -> Decimal:
-    """Rounded half-even to 12 places; done once, at the row: Decimal("0.0000000000005") -> Decimal("0E-12")."""
+    """Round half-even to 12 places, once per usage row: Decimal("0.0000000000005") -> Decimal("0E-12")."""
     return amount.quantize(_QUANTUM, None, CONTEXT)
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Plain notation without exponent or trailing zeros: Decimal("1E-7") -> "0.0000001", Decimal("2.50") -> "2.5"."""
+    """Format without exponent or trailing zeros: Decimal("1E-7") -> "0.0000001", Decimal("2.50") -> "2.5"."""
     text = format(amount, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")

@@ -1,6 +1,6 @@
-"""Passwords of the web pages: scrypt, slow on purpose, with its parameters beside the hash so that they can be raised.
+"""Hashes dashboard passwords with scrypt. The parameters are stored with each hash, so that they can be raised later.
 
-`scrypt$<log2 N>$<r>$<p>$<salt>$<hash>`, both in base64. A check takes some 70 ms and 32 MiB:
+The format is `scrypt$<log2 N>$<r>$<p>$<salt>$<hash>`, the last two in base64. A check takes about 70 ms and 32 MiB, so
 callers run it off the event loop.
 """
 
@@ -16,14 +16,14 @@ _SALT_BYTES = 16
 _HASH_BYTES = 32
 _MEMORY = 128 * 1024 * 1024
 SHORTEST, LONGEST = 10, 200
-"""Characters a password may have; the upper bound keeps hashing bounded."""
+"""Length limits of a password; the upper one limits the cost of hashing."""
 
 NO_PASSWORD = "scrypt$15$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
-"""A hash nothing fits: checked for accounts that do not exist, so that they take as long as those that do."""
+"""A hash that matches no password. It is checked for unknown accounts, so that they take as long as existing ones."""
 
 
 def hash_password(password: str) -> str:
-    """The text to store. ValueError for one that is too short or too long."""
+    """The text to store. Raises ValueError if the password is too short or too long."""
     if not SHORTEST <= len(password) <= LONGEST:
         raise ValueError(f"the password has {len(password)} characters, wanted {SHORTEST} to {LONGEST}")
     salt = os.urandom(_SALT_BYTES)
@@ -40,7 +40,7 @@ def hash_password(password: str) -> str:
 
 
 def check_password(password: str, stored: str) -> bool:
-    """Whether this is the password. False for an account without one, whatever is typed."""
+    """Whether this is the password of which `stored` is the hash. Always false for an account without a password."""
     if len(password) > LONGEST:
         return False
     kind, _, rest = (stored or NO_PASSWORD).partition("$")

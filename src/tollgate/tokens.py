@@ -1,8 +1,8 @@
-"""Counting tokens locally, when an upstream did not: off the event loop, bounded, with no network.
+"""Counts tokens locally, off the event loop and without network, for usage that no upstream reported, for
+`count_tokens` and for embeddings. The results are marked as estimates.
 
-Used for usage that is missing, for `count_tokens` and for embeddings; a figure from here is an estimate and is marked
-so. What must stay true: the loop never tokenises more than a page, a huge or pathological text costs no more than a
-capped one, and an encoding that cannot be loaded is replaced by the heuristic, not by an error.
+Invariants: the event loop never tokenises more than about a page, the cost of a count is bounded for any text, and if
+an encoding cannot be loaded, the heuristic is used instead of an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ log = logging.getLogger("tollgate.tokens")
 
 DEFAULT_ENCODING = "o200k_base"
 MAX_CHARS = 400_000
-"""Longest text (in all) that is tokenised: 20 ms of a thread for prose, 100 ms at worst. Longer ones are estimated."""
+"""Total length of texts that are tokenised, which takes a thread 20 ms for prose and at most 100 ms. Longer ones are
+estimated."""
 MAX_WAITING = 64
-"""Counts queued before further ones are estimated: usage must not wait in a long line."""
+"""Queued counts after which further ones are estimated, so that usage is not delayed."""
 INLINE_CHARS = 2_000
-"""Below this, with the encoding loaded, a count (under 0.1 ms) is cheaper than the way to a thread and back."""
+"""Up to this length, if the encoding is loaded, counting on the event loop (under 0.1 ms) costs less than a thread."""
 
-AGAIN_SECONDS = 60.0
-"""An encoding is first loaded in the middle of traffic, perhaps when no descriptor or memory was left: that passes."""
+RETRY_SECONDS = 60.0
+"""When to retry loading an encoding. It may have failed for lack of descriptors or memory, which passes."""
 
 _CHARS_PER_TOKEN = 4
 
@@ -42,19 +43,20 @@ _two, _three, _four = bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0xF0)), bytes(
 _executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokens")
 _loading = threading.Lock()
 _encodings: dict[str, Encoding] = {}
-_again_at: dict[str, float] = {}
-"""Until when an encoding that could not be loaded is not tried again."""
+_retry_at: dict[str, float] = {}
+"""When to retry loading an encoding that could not be loaded."""
 _waiting = 0
 
 
 def estimate(chars: int) -> int:
-    """Tokens of a text of so many characters (or bytes), rounded up: what holds and routing use before a call."""
+    """Estimated tokens of a text with `chars` characters (or bytes), rounded up; used for holds and routing."""
     return -(-chars // _CHARS_PER_TOKEN)
 
 
 def heuristic(text: str) -> int:
-    """Tokens of a text by its scripts: 4 characters a token in ASCII, 2.5 in the two-byte scripts (accents, Greek,
-    Cyrillic, Arabic, Hebrew), 1.5 in the three-byte ones (CJK, Indic), and 2 tokens an emoji. Linear and in C."""
+    """Estimated tokens of a text by script: 4 characters a token in ASCII, 2.5 in scripts with two bytes a character
+    (accents, Greek, Cyrillic, Arabic, Hebrew), 1.5 with three bytes (CJK, Indic), and 2 tokens per emoji. Runs in C, in
+    linear time."""
     size = len(text)
     if text.isascii():
         return estimate(size)
@@ -67,10 +69,10 @@ def heuristic(text: str) -> int:
 
 
 async def count(texts: Sequence[str], encoding: str | None = None) -> int:
-    """Tokens of all `texts` together, special tokens read as plain text.
+    """Total tokens of `texts`; special tokens count as plain text.
 
-    Exact in `encoding` (o200k_base when None or unknown) up to `MAX_CHARS`; the heuristic above it, when too many
-    counts wait already, or when the encoding cannot be loaded.
+    Exact for `encoding` (o200k_base if None or unknown) up to `MAX_CHARS`. Above that, if too many counts are queued,
+    or if the encoding cannot be loaded, it is the heuristic's estimate.
     """
     global _waiting
     chars = sum(map(len, texts))
@@ -93,9 +95,9 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
 async def count_request(
     dialect: str, body: Mapping[str, Any], encoding: str | None = None, *, large: bool = False
 ) -> int:
-    """Prompt tokens of a chat, responses, messages or embeddings body: texts, tools, frames, and media by constants.
+    """Prompt tokens of a chat, responses, messages or embeddings body: texts, tools, message frames and media.
 
-    A `large` one is gone through by a thread: a body of the largest size may hold a million texts, which take a second.
+    The texts of a `large` body are collected in a thread: there may be a million, which takes a second.
     """
     texts, extra = (
         await asyncio.get_running_loop().run_in_executor(_executor, request_texts, dialect, body)
@@ -119,14 +121,14 @@ def _count(encoding: Encoding, texts: Sequence[str]) -> int:
 
 
 def _load(name: str) -> Encoding | None:
-    """The encoding; None, said each time, while it cannot be loaded, which is tried once a minute."""
+    """The encoding, loaded at its first use. None if it cannot be loaded; it is retried, and logged, once a minute."""
     if name in _encodings:
         return _encodings[name]
     with _loading:
-        if name not in _encodings and time.monotonic() >= _again_at.get(name, 0.0):
+        if name not in _encodings and time.monotonic() >= _retry_at.get(name, 0.0):
             try:
                 _encodings[name] = tokenizer.load(name)
             except (ImportError, OSError, ValueError, KeyError) as error:
                 log.warning("tokens are estimated from characters: encoding %s cannot be loaded (%s)", name, error)
-                _again_at[name] = time.monotonic() + AGAIN_SECONDS
+                _retry_at[name] = time.monotonic() + RETRY_SECONDS
     return _encodings.get(name)
