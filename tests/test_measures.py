@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from tollgate.ledger.usage_row import COLUMNS
-from tollgate.measures import ENDED, ENDPOINTS, OUTCOMES, Bucket, Measures, Report, percentile
+from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS, OUTCOMES, Bucket, Measures, Report, percentile
 
 
 def packed(values: list[float]) -> int:
@@ -77,4 +77,4 @@ def test_the_words_to_choose_rows_by_are_those_the_columns_explain():
     about = {column.name: column.about for column in COLUMNS}
     assert about["endpoint"].partition(": ")[2].partition(" (")[0].split(", ") == list(ENDPOINTS)
     assert about["outcome"].partition(": ")[2].split(", ") == list(OUTCOMES)
-    assert set(ENDED) == {*OUTCOMES, "failed"}
+    assert set(OUTCOME_FILTERS) == {*OUTCOMES, "failed"}

@@ -1,7 +1,7 @@
-"""Sums of usage that can be added up: counts, money, tokens, and latencies as counts by logarithmic step.
+"""Sums of usage that can be added: counts, cost, tokens, and latency histograms.
 
-Pure values. Percentiles cannot be added, so what is kept is how many requests fell into each step (four to a doubling);
-a percentile read from that is a few percent from the exact one.
+Pure values. Percentiles cannot be added, so latencies are kept as histograms with logarithmic buckets, four to a
+doubling. A percentile from such a histogram is within a few percent of the exact one.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from decimal import Decimal
 from typing import ClassVar
 
 DIMENSIONS = ("model", "key_id", "provider", "endpoint", "account_id")
-"""What usage is broken down by."""
+"""The columns by which usage is grouped."""
 ENDPOINTS = ("chat", "responses", "messages", "embeddings", "images", "mcp", "count_tokens")
-"""The words of the column `endpoint`."""
+"""The values of the column `endpoint`."""
 OUTCOMES = ("ok", "client_gone", "upstream_error", "timeout", "error", "rejected")
-"""The words of the column `outcome`."""
-ENDED = ("ok", "failed", *OUTCOMES[1:])
-"""What can be asked for: an outcome, or `failed` for all but `ok`."""
+"""The values of the column `outcome`."""
+OUTCOME_FILTERS = ("ok", "failed", *OUTCOMES[1:])
+"""The values of an outcome filter: an outcome, or `failed` for all but `ok`."""
 ALL = "all"
 
-_ROOM = 40
-"""Bits for the count of one step: a histogram is one integer, so that adding two of them is one addition."""
+_COUNT_BITS = 40
+"""Bits for the count of one step. A histogram is one integer, so that adding two of them is one addition."""
 
 
 @dataclass(slots=True)
 class Measures:
-    """What some requests came to. `first_byte` and `total` are packed histograms of milliseconds."""
+    """The sums over some requests. `first_byte` and `total` are packed histograms of milliseconds."""
 
     requests: int = 0
     failed: int = 0
@@ -44,15 +44,15 @@ class Measures:
     total: int = 0
 
     STEPS: ClassVar[int] = 96
-    """Under 1.2 ms, then on to over four hours."""
+    """The number of steps: the first is below 1.2 ms, the last over four hours."""
 
     def add(self, other: Measures) -> None:
-        """Take another's numbers in."""
+        """Add the numbers of `other`."""
         for name in _FIELDS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def without(self, parts: Iterable[Measures]) -> Measures:
-        """What is left when these, which are in it, are taken out."""
+        """A copy with the numbers of `parts` subtracted."""
         rest = Measures()
         rest.add(self)
         for part in parts:
@@ -62,7 +62,7 @@ class Measures:
 
     @property
     def tokens(self) -> int:
-        """All tokens, of every bucket."""
+        """The tokens of all buckets."""
         return (
             self.input_tokens
             + self.cache_read_tokens
@@ -73,20 +73,20 @@ class Measures:
 
     @property
     def failure_rate(self) -> float:
-        """The share of requests that did not end well."""
+        """The share of failed requests."""
         return self.failed / self.requests if self.requests else 0.0
 
     @staticmethod
     def pack(steps: Iterable[int], counts: Iterable[int]) -> int:
-        """A histogram: steps [3, 5] with counts [10, 2] become one integer."""
-        return sum(count << step * _ROOM for step, count in zip(steps, counts, strict=True))
+        """A packed histogram with these counts: steps [3, 5] and counts [10, 2] become one integer."""
+        return sum(count << step * _COUNT_BITS for step, count in zip(steps, counts, strict=True))
 
     def first_byte_ms(self, share: float) -> float | None:
-        """A percentile (0.95) of the time to the first byte; None when nothing was measured."""
+        """A percentile (such as 0.95) of the time to the first byte; None if nothing was measured."""
         return percentile(self.first_byte, share)
 
     def total_ms(self, share: float) -> float | None:
-        """The same for the time to the end of the answer."""
+        """A percentile of the time to the end of the answer; None if nothing was measured."""
         return percentile(self.total, share)
 
 
@@ -94,8 +94,9 @@ _FIELDS = tuple(each.name for each in fields(Measures))
 
 
 def percentile(histogram: int, share: float) -> float | None:
-    """The value below which this share of a packed histogram lies; inside a step values are taken as evenly spread."""
-    counts = [histogram >> step * _ROOM & (1 << _ROOM) - 1 for step in range(Measures.STEPS)]
+    """The value below which this share of a packed histogram lies, interpolated linearly within a step; None if the
+    histogram is empty."""
+    counts = [histogram >> step * _COUNT_BITS & (1 << _COUNT_BITS) - 1 for step in range(Measures.STEPS)]
     whole = sum(counts)
     if not whole:
         return None
@@ -109,23 +110,23 @@ def percentile(histogram: int, share: float) -> float | None:
 
 
 Facts = dict[str, dict[str, Measures]]
-"""Dimension -> value -> measures; the dimension `all` has one value."""
+"""Dimension -> value -> measures; the dimension `all` has the one value ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A stretch of time that begins at `start`."""
+    """The sums of a period that begins at `start`."""
 
     start: datetime
     facts: Facts
 
     @property
     def all(self) -> Measures:
-        """Everything in it."""
+        """The sums over all its requests."""
         return self.facts.get(ALL, {}).get("", _NOTHING)
 
     def of(self, dimension: str, value: str) -> Measures:
-        """One value's share."""
+        """The sums of one value of a dimension."""
         return self.facts.get(dimension, {}).get(value, _NOTHING)
 
 
@@ -139,31 +140,32 @@ class Report:
     width: timedelta
     buckets: tuple[Bucket, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many values a dimension has of which the dearest alone are told apart."""
+    """The number of values of each dimension of which only the most expensive ones are listed."""
 
     @property
     def since(self) -> datetime:
-        """Where the first bucket begins."""
+        """The start of the first bucket."""
         return self.buckets[0].start
 
     @property
     def until(self) -> datetime:
-        """Where the last bucket ends."""
+        """The end of the last bucket."""
         return self.buckets[-1].start + self.width
 
     def all(self) -> Measures:
-        """Everything."""
+        """The sums over all buckets."""
         whole = Measures()
         for bucket in self.buckets:
             whole.add(bucket.all)
         return whole
 
     def count(self, dimension: str) -> int:
-        """How many values a dimension has."""
+        """The number of values of a dimension."""
         return max(self.counts.get(dimension, 0), len(self.by(dimension)))
 
     def by(self, dimension: str) -> list[tuple[str, Measures]]:
-        """The values of a dimension with their sums, dearest first; of very many the dearest alone."""
+        """The values of a dimension with their sums, most expensive first. Of very many values, only the most expensive
+        ones."""
         found: dict[str, Measures] = {}
         for bucket in self.buckets:
             for value, measures in bucket.facts.get(dimension, {}).items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
-from tollgate.measures import ENDED, ENDPOINTS
+from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 from tollgate.process import descriptors
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option("--provider", default=None, help="Only providers that match this glob.")
 @click.option("--endpoint", type=click.Choice(ENDPOINTS), default=None, help="Only this endpoint.")
 @click.option(
-    "--outcome", type=click.Choice(ENDED), default=None, help="Only rows that ended so; failed is all but ok."
+    "--outcome", type=click.Choice(OUTCOME_FILTERS), default=None, help="Only rows that ended so; failed is all but ok."
 )
 @click.option(
     "--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error."

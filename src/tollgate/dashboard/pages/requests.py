@@ -15,7 +15,7 @@ from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
-from tollgate.measures import ENDED, ENDPOINTS
+from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 
 _PAGE = 50
 
@@ -40,7 +40,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
         choices=choices(whole, labels),
         counts=whole.counts,
         names=names,
-        outcomes=ENDED,
+        outcomes=OUTCOME_FILTERS,
         endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )

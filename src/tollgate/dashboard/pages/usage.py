@@ -23,7 +23,7 @@ from tollgate.dashboard.usage_sums import MOST_SHOWN
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
-from tollgate.measures import ENDED, ENDPOINTS, Measures, Report
+from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS, Measures, Report
 
 RANGES: dict[str, tuple[str, timedelta, int]] = {
     "1h": ("Last hour", timedelta(minutes=2), 30),
@@ -109,7 +109,7 @@ def read_selection(query: Form) -> Selection:
         key=query["key"][:60],
         provider=query["provider"][:100],
         endpoint=query["endpoint"] if query["endpoint"] in ENDPOINTS else "",
-        outcome=query["outcome"] if query["outcome"] in ENDED else "",
+        outcome=query["outcome"] if query["outcome"] in OUTCOME_FILTERS else "",
         account=query["account"][:63],
         text=query["text"].strip()[:200],
     )
@@ -163,7 +163,7 @@ async def show(visit: Visit, scope: Scope) -> Response:
         tables=tables,
         choices=choices(whole, names),
         counts=whole.counts,
-        outcomes=ENDED,
+        outcomes=OUTCOME_FILTERS,
         kinds=_kinds(report.all()),
     )
 
