@@ -383,6 +383,7 @@ def test_the_can_words_that_code_reads_are_listed() -> None:
         "completions/estimate.py",
         "completions/exchange.py",
         "mapping/provider/offer.py",
+        "mapping/provider/offers.py",
     )
     found = {found[1] or found[2] for name in places for found in read.finditer((source / name).read_text())}
     assert found == can_words.READ_BY_CODE

@@ -182,6 +182,11 @@ def test_the_endpoints_word_on_usage_wins():
     assert rich().usage.excludes == {"reasoning"}
 
 
+def test_a_policy_makes_cache_writes_count_beside_the_prompt():
+    text = SMALL + 'policies: [{match: "acme/large", can: {cache_write_apart: true}}]\nusage: {excludes: [reasoning]}\n'
+    assert compiled(text).offers["acme/large"][0].usage.excludes == {"cache_write", "reasoning"}
+
+
 def test_what_the_endpoint_does_not_say_of_usage_the_provider_does():
     text = SMALL.replace("/chat/completions", "{path: /c, usage: {words: $.w, excludes: []}}") + (
         "usage: {excludes: [reasoning], read: {input: $.in}}\n"

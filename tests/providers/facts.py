@@ -137,12 +137,12 @@ def _n(value: Any) -> int:
 
 
 def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
-    inside, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    prompt, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     read = next(
         (
             _n(value)
             for value in (
-                inside.get("cached_tokens"),
+                prompt.get("cached_tokens"),
                 usage.get("prompt_cache_hit_tokens"),
                 usage.get("cached_tokens"),
                 usage.get("num_cached_tokens"),
@@ -151,10 +151,11 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
         ),
         0,
     )
-    write = _n(inside.get("cache_write_tokens")) or _n(usage.get("cache_creation_input_tokens"))
-    write = min(write, _n(usage.get("prompt_tokens")) - read)  # one reseller counts the same tokens as read and written
+    write = _n(prompt.get("cache_write_tokens")) or _n(usage.get("cache_creation_input_tokens"))
+    # one reseller writes a cache and reads it in the same request: both counts cover the same tokens, both are billed
+    inside = 0 if read + write > _n(usage.get("prompt_tokens")) else write
     reasoning = _n(made.get("reasoning_tokens")) or _n(usage.get("reasoning_tokens"))
-    audio_in, audio_out = _n(inside.get("audio_tokens")), _n(made.get("audio_tokens"))
+    audio_in, audio_out = _n(prompt.get("audio_tokens")), _n(made.get("audio_tokens"))
     answer = _n(usage.get("completion_tokens"))
     if reasoning_beside:
         # a model may count either way: the total tells
@@ -166,7 +167,7 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
         reasoning = min(reasoning, answer)
         answer -= reasoning
     return Buckets(
-        _n(usage.get("prompt_tokens")) - read - write - audio_in,
+        _n(usage.get("prompt_tokens")) - read - inside - audio_in,
         read,
         write,
         0,

@@ -49,7 +49,7 @@ def rules(exchange: traffic.Exchange) -> Any:
 
 
 def excludes(exchange: traffic.Exchange) -> frozenset[str]:
-    return shipped.runtime().providers[exchange.file].spoken[exchange.endpoint].usage.excludes
+    return (offer_of(exchange) or shipped.runtime().providers[exchange.file].spoken[exchange.endpoint]).usage.excludes
 
 
 def edited_events(exchange: traffic.Exchange) -> list[tuple[str | None, Any]]:

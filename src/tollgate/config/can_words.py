@@ -16,6 +16,7 @@ from tollgate.wording import did_you_mean
 READ_BY_CODE = frozenset(
     {
         "always_searches",
+        "cache_write_apart",
         "files",
         "schema",
         "signatures_of",
@@ -28,7 +29,7 @@ READ_BY_CODE = frozenset(
         "whole",
     }
 )
-"""Names that `routing.py`, `completions/` and `embeddings/` read."""
+"""Names that `routing.py`, `completions/`, `embeddings/` and `mapping/provider/` read."""
 _READ = re.compile(r"\$can(?:\.(\w+)|\['([^']+)'\])")
 _TRUTH = frozenset({"true", "false", "y", "yes", "on", "n", "no", "off"})
 """Texts that were probably meant as true or false: quoted, or written as in YAML 1.1. All of them, also "false",

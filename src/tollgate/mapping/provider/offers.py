@@ -87,7 +87,7 @@ class Offers:
             stream_edits=self._edits("stream", endpoint, model),
             can=can,
             model_facts=facts,
-            usage=spoken.usage,
+            usage=spoken.usage.excluding("cache_write") if can.get("cache_write_apart") else spoken.usage,
             framing=endpoint.framing,
             inner=endpoint.inner,
             unwrap=spoken.unwrap,

@@ -35,6 +35,10 @@ class ReportedUsage:
     words: Template | None = None
     """Words of the request as sent, which its price may depend on."""
 
+    def excluding(self, count: str) -> ReportedUsage:
+        """The same for a model whose `count` is not inside its parent."""
+        return replace(self, excludes=self.excludes | {count})
+
     def with_headers(self, headers: Mapping[str, Any]) -> ReportedUsage:
         """The same for the events of an answer with these headers."""
         if self.read is None or not self.reads_headers:
