@@ -1,3 +1,7 @@
+"""The `metadata` of a request as it is stored in its usage row."""
+
+import json
+
 import pytest
 
 from tollgate.completions.annotations import metadata_text
@@ -19,21 +23,21 @@ from tollgate.completions.annotations import metadata_text
     ],
     ids=[
         "plain",
-        "user_id elsewhere",
-        "the end user",
-        "beside the end user",
+        "user_id of responses is metadata",
+        "user_id of messages is the end user",
+        "another field beside user_id",
         "long",
         "nested",
         "nothing left",
         "empty",
-        "no object",
+        "not an object",
         "none",
     ],
 )
-def test_metadata_is_kept_for_a_row(dialect, metadata, kept):
+def test_metadata_is_stored_in_the_row_as_json_within_limits(dialect, metadata, kept):
     assert metadata_text({"metadata": metadata}, dialect) == kept
 
 
-def test_of_many_pairs_the_first_are_kept():
+def test_only_the_first_16_metadata_pairs_are_kept():
     many = {f"n{number}": "" for number in range(100_000)}
-    assert metadata_text({"metadata": many}, "chat").count(":") == 16
+    assert json.loads(metadata_text({"metadata": many}, "chat")) == {f"n{number}": "" for number in range(16)}

@@ -1,4 +1,4 @@
-"""What is refused before anything is planned, and with which words."""
+"""Requests that are rejected before routing, and the messages that say why."""
 
 import orjson
 import pytest
@@ -11,12 +11,12 @@ from tollgate.json_bounds import MOST_WRITTEN
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
-def said_in(*parts):
+def user_parts(*parts):
     return {"messages": [{"role": "user", "content": list(parts)}]}
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"", "the request body is empty; a JSON object is wanted"),
         (b"{", "the request body is not valid JSON"),
@@ -27,14 +27,14 @@ def said_in(*parts):
     ],
     ids=["empty", "cut", "a list", "deep", "very deep", "not UTF-8"],
 )
-def test_a_body_that_is_no_object_is_refused(raw, said):
+def test_a_body_that_is_not_a_json_object_is_rejected(raw, message):
     with pytest.raises(BadRequest) as caught:
         read_json(raw, Server())
-    assert caught.value.message.startswith(said)
+    assert caught.value.message.startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"tools": [{}] * 5001}, "the request has more than 5000 tools"),
         ({"tool_choice": {"type": "allowed_tools", "tools": [{}] * 5001}}, "tool_choice names more than 5000 tools"),
@@ -42,13 +42,13 @@ def test_a_body_that_is_no_object_is_refused(raw, said):
     ],
     ids=["tools", "choice of responses", "choice of chat"],
 )
-def test_more_tools_than_any_model_takes_are_refused(more, said):
-    with pytest.raises(BadRequest, match=said):
+def test_too_many_tools_are_rejected(more, message):
+    with pytest.raises(BadRequest, match=message):
         check_fields("chat", CHAT | more)
     check_fields("chat", CHAT | {"tools": [{}] * 5000, "tool_choice": {"allowed_tools": None}})
 
 
-def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
+def test_a_body_with_too_many_values_is_rejected():
     crowded = b'{"model":"m","input":[' + b",".join([b"[]"] * 1000) + b"]}"
     with pytest.raises(BadRequest, match="the request body holds more than 1000 values"):
         read_json(crowded, Server(max_values=1000))
@@ -58,16 +58,16 @@ def test_what_holds_more_values_than_are_read_in_a_moment_is_refused():
 
 
 @pytest.mark.parametrize(
-    "name", ["Model", "MAX_TOKENS", "\u017ftream"], ids=["a capital", "capitals", "a letter that folds"]
+    "name", ["Model", "MAX_TOKENS", "\u017ftream"], ids=["capitalised", "upper case", "a letter that case folds to s"]
 )
-def test_a_field_in_other_letters_is_refused(name):
-    """Some readers do not tell them apart: they would run another model than the one that is billed."""
+def test_a_known_field_in_other_letter_case_is_rejected(name):
+    """Some parsers ignore case: they would run another model than the one that is billed."""
     with pytest.raises(BadRequest, match=f"unknown field {name}; did you mean {name.casefold()}"):
         check_fields("chat", {**CHAT, name: "x"})
     check_fields("chat", {**CHAT, "Acme_Option": 1})
 
 
-def test_a_long_conversation_is_not_deep():
+def test_a_long_conversation_does_not_count_as_deep():
     raw = b'{"messages":[' + b",".join([b'{"role":"user","content":[{"type":"text","text":"x"}]}'] * 500) + b"]}"
     assert len(read_json(raw, Server())[0]["messages"]) == 500
 
@@ -85,7 +85,7 @@ LONG = "x" * 3000
     ],
     ids=["texts", "parts of text", "responses items", "responses text"],
 )
-def test_the_outline_of_a_body_is_what_is_no_text(plain):
+def test_the_outline_of_a_body_omits_its_text(plain):
     raw = orjson.dumps({"model": "m", **plain, "tools": [{"name": "f"}]})
     outline = orjson.loads(read_json(raw, Server())[1])
     assert (outline["model"], outline["tools"]) == ("m", [{"name": "f"}])
@@ -102,9 +102,9 @@ def test_the_outline_of_a_body_is_what_is_no_text(plain):
         {"role": {"a": 1}, "content": "hi"},
         {"type": "item_reference", "id": "msg_1"},
     ],
-    ids=["a picture", "a cache mark", "no text", "calls", "an odd role", "an item"],
+    ids=["a picture", "a cache mark", "no text", "calls", "a role that is an object", "an item"],
 )
-def test_the_outline_of_a_body_keeps_every_other_turn_whole(turn):
+def test_the_outline_of_a_body_keeps_other_turns_whole(turn):
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": LONG}, turn]})
     assert orjson.loads(read_json(raw, Server())[1]) == {"model": "m", "messages": [turn]}
 
@@ -114,21 +114,21 @@ def test_a_short_body_is_its_own_outline():
     assert read_json(raw, Server())[1] == raw.decode()
 
 
-def test_a_long_body_is_refused_for_depth_all_the_same():
+def test_a_long_body_is_rejected_for_its_depth_too():
     raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 250, b"}" * 250)
     with pytest.raises(BadRequest, match="nested more than 200 levels"):
         read_json(raw, Server())
 
 
 @pytest.mark.parametrize("most", [200, MOST_WRITTEN])
-def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit_too(most):
+def test_a_body_too_deep_to_serialize_is_rejected_under_any_limit(most):
     raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 300, b"}" * 300)
     with pytest.raises(BadRequest, match=f"nested more than {most} levels"):
         read_json(raw, Server(max_nesting=most))
 
 
 @pytest.mark.parametrize(
-    ("dialect", "change", "said", "param"),
+    ("dialect", "change", "message", "param"),
     [
         ("chat", {"model": None}, "model is null; text is wanted", "model"),
         ("chat", {"model": 5}, "model is an integer; text is wanted", "model"),
@@ -156,26 +156,26 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ),
         (
             "chat",
-            said_in({"type": "text", "text": 5}),
+            user_parts({"type": "text", "text": 5}),
             "messages[0].content[0].text is an integer; text is wanted",
             "messages[0].content[0].text",
         ),
         (
             "chat",
-            said_in("x", {"type": "text", "text": None}),
+            user_parts("x", {"type": "text", "text": None}),
             "messages[0].content[1].text is null; text is wanted",
             "messages[0].content[1].text",
         ),
         (
             "chat",
-            said_in({"type": "text"}),
+            user_parts({"type": "text"}),
             "messages[0].content[0].text is missing; text is wanted",
             "messages[0].content[0].text",
         ),
-        ("chat", said_in(5), "messages[0].content[0] is an integer; an object is wanted", "messages[0].content[0]"),
+        ("chat", user_parts(5), "messages[0].content[0] is an integer; an object is wanted", "messages[0].content[0]"),
         (
             "messages",
-            {"max_tokens": 5, **said_in({"type": "text", "text": ["x"]})},
+            {"max_tokens": 5, **user_parts({"type": "text", "text": ["x"]})},
             "messages[0].content[0].text is a list; text is wanted",
             "messages[0].content[0].text",
         ),
@@ -183,7 +183,7 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
             "messages",
             {
                 "max_tokens": 5,
-                **said_in({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": 5}]}),
+                **user_parts({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": 5}]}),
             },
             "messages[0].content[0].content[0].text is an integer; text is wanted",
             "messages[0].content[0].content[0].text",
@@ -196,7 +196,7 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
         ),
         (
             "count_tokens",
-            said_in({"type": "text", "text": 1.5}),
+            user_parts({"type": "text", "text": 1.5}),
             "messages[0].content[0].text is a number; text is wanted",
             "messages[0].content[0].text",
         ),
@@ -242,13 +242,13 @@ def test_what_is_too_deep_to_be_written_again_is_refused_under_the_largest_limit
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_an_impossible_field_is_named(dialect, change, said, param):
+def test_an_invalid_field_is_rejected_with_its_name(dialect, change, message, param):
     with pytest.raises(BadRequest) as caught:
         check_fields(dialect, {**CHAT, **change})
-    assert (caught.value.message, caught.value.param) == (said, param)
+    assert (caught.value.message, caught.value.param) == (message, param)
 
 
-def test_unknown_fields_and_nulls_pass():
+def test_unknown_fields_and_nulls_are_accepted():
     check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
     for logprobs in (True, False, 0, 5):
         check_fields("chat", {**CHAT, "logprobs": logprobs})
@@ -281,7 +281,7 @@ def test_unknown_fields_and_nulls_pass():
         "chat",
         {
             **CHAT,
-            **said_in({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}),
+            **user_parts({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}),
             "system": [{"type": "text"}],
         },
     )
@@ -290,7 +290,7 @@ def test_unknown_fields_and_nulls_pass():
         {
             **CHAT,
             "max_tokens": 5,
-            **said_in(
+            **user_parts(
                 {"type": "tool_result", "tool_use_id": "t"},
                 {"type": "document", "source": {"type": "text", "data": "x"}},
             ),

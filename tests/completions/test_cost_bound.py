@@ -1,4 +1,4 @@
-"""What is held while a request runs covers what comes from elsewhere: searches, pictures and files by address, kept
+"""The hold of a running request covers content from elsewhere: searches, images and files by URL, stored
 conversations."""
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ FILE = {
 }
 
 
-def saying(client: str, *parts: dict[str, Any]) -> dict[str, Any]:
+def with_parts(client: str, *parts: dict[str, Any]) -> dict[str, Any]:
     turns = [{"role": "user", "content": [*parts]}]
     return {"input": turns} if client == "responses" else {"messages": turns}
 
 
-async def held(tmp_path, *asked: tuple[str, dict[str, Any]]) -> list[Decimal]:
-    """What is held for each request, beyond what a plain one of its client is held for."""
+async def held_beyond_plain(tmp_path, *requests: tuple[str, dict[str, Any]]) -> list[Decimal]:
+    """The amount held_beyond_plain for each request beyond that for a plain request of its client."""
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(500)}, settings=WIDE) as here:
         amounts: list[Decimal] = []
         await here.services.minted.remember("default", "acme", ["resp_1"])
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
-        for client, more in asked:
+        for client, more in requests:
             for body in (ASK[client], {**ASK[client], **more}):
                 await here.post(PATHS[client], {"model": "acme/one", **body})
     return [with_more - plain for plain, with_more in zip(amounts[::2], amounts[1::2], strict=True)]
 
 
 async def test_searches_are_held_for(tmp_path):
-    limited, unlimited, of_all, anyhow, plugin, own = await held(
+    limited, unlimited, calls_limited, options, plugin, own = await held_beyond_plain(
         tmp_path,
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}),
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
@@ -81,42 +81,42 @@ async def test_searches_are_held_for(tmp_path):
         ),
     )
     found = 100_000 * TOKEN
-    for amount, searches in ((limited, 3), (unlimited, 10), (of_all, 4), (anyhow, 10), (plugin, 10)):
+    for amount, searches in ((limited, 3), (unlimited, 10), (calls_limited, 4), (options, 10), (plugin, 10)):
         assert searches * SEARCH + found < amount < searches * SEARCH + found * Decimal("1.01")
     assert own < SEARCH
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_pictures_and_files_by_their_address_are_held_for(tmp_path, client):
-    one, three, file = await held(
+async def test_images_and_files_by_url_are_held_for(tmp_path, client):
+    one, three, file = await held_beyond_plain(
         tmp_path,
-        (client, saying(client, PICTURE[client])),
-        (client, saying(client, *[PICTURE[client]] * 3)),
-        (client, saying(client, FILE[client])),
+        (client, with_parts(client, PICTURE[client])),
+        (client, with_parts(client, *[PICTURE[client]] * 3)),
+        (client, with_parts(client, FILE[client])),
     )
     assert 5_000 * TOKEN < one < 5_100 * TOKEN
     assert 15_000 * TOKEN < three < 15_200 * TOKEN
     assert 100_000 * TOKEN < file < 100_100 * TOKEN
 
 
-async def test_films_and_what_the_provider_keeps_are_held_for(tmp_path):
-    film, conversation, file = await held(
+async def test_videos_and_content_stored_by_the_provider_are_held_for(tmp_path):
+    video, conversation, file = await held_beyond_plain(
         tmp_path,
-        ("chat", saying("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
+        ("chat", with_parts("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
         ("responses", {"previous_response_id": "resp_1"}),
-        ("responses", saying("responses", {"type": "input_file", "file_id": "resp_1"})),
+        ("responses", with_parts("responses", {"type": "input_file", "file_id": "resp_1"})),
     )
-    for amount in (film, conversation, file):
+    for amount in (video, conversation, file):
         assert 100_000 * TOKEN < amount < 100_100 * TOKEN
 
 
-async def test_no_more_is_held_for_than_the_model_can_read(tmp_path):
-    (many,) = await held(tmp_path, ("chat", saying("chat", *[PICTURE["chat"]] * 100)))
+async def test_the_hold_is_bounded_by_the_context_of_the_model(tmp_path):
+    (many,) = await held_beyond_plain(tmp_path, ("chat", with_parts("chat", *[PICTURE["chat"]] * 100)))
     assert many < 200_000 * TOKEN
 
 
-async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_path):
-    """A balance of one search admits one: the others are refused while it runs."""
+async def test_concurrent_searches_cannot_overdraw_an_account(tmp_path):
+    """A balance for one search admits one request: the others are rejected while it runs."""
     arrived, go_on = asyncio.Event(), asyncio.Event()
     answer = json.dumps(
         {
@@ -142,7 +142,7 @@ async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_
         "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}],
     }
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
-        await here.services.ledger.grant("default", Decimal("0.04") - here.balance(), "to the last cent")
+        await here.services.ledger.grant("default", Decimal("0.04") - here.balance(), "enough for one search")
         first = asyncio.ensure_future(here.post(PATHS["messages"], ask))
         await arrived.wait()
         others = await asyncio.gather(*(here.post(PATHS["messages"], ask) for _ in range(5)))
@@ -152,9 +152,9 @@ async def test_calls_that_search_do_not_spend_at_once_what_an_account_lacks(tmp_
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("told", [True, False])
-async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream, told):
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if told else None
+@pytest.mark.parametrize("reported", [True, False])
+async def test_a_model_that_always_searches_is_billed_one_search(tmp_path, stream, reported):
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if reported else None
     frame = {"id": "c", "created": 1, "model": "one"}
     whole = {
         **frame,
@@ -183,12 +183,12 @@ async def test_a_model_that_always_searches_is_billed_a_search(tmp_path, stream,
             await here.post(PATHS["chat"], {"model": "acme/one", **ASK["chat"], "stream": stream})
         ).status_code == 200
         (row,) = await rows(here, tmp_path)
-    assert (row["searches"], row["estimated"]) == (1, not told)
+    assert (row["searches"], row["estimated"]) == (1, not reported)
     assert SEARCH < row["cost"] < SEARCH + 100 * TOKEN
-    assert not told or row["cost"] == SEARCH + 20 * TOKEN
+    assert not reported or row["cost"] == SEARCH + 20 * TOKEN
 
 
-async def test_a_request_that_nobody_answered_searched_nothing(tmp_path):
+async def test_a_failed_request_to_a_model_that_always_searches_is_billed_no_search(tmp_path):
     async with inprocess(
         tmp_path,
         providers={"acme": PROVIDER + "    can: {always_searches: true}\n"},
@@ -200,9 +200,9 @@ async def test_a_request_that_nobody_answered_searched_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_pictures_with_a_price_of_their_own_are_billed_and_held_for(tmp_path, client):
-    """`image` of a price list is the price of each picture sent (SPEC model pricing, DESIGN section 5), whoever told
-    the tokens."""
+async def test_images_with_a_price_per_image_are_billed_and_held_for(tmp_path, client):
+    """`image` of a price list is the price of each image sent (SPEC model pricing, DESIGN section 5), whether the
+    tokens are reported or estimated."""
     priced = PROVIDER.replace('web_search: "0.01"', 'image: "0.01"')
     answer = {
         "chat": {
@@ -235,7 +235,7 @@ async def test_pictures_with_a_price_of_their_own_are_billed_and_held_for(tmp_pa
         amounts: list[Decimal] = []
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
-        for body in (ASK[client], {**ASK[client], **saying(client, PICTURE[client], PICTURE[client])}):
+        for body in (ASK[client], {**ASK[client], **with_parts(client, PICTURE[client], PICTURE[client])}):
             assert (await here.post(PATHS[client], {"model": "acme/one", **body})).status_code == 200
         plain, pictured = await rows(here, tmp_path)
     assert (plain["cost"], plain["images"]) == (20 * TOKEN, 0)

@@ -1,5 +1,5 @@
-"""What a stream is billed that ended before its upstream told the final counts: what a client got that left, else what
-was told."""
+"""Billing of streams that end before the upstream reports its final counts: the text received so far if the client
+left, otherwise the reported usage."""
 
 import asyncio
 import json
@@ -15,8 +15,8 @@ WORDS = [f" word{place}" for place in range(40)]
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_a_provider_that_breaks_off_after_a_preliminary_count_is_paid_what_it_told(tmp_path, client):
-    cut = events("messages", *WORDS)[: 2 + len(WORDS)]  # its first event says one output token
+async def test_a_stream_cut_off_after_a_preliminary_count_is_billed_as_reported(tmp_path, client):
+    cut = events("messages", *WORDS)[: 2 + len(WORDS)]  # the first event reports one output token
     async with inprocess(
         tmp_path,
         providers={"acme": provider("app://acme/v1", "messages")},
@@ -34,7 +34,7 @@ async def test_a_provider_that_breaks_off_after_a_preliminary_count_is_paid_what
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_path, client):
+async def test_reported_final_counts_are_billed_even_if_the_end_is_missing(tmp_path, client):
     cut = events("messages", *WORDS)[:-1]
     async with inprocess(
         tmp_path,
@@ -46,23 +46,23 @@ async def test_final_counts_are_billed_as_told_though_the_end_is_missing(tmp_pat
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 10, 5)
 
 
-LATE = b'event: message_delta\ndata: {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}\n\n'
-SILENT = events("messages", *WORDS)[-2].replace(b'{"output_tokens": 5}', b"null")
+LATE_USAGE = b'event: message_delta\ndata: {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}\n\n'
+DELTA_WITHOUT_USAGE = events("messages", *WORDS)[-2].replace(b'{"output_tokens": 5}', b"null")
 ENDS = {
-    "no usage": ([SILENT], True, 80),
-    "usage before the reason": ([LATE, SILENT], False, 7),
-    "usage behind the reason": ([SILENT, LATE], False, 7),
-    "no reason": ([], True, 80),
+    "no usage": ([DELTA_WITHOUT_USAGE], True, 80),
+    "usage before the stop reason": ([LATE_USAGE, DELTA_WITHOUT_USAGE], False, 7),
+    "usage after the stop reason": ([DELTA_WITHOUT_USAGE, LATE_USAGE], False, 7),
+    "no stop reason": ([], True, 80),
 }
 
 
 @pytest.mark.parametrize(
     ("client", "way"),
-    # an answer that never says why it stopped is no whole one where it is converted
-    [(client, way) for client in PATHS for way in ENDS if client == "messages" or way != "no reason"],
+    # a converted answer without a stop reason is not complete
+    [(client, way) for client in PATHS for way in ENDS if client == "messages" or way != "no stop reason"],
 )
-async def test_what_the_start_of_a_messages_stream_tells_is_not_its_output(tmp_path, client, way):
-    """It says one token, before there was any: an end that tells none leaves it to be counted, and marked."""
+async def test_the_preliminary_count_of_a_messages_stream_is_not_billed_as_its_output(tmp_path, client, way):
+    """`message_start` reports one token before any was generated: if the end reports none, the output is estimated."""
     last, estimated, output = ENDS[way]
     *good, _, stop = events("messages", *WORDS)
     async with inprocess(
@@ -84,7 +84,7 @@ async def test_what_the_start_of_a_messages_stream_tells_is_not_its_output(tmp_p
     assert row["cost"] == Decimal(10 + 2 * output) / 10**6
 
 
-async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_path):
+async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_received(tmp_path):
     async with inprocess(tmp_path) as here:
         body = {
             "model": "sandbox/echo",
@@ -96,10 +96,10 @@ async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_p
         client.scope["path"] = "/v1/messages"
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
         (row,) = await rows(here, tmp_path)
-    got = b"".join(message.get("body", b"") for message in client.sent).split(b"data: ")[1:]
+    received = b"".join(message.get("body", b"") for message in client.sent).split(b"data: ")[1:]
     deltas = [
         event
-        for event in (json.loads(each.partition(b"\n")[0]) for each in got)
+        for event in (json.loads(each.partition(b"\n")[0]) for each in received)
         if event["type"] == "content_block_delta"
     ]
     assert row["outcome"] == "client_gone" and row["estimated"]
@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_got(tmp_p
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_counts_the_prompt_alone(tmp_path, client):
+async def test_a_client_that_leaves_pays_for_its_text_if_chunks_only_report_the_prompt(tmp_path, client):
     chunks = [
         json.dumps(
             {
@@ -139,7 +139,7 @@ async def test_a_client_that_leaves_pays_for_what_it_got_where_every_chunk_count
     assert row["output_tokens"] >= 5
 
 
-async def test_a_client_that_leaves_when_its_whole_answer_is_there_pays_what_the_provider_told(tmp_path, monkeypatch):
+async def test_a_client_that_leaves_after_the_whole_answer_arrived_pays_the_reported_usage(tmp_path, monkeypatch):
     async with inprocess(
         tmp_path,
         providers={"acme": provider("app://acme/v1", "responses")},
@@ -164,7 +164,7 @@ async def test_a_client_that_leaves_when_its_whole_answer_is_there_pays_what_the
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_a_client_that_leaves_an_answer_put_together_of_a_stream_pays_for_what_had_come(tmp_path, client):
+async def test_a_client_that_leaves_a_gathered_stream_pays_for_what_had_arrived(tmp_path, client):
     gone = asyncio.Event()
 
     async def app(*_: object):
@@ -234,8 +234,8 @@ SEARCHED = {
 
 @pytest.mark.parametrize("whole", [False, True], ids=["cut", "whole"])
 @pytest.mark.parametrize("client", SEARCHED)
-async def test_searches_of_an_answer_that_was_cut_off_are_billed(tmp_path, client, whole):
-    """They were run, though the last event, which tells their number, never came or says nothing of them."""
+async def test_searches_of_a_truncated_answer_are_billed(tmp_path, client, whole):
+    """They were run, even if the last event, which counts them, is missing or does not mention them."""
     good = events(client, *WORDS)
     opening = 3 if client == "messages" else 5
     found = [

@@ -1,4 +1,4 @@
-"""Which side of a usage is counted here, and what comes of it; whole requests are `test_billing.py`'s."""
+"""Which side of the usage is estimated, and the result; whole requests are tested in `test_billing.py`."""
 
 import pytest
 
@@ -8,51 +8,53 @@ BOTH = ["input", "output"]
 
 
 @pytest.mark.parametrize(
-    ("usage", "lacking"),
+    ("usage", "missing"),
     [
-        pytest.param({"input": 10, "output": 5}, [], id="both are told"),
-        pytest.param({"input": 10, "output": 0}, [], id="a zero beside a prompt is meant"),
-        pytest.param({"input": 0, "output": 5}, [], id="a zero beside an answer is meant"),
-        pytest.param({"input": 0, "output": 0}, BOTH, id="every answer had a prompt"),
-        pytest.param({}, BOTH, id="nothing is told"),
-        pytest.param({"searches": 2}, BOTH, id="nothing of tokens is told"),
+        pytest.param({"input": 10, "output": 5}, [], id="both reported"),
+        pytest.param({"input": 10, "output": 0}, [], id="a zero output beside an input counts"),
+        pytest.param({"input": 0, "output": 5}, [], id="a zero input beside an output counts"),
+        pytest.param({"input": 0, "output": 0}, BOTH, id="two zeros count as not reported"),
+        pytest.param({}, BOTH, id="nothing reported"),
+        pytest.param({"searches": 2}, BOTH, id="no tokens reported"),
         pytest.param({"input": None, "output": None}, BOTH, id="nulls"),
         pytest.param({"idle": True}, [], id="no model ran"),
-        pytest.param({"input": 0, "output": 0, "idle": True}, [], id="no model ran, in figures"),
-        pytest.param({"idle": 1}, BOTH, id="only true says that no model ran"),
-        pytest.param({"input": 10, "output": 1, "early": True}, ["output"], id="an output told before there was any"),
-        pytest.param({"output": 1, "early": True}, BOTH, id="and nothing else"),
-        pytest.param({"input": 10, "output": 1, "early": False}, [], id="an output told again at the end"),
-        pytest.param({"input": 0, "output": 0, "early": True, "idle": True}, [], id="there was no output to come"),
-        pytest.param({"input": 10}, ["output"], id="a prompt alone"),
-        pytest.param({"input": 10.0}, ["output"], id="a prompt alone, as a float"),
-        pytest.param({"output": 5}, ["input"], id="an answer alone"),
-        pytest.param({"input": None, "output": 5}, ["input"], id="an answer beside a null"),
-        pytest.param({"input": 10, "reasoning": 3}, [], id="reasoning is of the answer"),
-        pytest.param({"output": 5, "cache_read": 7}, [], id="what a cache served is of the prompt"),
-        pytest.param({"output": 5, "cache_write": 0}, ["input"], id="a zero of a cache tells nothing of the prompt"),
-        pytest.param({"input": 10, "reasoning": 0}, ["output"], id="nor one of reasoning of the answer"),
-        pytest.param({"cache_read": 7}, BOTH, id="a cache alone"),
+        pytest.param({"input": 0, "output": 0, "idle": True}, [], id="no model ran, with zeros"),
+        pytest.param({"idle": 1}, BOTH, id="idle must be true"),
+        pytest.param(
+            {"input": 10, "output": 1, "early": True}, ["output"], id="an output reported before any was generated"
+        ),
+        pytest.param({"output": 1, "early": True}, BOTH, id="an early output alone"),
+        pytest.param({"input": 10, "output": 1, "early": False}, [], id="an output reported again at the end"),
+        pytest.param({"input": 0, "output": 0, "early": True, "idle": True}, [], id="early and idle"),
+        pytest.param({"input": 10}, ["output"], id="an input alone"),
+        pytest.param({"input": 10.0}, ["output"], id="an input alone, as a float"),
+        pytest.param({"output": 5}, ["input"], id="an output alone"),
+        pytest.param({"input": None, "output": 5}, ["input"], id="an output beside a null"),
+        pytest.param({"input": 10, "reasoning": 3}, [], id="reasoning belongs to the output"),
+        pytest.param({"output": 5, "cache_read": 7}, [], id="cache reads belong to the input"),
+        pytest.param({"output": 5, "cache_write": 0}, ["input"], id="a cache write of zero is no input"),
+        pytest.param({"input": 10, "reasoning": 0}, ["output"], id="reasoning of zero is no output"),
+        pytest.param({"cache_read": 7}, BOTH, id="a cache read alone"),
     ],
 )
-def test_a_side_that_nobody_told_is_missing(usage, lacking):
-    assert missing_sides(usage) == lacking
+def test_a_side_that_is_not_reported_is_missing(usage, missing):
+    assert missing_sides(usage) == missing
 
 
 @pytest.mark.parametrize(
-    ("lacking", "counted", "usage", "estimated"),
+    ("missing", "counted", "usage", "estimated"),
     [
         (["output"], {"input": 30, "output": 40}, {"input": 1, "cost": 2, "output": 40}, True),
         (BOTH, {"input": 30, "output": 0}, {"input": 30, "cost": 2, "output": 0}, True),
         (["output"], {"input": 30, "output": 0}, {"input": 1, "cost": 2, "output": 0}, False),
     ],
-    ids=["the answer", "both, and the answer had no text", "an answer without text"],
+    ids=["the output", "both, without output text", "the output, without text"],
 )
-def test_what_is_missing_is_counted_and_the_rest_stays(lacking, counted, usage, estimated):
-    assert completed({"input": 1, "cost": 2}, lacking, counted) == (usage, estimated)
+def test_a_missing_side_is_estimated_and_the_rest_is_kept(missing, counted, usage, estimated):
+    assert completed({"input": 1, "cost": 2}, missing, counted) == (usage, estimated)
 
 
-def test_a_count_is_never_below_what_was_told_early():
+def test_an_estimated_output_is_at_least_the_early_reported_one():
     counted = {"input": 30, "output": 2}
     assert completed({"input": 1, "output": 3}, ["output"], counted) == ({"input": 1, "output": 3}, True)
 
@@ -61,12 +63,12 @@ def test_a_count_is_never_below_what_was_told_early():
     ("counted", "can", "own"),
     [(200, {"tokens_percent": 117}, 234), (1, {"tokens_percent": 117}, 2), (0, {"tokens_percent": 117}, 0), (7, {}, 7)],
 )
-def test_tokens_are_those_of_the_model_s_own_tokenizer_rounded_up(counted, can, own):
+def test_tokens_of_the_models_own_tokenizer_are_rounded_up(counted, can, own):
     assert own_tokens(counted, can) == own
 
 
-@pytest.mark.parametrize("odd", [{}, [1], None, "1", True], ids=repr)
-def test_choices_whose_index_is_no_number_stay_together(odd):
-    answer = {"choices": [{"index": 0}, {"index": odd}]}
+@pytest.mark.parametrize("index", [{}, [1], None, "1", True], ids=repr)
+def test_choices_with_an_invalid_index_stay_together(index):
+    answer = {"choices": [{"index": 0}, {"index": index}]}
     assert choices_apart([answer]) == [[answer]]
     assert len(choices_apart([{"choices": [{"index": 0}, {"index": 1}]}])) == 2

@@ -1,16 +1,16 @@
-"""Upstreams that only stream, asked by clients that want a whole answer."""
+"""Upstreams that only stream, called by clients that want a whole answer."""
 
 import json
 from decimal import Decimal
 
 import pytest
 
-from completions.test_invented_upstreams import ANSWER, ASK, BITS, JSON, OWN, STREAM, provider, write_mapping
+from completions.test_invented_upstreams import ANSWER, ASK, BITS, JSON, MAPPING, STREAM, provider, write_mapping
 from providers.shipped import offers
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 
-ONLY = OWN.replace(OWN[OWN.index("response:") : OWN.index("error:")], "") + STREAM
+STREAM_ONLY = MAPPING.replace(MAPPING[MAPPING.index("response:") : MAPPING.index("error:")], "") + STREAM
 BLOCKS = [b"data: %b\n\n" % json.dumps(bit).encode() for bit in BITS]
 CHAT = """
 provider: acme
@@ -53,13 +53,13 @@ CHUNKS = [
 ]
 
 
-def told(events):
+def sse_blocks(events):
     return [*(b"data: %b\n\n" % json.dumps(event).encode() for event in events), b"data: [DONE]\n\n"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_mapping_that_only_reads_streams_serves_whole_answers_too(tmp_path, stream):
-    write_mapping(tmp_path, "only", ONLY)
+async def test_a_mapping_that_only_reads_streams_also_serves_whole_answers(tmp_path, stream):
+    write_mapping(tmp_path, "only", STREAM_ONLY)
     seen = []
     async with inprocess(
         tmp_path,
@@ -77,23 +77,24 @@ async def test_a_mapping_that_only_reads_streams_serves_whole_answers_too(tmp_pa
                 answer["choices"][0]["finish_reason"],
             ) == ("chat.completion", "hi there", "stop")
             assert answer["usage"]["total_tokens"] == 15 and reply.headers["x-tollgate-cost"] == "0.020000000000"
-            said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
-            assert said["content"] == [{"type": "text", "text": "hi there"}] and said["usage"]["output_tokens"] == 5
+            message = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+            assert message["content"] == [{"type": "text", "text": "hi there"}]
+            assert message["usage"]["output_tokens"] == 5
         row = (await rows(here, tmp_path))[0]
     assert (row["stream"], row["outcome"], row["output_tokens"], row["estimated"]) == (stream, "ok", 5, False)
 
 
-async def test_a_client_of_the_routes_own_format_gets_all_of_it(tmp_path):
+async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gathered(tmp_path):
     seen = []
     async with inprocess(
-        tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=told(CHUNKS), headers=SSE, seen=seen)}
+        tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=sse_blocks(CHUNKS), headers=SSE, seen=seen)}
     ) as here:
-        reply = await here.post("/v1/chat/completions", {**ASK, "odd": {"kept": 1}, "n": 1})
+        reply = await here.post("/v1/chat/completions", {**ASK, "unknown_field": {"kept": 1}, "n": 1})
         sent = json.loads(seen[0][3])
         assert sent == {
             **ASK,
             "model": "up-1",
-            "odd": {"kept": 1},
+            "unknown_field": {"kept": 1},
             "n": 1,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -112,15 +113,19 @@ async def test_a_client_of_the_routes_own_format_gets_all_of_it(tmp_path):
 
 
 FAILURES = {
-    "an error after some text": (told([*CHUNKS[:2], {"error": {"message": "overheated", "code": 500}}]), SSE, 200),
-    "a stream that breaks off": (told(CHUNKS[:2])[:-1], SSE, 200),
+    "an error after some text": (
+        sse_blocks([*CHUNKS[:2], {"error": {"message": "overheated", "code": 500}}]),
+        SSE,
+        200,
+    ),
+    "a stream that breaks off": (sse_blocks(CHUNKS[:2])[:-1], SSE, 200),
     "no stream at all": ([json.dumps(ANSWER).encode()], JSON, 200),
-    "a refusal to begin": ([b'{"error": {"message": "slow down"}}'], JSON, 429),
+    "a rejection before the stream": ([b'{"error": {"message": "slow down"}}'], JSON, 429),
 }
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_until_all_of_it_is_there_another_route_may_answer(tmp_path, case):
+async def test_another_route_may_answer_until_a_gathered_stream_is_complete(tmp_path, case):
     blocks, headers, status = FAILURES[case]
     other = (
         CHAT.replace("acme\n", "other\n", 1)
@@ -148,6 +153,6 @@ async def test_until_all_of_it_is_there_another_route_may_answer(tmp_path, case)
         )
 
 
-def test_alibabas_models_that_only_stream_are_declared_so():
+def test_alibaba_models_that_only_stream_are_declared_as_such():
     only = {offer.model.id for offer in offers("dashscope-cny") if offer.protocol == "chat" and not offer.whole}
     assert {"qwen/qwq-32b", "qwen/qvq-max", "qwen/qwen-omni-turbo"} <= only and "qwen/qwen3-max" not in only

@@ -1,11 +1,10 @@
-"""A provider whose models write their thoughts and calls into the text (`in_text:`), asked by clients of every
-format."""
+"""A provider whose models write their reasoning and calls into the text (`in_text:`), with clients of every format."""
 
 import json
 
 import pytest
 
-from completions.test_gathered import told
+from completions.test_gathered import sse_blocks
 from completions.test_invented_upstreams import ASK
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
@@ -48,7 +47,7 @@ def events(reply):
     ]
 
 
-async def test_a_whole_answer_is_made_anew_and_the_request_passes(tmp_path):
+async def test_reasoning_and_calls_in_the_text_of_a_whole_answer_become_parts(tmp_path):
     seen = []
     async with inprocess(
         tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode(), seen=seen)}
@@ -60,8 +59,8 @@ async def test_a_whole_answer_is_made_anew_and_the_request_passes(tmp_path):
         assert "hm" in (choice["message"].get("reasoning_content"), choice["message"].get("reasoning"))
         assert choice["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
         assert reply.json()["usage"]["total_tokens"] == 15
-        said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
-        assert [block["type"] for block in said["content"]] == ["thinking", "text", "tool_use"] and said[
+        message = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+        assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"] and message[
             "stop_reason"
         ] == "tool_use"
         row = (await rows(here, tmp_path))[0]
@@ -69,11 +68,11 @@ async def test_a_whole_answer_is_made_anew_and_the_request_passes(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-async def test_a_stream_is_told_in_parts(tmp_path, size):
-    app = replying(blocks=told(chunks(size)), headers=SSE)
+async def test_reasoning_and_calls_in_the_text_of_a_stream_become_parts(tmp_path, size):
+    app = replying(blocks=sse_blocks(chunks(size)), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
-        said = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
-        deltas = [choice["delta"] for event in said for choice in event["choices"]]
+        answered = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
+        deltas = [choice["delta"] for event in answered for choice in event["choices"]]
         assert "".join(delta.get("content") or "" for delta in deltas) == "Now:"
         assert "".join(delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas) == "hm"
         calls = [call for delta in deltas for call in delta.get("tool_calls") or []]
@@ -82,9 +81,9 @@ async def test_a_stream_is_told_in_parts(tmp_path, size):
             and calls[0]["function"]["name"] == "f"
         )
         assert [
-            choice["finish_reason"] for event in said for choice in event["choices"] if choice.get("finish_reason")
+            choice["finish_reason"] for event in answered for choice in event["choices"] if choice.get("finish_reason")
         ] == ["tool_calls"]
-        assert next(event["usage"] for event in said if event.get("usage"))["total_tokens"] == 15
+        assert next(event["usage"] for event in answered if event.get("usage"))["total_tokens"] == 15
         kinds = [
             event["type"]
             for event in events(await here.post("/v1/responses", {"model": "acme/one", "input": "Hi", "stream": True}))
@@ -92,7 +91,7 @@ async def test_a_stream_is_told_in_parts(tmp_path, size):
         assert kinds.count("response.output_item.done") == 3 and kinds[-1] == "response.completed"
 
 
-async def test_several_choices_are_refused(tmp_path):
+async def test_more_than_one_choice_is_rejected(tmp_path):
     async with inprocess(
         tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode())}
     ) as here:
@@ -100,26 +99,26 @@ async def test_several_choices_are_refused(tmp_path):
     assert reply.status_code == 400 and "n greater than 1" in reply.text
 
 
-async def test_a_stream_that_dies_inside_a_call_tells_what_came(tmp_path):
-    blocks = told(
+async def test_a_stream_that_breaks_off_inside_a_call_delivers_its_text(tmp_path):
+    blocks = sse_blocks(
         list(chunks(1000))[:1] + [{"id": "c1", "choices": [{"index": 0, "delta": {"content": 'Hm <tool_call>{"na'}}]}]
     )[:-1]
     async with inprocess(
         tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(blocks=blocks, headers=SSE)}
     ) as here:
-        said = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
+        answered = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
         assert (
-            "".join(choice["delta"].get("content") or "" for event in said[:-1] for choice in event["choices"])
+            "".join(choice["delta"].get("content") or "" for event in answered[:-1] for choice in event["choices"])
             == 'Hm <tool_call>{"na'
         )
-        assert "error" in said[-1]
+        assert "error" in answered[-1]
         row = (await rows(here, tmp_path))[0]
     assert row["outcome"] != "ok" and row["output_tokens"] > 0
 
 
-async def test_an_upstream_that_only_streams_is_put_together_in_parts(tmp_path):
+async def test_a_gathered_stream_with_calls_in_its_text_becomes_parts(tmp_path):
     provider = PROVIDER.replace("speaks:", "can: {whole: false}\nspeaks:")
-    app = replying(blocks=told(chunks(5)), headers=SSE)
+    app = replying(blocks=sse_blocks(chunks(5)), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         message = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]
     assert message["content"] == "Now:" and message["tool_calls"][0]["function"]["name"] == "f"

@@ -1,5 +1,5 @@
-"""Bytes behind URLs, for upstreams that cannot fetch: asked for by the mapping, fetched once, refused when they may not
-be."""
+"""Bytes of URLs for upstreams that cannot fetch: requested by the mapping, fetched once, rejected if they may not be
+fetched."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ request:
             data: "{{ $p.url | inline if $p.url }}"
 """)
 )
-"""Asks for the bytes of all URLs at once."""
+"""Requests the bytes of all URLs at once."""
 
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def fetch(url: str, settings: Fetch) -> tuple[str, bytes]:
-        asked.append(url)
+        requested.append(url)
         if "private" in url:
             raise BadRequest("this address may not be fetched")
         return "image/png", b"hi"
 
     monkeypatch.setattr("tollgate.completions.inline.fetch_inline", fetch)
-    return asked
+    return requested
 
 
 def hub(*urls: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def hub(*urls: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_url_the_mapping_asks_for_is_fetched_once(fetched: list[str]) -> None:
+async def test_a_url_requested_by_the_mapping_is_fetched_once(fetched: list[str]) -> None:
     context = Context()
     made = await request_with_bytes(
         MAPPING, hub("https://a/x.png", "https://a/x.png", "https://b/y.png"), context, Fetch()
@@ -77,12 +77,12 @@ async def test_a_url_the_mapping_asks_for_is_fetched_once(fetched: list[str]) ->
     assert fetched == ["https://a/x.png", "https://b/y.png"] and context.lost == ["turns[].role"]
 
 
-async def test_a_url_that_may_not_be_fetched_is_refused(fetched: list[str]) -> None:
+async def test_a_url_that_may_not_be_fetched_is_rejected(fetched: list[str]) -> None:
     with pytest.raises(BadRequest, match="may not be fetched"):
         await request_with_bytes(MAPPING, hub("https://private/x.png"), Context(), Fetch())
 
 
-async def test_very_many_urls_are_refused_without_looking_for_each_among_all(fetched: list[str]) -> None:
+async def test_too_many_urls_are_rejected_before_any_is_fetched(fetched: list[str]) -> None:
     many = hub(*(f"https://a/{number}.png" for number in range(50_000)))
     context = Context()
     with pytest.raises(BadRequest, match="more than 16 URLs"):
@@ -90,18 +90,18 @@ async def test_very_many_urls_are_refused_without_looking_for_each_among_all(fet
     assert fetched == [] and len(context.wanted) == 100
 
 
-async def test_a_refusal_that_no_bytes_can_help_stands(fetched: list[str]) -> None:
+async def test_a_rejection_by_the_mapping_stands_if_no_bytes_are_wanted(fetched: list[str]) -> None:
     with pytest.raises(Refused, match="no bytes"):
         await request_with_bytes(MAPPING, hub(None), Context(), Fetch())
     assert fetched == []
 
 
-async def test_downloads_share_one_budget_and_few_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = most = begun = 0
+async def test_downloads_share_one_size_limit_and_run_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = most = started = 0
 
     async def fetch(url: str, settings: Fetch) -> tuple[str, bytes]:
-        nonlocal running, most, begun
-        begun += 1
+        nonlocal running, most, started
+        started += 1
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ async def test_downloads_share_one_budget_and_few_run_at_once(monkeypatch: pytes
         await request_with_bytes(
             COLLECTING, hub(*(f"https://a/{number}.png" for number in range(16))), Context(), Fetch(max_bytes=100)
         )
-    assert most == AT_ONCE and begun <= 2 * AT_ONCE, "the others were never begun"
+    assert most == AT_ONCE and started <= 2 * AT_ONCE, "the others were never started"
     context = Context()
     await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
     assert list(context.inlined) == ["https://a/1.png", "https://a/2.png"]

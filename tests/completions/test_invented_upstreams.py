@@ -1,5 +1,5 @@
-"""Upstreams of invented formats with habits of their own: no streaming, texts for events, errors that only the mapping
-knows."""
+"""Upstreams with invented formats and unusual behaviour: no streaming, plain text events, errors that only the mapping
+recognises."""
 
 import json
 from base64 import b64encode
@@ -15,17 +15,17 @@ from tollgate.errors import ConfigErrors
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
 JSON = {"content-type": "application/json"}
 
-OWN = """
+MAPPING = """
 mapping: NAME
 request:
   from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}", live: $.stream}
 response:
   to_hub:
     parts:
-      - {kind: text, text: $.said}
+      - {kind: text, text: $.output}
       - {$each: $c in $.calls, kind: tool_call, name: $c.name, args: "{{ $c.with | json }}"}
-    stop: $.why
-    usage: {input: $.heard, output: $.spoken}
+    stop: $.reason
+    usage: {input: $.tokens_in, output: $.tokens_out}
 error:
   to_hub: {message: $.trouble}
 """
@@ -35,11 +35,11 @@ stream:
     always:
       - {$when: $.trouble, error: {message: $.trouble}}
       - {delta: {kind: text, text: $.bit}}
-      - {$when: $.heard, usage: {input: $.heard, output: $.spoken}}
-      - {stop: {reason: $.why}}
+      - {$when: $.tokens_in, usage: {input: $.tokens_in, output: $.tokens_out}}
+      - {stop: {reason: $.reason}}
 """
-ANSWER = {"said": "hi there", "why": "end", "heard": 10, "spoken": 5}
-BITS = [{"bit": "hi"}, {"bit": " there"}, {"why": "end", "heard": 10, "spoken": 5}]
+ANSWER = {"output": "hi there", "reason": "end", "tokens_in": 10, "tokens_out": 5}
+BITS = [{"bit": "hi"}, {"bit": " there"}, {"reason": "end", "tokens_in": 10, "tokens_out": 5}]
 
 
 def provider(name, mapping, *, priority=0, more="", framing="sse"):
@@ -54,7 +54,7 @@ models:
 """
 
 
-def write_mapping(folder, name, text=OWN):
+def write_mapping(folder, name, text=MAPPING):
     (folder / "mappings").mkdir(exist_ok=True)
     (folder / "mappings" / f"{name}.yaml").write_text(text.replace("NAME", name))
 
@@ -67,7 +67,7 @@ def text_of(reply):
     return "".join(choice["delta"].get("content") or "" for event in events_of(reply) for choice in event["choices"])
 
 
-async def test_an_upstream_that_does_not_stream_is_asked_for_the_whole_answer_and_told_as_a_stream(tmp_path):
+async def test_a_stream_for_an_upstream_that_does_not_stream_is_made_from_its_whole_answer(tmp_path):
     write_mapping(tmp_path, "whole-only")
     seen = []
     answer = {**ANSWER, "calls": [{"name": "f", "with": {"k": 1}}]}
@@ -100,7 +100,7 @@ async def test_an_upstream_that_does_not_stream_is_asked_for_the_whole_answer_an
     ] * 3
 
 
-async def test_an_upstream_that_does_not_stream_may_fail_and_gives_way(tmp_path):
+async def test_a_failed_upstream_that_does_not_stream_falls_back_to_the_next_route(tmp_path):
     write_mapping(tmp_path, "whole-only")
     async with inprocess(
         tmp_path,
@@ -112,8 +112,8 @@ async def test_an_upstream_that_does_not_stream_may_fail_and_gives_way(tmp_path)
 
 
 @pytest.mark.parametrize("framing", ["ndjson", "json-array"])
-async def test_a_stream_of_json_documents_may_call_itself_json(tmp_path, framing):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_a_stream_of_json_documents_may_have_a_json_content_type(tmp_path, framing):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     documents = [json.dumps(bit).encode() for bit in BITS]
     blocks = [document + b"\n" for document in documents] if framing == "ndjson" else [b"[", b",".join(documents), b"]"]
     async with inprocess(
@@ -125,8 +125,8 @@ async def test_a_stream_of_json_documents_may_call_itself_json(tmp_path, framing
 
 
 @pytest.mark.parametrize("framing", ["ndjson", "json-array"])
-async def test_an_error_object_in_place_of_such_a_stream_gives_way(tmp_path, framing):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_an_error_object_instead_of_a_json_stream_falls_back_to_the_next_route(tmp_path, framing):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     async with inprocess(
         tmp_path,
         providers={
@@ -142,8 +142,8 @@ async def test_an_error_object_in_place_of_such_a_stream_gives_way(tmp_path, fra
         assert reply.headers["x-tollgate-attempts"] == "2" and text_of(reply) == "hi there"
 
 
-async def test_an_error_only_the_mapping_knows_is_retried_and_not_billed_while_nothing_was_told(tmp_path):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_an_error_that_only_the_mapping_recognises_is_not_billed_before_any_output(tmp_path):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme", "bits")},
@@ -154,7 +154,7 @@ async def test_an_error_only_the_mapping_knows_is_retried_and_not_billed_while_n
 
 
 async def test_an_error_after_some_text_ends_the_stream(tmp_path):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     blocks = [b'data: {"bit": "hi"}\n\ndata: {"trouble": "busy"}\n\n']
     async with inprocess(
         tmp_path,
@@ -167,12 +167,10 @@ async def test_an_error_after_some_text_ends_the_stream(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
-@pytest.mark.parametrize("begun", [False, True])
-async def test_what_an_upstream_says_of_its_own_failure_in_a_stream_is_no_clients_business(
-    tmp_path, caplog, path, begun
-):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
-    blocks = [b'data: {"bit": "hi"}\n\n'] * begun + [
+@pytest.mark.parametrize("started", [False, True])
+async def test_a_failure_message_inside_a_stream_is_logged_and_not_sent_to_the_client(tmp_path, caplog, path, started):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
+    blocks = [b'data: {"bit": "hi"}\n\n'] * started + [
         b'data: {"trouble": "node gpu-7: key sk-canary is out of money"}\n\n'
     ]
     async with inprocess(
@@ -183,13 +181,13 @@ async def test_what_an_upstream_says_of_its_own_failure_in_a_stream_is_no_client
     ) as here:
         reply = await here.post(path, {**ASK, "input": "hello", "max_tokens": 9, "stream": True})
         assert (
-            "failed to answer" in reply.text or path == "/v1/chat/completions" and not begun
+            "failed to answer" in reply.text or path == "/v1/chat/completions" and not started
         ) and "gpu-7" not in reply.text
-        assert "response.failed" in reply.text or not (begun and path == "/v1/responses")
+        assert "response.failed" in reply.text or not (started and path == "/v1/responses")
     assert "gpu-7" in caplog.text and "sk-canary" not in caplog.text + reply.text
 
 
-async def test_chunks_that_tell_of_success_and_no_reason_for_their_end_are_an_answer(tmp_path):
+async def test_chunks_with_a_success_code_and_no_finish_reason_are_an_answer(tmp_path):
     events = [
         {"code": 0, "message": "Success", "choices": [{"index": 0, "delta": {"content": word}}]}
         for word in ("hi", " there")
@@ -201,18 +199,18 @@ async def test_chunks_that_tell_of_success_and_no_reason_for_their_end_are_an_an
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.text.endswith("data: [DONE]\n\n") and reply.text.count("[DONE]") == 1 and "error" not in reply.text
-        said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})).text
-        assert "message_stop" in said and "error" not in said
+        converted = (await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})).text
+        assert "message_stop" in converted and "error" not in converted
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_stopped_because_of_an_error_is_never_told_as_finished(tmp_path, stream, path):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
-    failed = {"body": json.dumps({**ANSWER, "why": "error"}).encode()}
+async def test_an_answer_with_stop_reason_error_is_never_reported_as_finished(tmp_path, stream, path):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
+    failed = {"body": json.dumps({**ANSWER, "reason": "error"}).encode()}
     if stream:
         failed = {
-            "blocks": [b'data: {"bit": "hi"}\n\n', b'data: {"why": "error", "heard": 10, "spoken": 5}\n\n'],
+            "blocks": [b'data: {"bit": "hi"}\n\n', b'data: {"reason": "error", "tokens_in": 10, "tokens_out": 5}\n\n'],
             "headers": SSE,
         }
     async with inprocess(
@@ -234,10 +232,10 @@ stream:
 """
 
 
-async def test_events_that_are_plain_text_are_kept_to_the_letter(tmp_path):
-    write_mapping(tmp_path, "texts", OWN + TEXTS)
-    told = ["Hel", "lo 42", "007", "1.50", "null", '"', "{}", " ", "a\nb", "né"]
-    blocks = ["event: output\n" + "".join(f"data: {line}\n" for line in text.split("\n")) + "\n" for text in told]
+async def test_plain_text_events_are_passed_through_verbatim(tmp_path):
+    write_mapping(tmp_path, "texts", MAPPING + TEXTS)
+    texts = ["Hel", "lo 42", "007", "1.50", "null", '"', "{}", " ", "a\nb", "né"]
+    blocks = ["event: output\n" + "".join(f"data: {line}\n" for line in text.split("\n")) + "\n" for text in texts]
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme", "texts", framing="sse-text")},
@@ -245,11 +243,11 @@ async def test_events_that_are_plain_text_are_kept_to_the_letter(tmp_path):
             "acme": replying(blocks=[block.encode() for block in (*blocks, "event: done\ndata: {}\n\n")], headers=SSE)
         },
     ) as here:
-        assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "".join(told)
+        assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "".join(texts)
 
 
-async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
-    write_mapping(tmp_path, "just-texts", OWN + "stream: {to_hub: {always: [{delta: {kind: text, text: $}}]}}\n")
+async def test_the_end_mark_is_recognised_among_plain_text_events(tmp_path):
+    write_mapping(tmp_path, "just-texts", MAPPING + "stream: {to_hub: {always: [{delta: {kind: text, text: $}}]}}\n")
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme", "just-texts", framing="sse-text")},
@@ -259,8 +257,8 @@ async def test_the_end_mark_is_known_among_plain_texts(tmp_path):
         assert text_of(reply) == "hi" and reply.text.endswith("data: [DONE]\n\n")
 
 
-async def test_lines_inside_the_frames_of_an_event_stream(tmp_path):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_json_lines_inside_the_frames_of_an_event_stream_are_read(tmp_path):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     lines = b"".join(json.dumps(bit).encode() + b"\n" for bit in BITS)
     frames = [
         message(lines[at : at + 9], message_type="event", event_type="PayloadPart") for at in range(0, len(lines), 9)
@@ -274,8 +272,8 @@ async def test_lines_inside_the_frames_of_an_event_stream(tmp_path):
         assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
 
-async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_a_header_may_depend_on_whether_the_request_streams(tmp_path):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     seen = []
     more = "headers: {x-sse: {$when: $stream, $value: enable}, x-agent: \"$headers['x-client']\"}"
     async with inprocess(
@@ -288,8 +286,8 @@ async def test_a_header_may_depend_on_whether_a_stream_is_asked_for(tmp_path):
     assert [sent[2].get("x-sse") for sent in seen] == [None, "enable"]
 
 
-async def test_an_edit_may_read_what_the_client_says_in_headers_but_not_its_secrets(tmp_path):
-    write_mapping(tmp_path, "bits", OWN)
+async def test_an_edit_may_read_client_headers_except_secrets(tmp_path):
+    write_mapping(tmp_path, "bits", MAPPING)
     seen = []
     more = """request:
   - set: {words: "{{ $headers['acme-beta'] | split(',') }}", all: $headers}
@@ -317,9 +315,9 @@ request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}
 response:
   to_hub:
     $let: {first: "$[0]"}
-    parts: [{kind: text, text: $first.said}]
-    stop: $first.why
-    usage: {input: $first.heard, output: $first.spoken}
+    parts: [{kind: text, text: $first.output}]
+    stop: $first.reason
+    usage: {input: $first.tokens_in, output: $first.tokens_out}
 """
 
 
@@ -334,8 +332,8 @@ async def test_an_answer_may_be_a_list(tmp_path):
         assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
 
 
-@pytest.mark.parametrize("body", [b'{"detail": "under maintenance"}', b"[]", b'[{"said": "hi"}]', b'"hi"'])
-async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, body):
+@pytest.mark.parametrize("body", [b'{"detail": "under maintenance"}', b"[]", b'[{"output": "hi"}]', b'"hi"'])
+async def test_a_200_in_which_the_mapping_finds_nothing_falls_back_to_the_next_route(tmp_path, body):
     write_mapping(tmp_path, "whole-only")
     async with inprocess(
         tmp_path,
@@ -347,12 +345,12 @@ async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, b
 
 
 @pytest.mark.parametrize(
-    ("framing", "body", "says"),
+    ("framing", "body", "message_part"),
     [
-        ("sse", b'{"bit": "hi"}\n{"why": "end"}\n', "there is no event in what it sent, read with `framing: sse`"),
+        ("sse", b'{"bit": "hi"}\n{"reason": "end"}\n', "there is no event in what it sent, read with `framing: sse`"),
         (
             "ndjson",
-            b'data: {"bit": "hi"}\n\ndata: {"why": "end"}\n\n',
+            b'data: {"bit": "hi"}\n\ndata: {"reason": "end"}\n\n',
             "there is no event in what it sent, read with `framing: ndjson`",
         ),
         (
@@ -369,25 +367,26 @@ async def test_a_200_in_which_the_mapping_finds_nothing_is_no_answer(tmp_path, b
     ],
     ids=["lines read as events", "events read as lines", "other names", "cut", "JSON"],
 )
-async def test_the_log_says_why_a_stream_counts_as_broken_off(tmp_path, caplog, framing, body, says):
+async def test_the_log_explains_why_a_stream_counts_as_broken_off(tmp_path, caplog, framing, body, message_part):
     write_mapping(
         tmp_path,
         "named",
-        OWN + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.why}}], bit: [{delta: {kind: text, text: "
+        MAPPING
+        + "stream: {to_hub: {$match: $event, $absent: [{stop: {reason: $.reason}}], bit: [{delta: {kind: text, text: "
         "$.bit}}]}}\n",
     )
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme", "named", framing=framing)},
-        apps={"acme": replying(body=body, headers=JSON if "json" in says else SSE)},
+        apps={"acme": replying(body=body, headers=JSON if "json" in message_part else SSE)},
     ) as here:
-        told = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
-    assert says in caplog.text and "framing" not in told and "rule" not in told
+        sent = (await here.post("/v1/chat/completions", {**ASK, "stream": True})).text
+    assert message_part in caplog.text and "framing" not in sent and "rule" not in sent
 
 
-async def test_a_part_without_anything_in_it_is_none(tmp_path):
+async def test_a_text_part_without_text_is_omitted(tmp_path):
     write_mapping(tmp_path, "whole-only")
-    answer = {"calls": [{"name": "f", "with": {}}], "heard": 1, "spoken": 1}
+    answer = {"calls": [{"name": "f", "with": {}}], "tokens_in": 1, "tokens_out": 1}
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme", "whole-only")},
@@ -397,25 +396,25 @@ async def test_a_part_without_anything_in_it_is_none(tmp_path):
         assert [block["type"] for block in reply["content"]] == ["tool_use"]
 
 
-async def test_a_mapping_no_provider_can_speak_is_told_when_files_are_read(tmp_path):
-    write_mapping(tmp_path, "half", "mapping: NAME\nresponse: {to_hub: {parts: [{kind: text, text: $.said}]}}\n")
-    with pytest.raises(ConfigErrors) as told:
+async def test_a_mapping_without_from_hub_is_a_config_error_for_its_provider(tmp_path):
+    write_mapping(tmp_path, "half", "mapping: NAME\nresponse: {to_hub: {parts: [{kind: text, text: $.output}]}}\n")
+    with pytest.raises(ConfigErrors) as caught:
         async with inprocess(tmp_path, providers={"acme": provider("acme", "half")}):
             pass
     assert (
         "providers/acme.yaml:6:16: speaks.half: mapping `half` has no request.from_hub, which a provider that speaks "
-        "it needs" in str(told.value)
+        "it needs" in str(caught.value)
     )
 
 
-async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
+async def test_a_token_rejected_with_status_200_is_not_used_again(tmp_path):
     write_mapping(tmp_path, "whole-only")
-    asked = []
+    requests = []
 
     async def app(method, path, headers, body):
-        asked.append(path)
-        told = (
-            {"access_token": f"t{len(asked)}"}
+        requests.append(path)
+        content = (
+            {"access_token": f"t{len(requests)}"}
             if path == "/token"
             else ANSWER
             if path.endswith("=t3")
@@ -423,7 +422,7 @@ async def test_a_token_refused_in_a_200_is_not_used_again(tmp_path):
         )
 
         async def chunks():
-            yield json.dumps(told).encode()
+            yield json.dumps(content).encode()
 
         return 200, JSON, chunks()
 
@@ -434,7 +433,7 @@ errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}""
     ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
-    assert asked == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
+    assert requests == ["/token", "/answer?access_token=t1", "/token", "/answer?access_token=t3"]
 
 
 @pytest.mark.parametrize(
@@ -446,11 +445,11 @@ errors: {rules: [{status: [200], when: $.trouble, verdict: next, alarm: key}]}""
     ],
     ids=["a field of its own", "a header", "all of the answer"],
 )
-async def test_a_token_asked_for_in_json_and_told_where_its_file_says(tmp_path, reads, answer, headers):
-    asked = []
+async def test_a_token_may_be_requested_with_json_and_read_from_a_configured_place(tmp_path, reads, answer, headers):
+    requests = []
 
     async def app(method, path, request_headers, body):
-        asked.append((path, json.loads(body), request_headers.get("authorization")))
+        requests.append((path, json.loads(body), request_headers.get("authorization")))
         issued = path == "/token"
 
         async def chunks():
@@ -465,19 +464,19 @@ async def test_a_token_asked_for_in_json_and_told_where_its_file_says(tmp_path, 
     ) as here:
         for _ in range(2):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
-    assert asked[0] == ("/token", {"user": {"name": "me"}, "n": 1}, None)
-    assert [authorised for _, _, authorised in asked[1:]] == ["Bearer t-1", "Bearer t-1"]
+    assert requests[0] == ("/token", {"user": {"name": "me"}, "n": 1}, None)
+    assert [authorised for _, _, authorised in requests[1:]] == ["Bearer t-1", "Bearer t-1"]
 
 
-async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path):
+async def test_a_token_quoted_in_an_error_is_redacted(tmp_path):
     async def app(method, path, headers, body):
         if path == "/token":
-            status, told = 200, {"access_token": "ya29.a+b/c=="}
+            status, content = 200, {"access_token": "ya29.a+b/c=="}
         else:
-            status, told = 400, {"error": {"message": f"bad request: POST {path}, token ya29.a+b/c=="}}
+            status, content = 400, {"error": {"message": f"bad request: POST {path}, token ya29.a+b/c=="}}
 
         async def chunks():
-            yield json.dumps(told).encode()
+            yield json.dumps(content).encode()
 
         return status, JSON, chunks()
 
@@ -491,7 +490,7 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("auth", "says"),
+    ("auth", "message_part"),
     [
         (
             "{kind: oauth_client, token_url: https://t.example, client_idd: x, client_secret: y}",
@@ -541,24 +540,24 @@ async def test_a_token_that_a_provider_quotes_is_hidden_as_secrets_are(tmp_path)
         "no text",
     ],
 )
-async def test_options_of_an_authorisation_are_checked_when_files_are_read(tmp_path, auth, says):
+async def test_options_of_auth_are_checked_at_load(tmp_path, auth, message_part):
     write_mapping(tmp_path, "whole-only")
-    with pytest.raises(ConfigErrors) as told:
+    with pytest.raises(ConfigErrors) as caught:
         async with inprocess(tmp_path, providers={"acme": provider("acme", "whole-only", more=f"auth: {auth}")}):
             pass
-    assert says in str(told.value) and "acme.yaml:5:" in str(told.value)
+    assert message_part in str(caught.value) and "acme.yaml:5:" in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b"data: [DONE]\n", b"data: [DONE]", b"data: [DONE]\r\r"])
-async def test_done_ends_an_answer_that_names_no_reason_though_its_blank_line_is_missing(tmp_path, path, last):
-    told = {
+async def test_done_without_its_blank_line_ends_an_answer_without_a_finish_reason(tmp_path, path, last):
+    chunk = {
         "id": "c",
         "model": "up-1",
         "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}],
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
-    blocks = [b"data: %b\n\n" % json.dumps(told).encode(), last]
+    blocks = [b"data: %b\n\n" % json.dumps(chunk).encode(), last]
     ask = {"model": "acme/one", "input": "hello"} if path.endswith("responses") else {**ASK, "max_tokens": 9}
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": replying(blocks=blocks, headers=SSE)}
@@ -613,20 +612,20 @@ async def test_a_byte_order_mark_before_a_stream_does_not_reach_clients(tmp_path
         assert reply.content.startswith(b"event: x\ndata: ") and reply.status_code == 200
 
 
-HALVES = {
-    "half a character": (b"caf\\ud83d", "caf\ufffd"),
-    "the other half": (b"\\uDE00 caf", "\ufffd caf"),
-    "a whole one": (b"\\ud83d\\ude00", "\U0001f600"),
-    "halves around a whole one": (b"\\ude00\\ud83d\\ude00\\ud83d", "\ufffd\U0001f600\ufffd"),
-    "a backslash that is meant": (b"\\\\ud83d\\ud83d", "\\ud83d\ufffd"),
-    "broken bytes": (b"caf\xe9", "caf\ufffd"),
+ODD_TEXTS = {
+    "a high surrogate": (b"caf\\ud83d", "caf\ufffd"),
+    "a low surrogate": (b"\\uDE00 caf", "\ufffd caf"),
+    "a surrogate pair": (b"\\ud83d\\ude00", "\U0001f600"),
+    "surrogates around a pair": (b"\\ude00\\ud83d\\ude00\\ud83d", "\ufffd\U0001f600\ufffd"),
+    "an escaped backslash": (b"\\\\ud83d\\ud83d", "\\ud83d\ufffd"),
+    "invalid UTF-8": (b"caf\xe9", "caf\ufffd"),
 }
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("case", HALVES)
-async def test_an_answer_that_other_readers_of_json_take_is_taken(tmp_path, case, mark):
-    written, read = HALVES[case]
+@pytest.mark.parametrize("case", ODD_TEXTS)
+async def test_an_answer_that_lenient_json_parsers_accept_is_accepted(tmp_path, case, mark):
+    written, read = ODD_TEXTS[case]
     choice = {"index": 0, "message": {"role": "assistant", "content": "TEXT"}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     raw = json.dumps({"id": "c", "choices": [choice], "usage": usage}).encode().replace(b"TEXT", written)
@@ -637,9 +636,9 @@ async def test_an_answer_that_other_readers_of_json_take_is_taken(tmp_path, case
         assert here.balance() == Decimal("99.96")
 
 
-@pytest.mark.parametrize("case", HALVES)
-async def test_a_stream_loses_no_event_for_half_a_character(tmp_path, case):
-    written, read = HALVES[case]
+@pytest.mark.parametrize("case", ODD_TEXTS)
+async def test_a_stream_loses_no_event_to_a_lone_surrogate(tmp_path, case):
+    written, read = ODD_TEXTS[case]
     chunks = [
         {"id": "c", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
         for text, finish in (("a ", None), ("TEXT", None), ("z", "stop"))
@@ -647,25 +646,25 @@ async def test_a_stream_loses_no_event_for_half_a_character(tmp_path, case):
     blocks = [b"data: %b\n\n" % json.dumps(chunk).encode().replace(b"TEXT", written) for chunk in chunks]
     app = replying(blocks=[*blocks, b"data: [DONE]\n\n"], headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
-        said = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
-        deltas = [event["delta"] for event in events_of(said) if event["type"] == "content_block_delta"]
+        converted = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        deltas = [event["delta"] for event in events_of(converted) if event["type"] == "content_block_delta"]
         text = "".join(delta.get("text", "") for delta in deltas)
         assert text == f"a {read}z"
         native = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert native.text.endswith("data: [DONE]\n\n") and '"error"' not in native.text
 
 
-async def test_an_error_behind_a_byte_order_mark_is_read(tmp_path):
-    error = {"message": "odd knob", "type": "invalid_request_error", "param": "knob"}
+async def test_an_error_after_a_byte_order_mark_is_read(tmp_path):
+    error = {"message": "bad knob", "type": "invalid_request_error", "param": "knob"}
     app = replying(400, body=b"\xef\xbb\xbf" + json.dumps({"error": error}).encode())
     async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi"})
-        told = reply.json()["error"]
-        assert (reply.status_code, told["message"], told["param"]) == (400, "odd knob", "knob")
+        error = reply.json()["error"]
+        assert (reply.status_code, error["message"], error["param"]) == (400, "bad knob", "knob")
 
 
 @pytest.mark.parametrize("figure", [b"NaN", b"Infinity", b"-Infinity"])
-async def test_a_figure_that_is_none_costs_no_answer_and_no_event(tmp_path, figure):
+async def test_a_number_that_json_does_not_allow_loses_no_answer_and_no_event(tmp_path, figure):
     choice = {"index": 0, "finish_reason": "stop", "logprobs": {"content": [{"token": "a", "logprob": "FIGURE"}]}}
     text = 'NaN "quoted", -Infinity \\ and Infinity'
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -677,52 +676,52 @@ async def test_a_figure_that_is_none_costs_no_answer_and_no_event(tmp_path, figu
     async with inprocess(tmp_path / "whole", providers=providers, apps={"acme": replying(body=raw)}) as here:
         native = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]
         assert native["message"]["content"] == text and native["logprobs"]["content"][0]["logprob"] is None
-        said = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
-        assert said["content"] == [{"type": "text", "text": text}]
+        converted = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+        assert converted["content"] == [{"type": "text", "text": text}]
     streaming = {"acme": replying(blocks=blocks, headers=SSE)}
     async with inprocess(tmp_path / "stream", providers=providers, apps=streaming) as here:
-        said = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
-        deltas = [event["delta"] for event in events_of(said) if event["type"] == "content_block_delta"]
-        assert "".join(delta["text"] for delta in deltas) == text and "message_stop" in said.text
+        converted = await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": True})
+        deltas = [event["delta"] for event in events_of(converted) if event["type"] == "content_block_delta"]
+        assert "".join(delta["text"] for delta in deltas) == text and "message_stop" in converted.text
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["an answer", "an event"])
-async def test_what_is_very_long_is_not_searched_for_faults(tmp_path, monkeypatch, stream):
+async def test_a_very_long_body_is_not_repaired(tmp_path, monkeypatch, stream):
     monkeypatch.setattr(f"tollgate.completions.native._MOST_REPAIRED{'_EVENT' if stream else ''}", 100)
-    said = {"delta" if stream else "message": {"content": "x" * 100}, "index": 0, "finish_reason": "stop"}
-    raw = json.dumps({"id": "c", "choices": [said], "x": "FIGURE"}).encode().replace(b'"FIGURE"', b"NaN")
+    choice = {"delta" if stream else "message": {"content": "x" * 100}, "index": 0, "finish_reason": "stop"}
+    raw = json.dumps({"id": "c", "choices": [choice], "x": "FIGURE"}).encode().replace(b'"FIGURE"', b"NaN")
     app = replying(blocks=[b"data: %b\n\n" % raw], headers=SSE) if stream else replying(body=raw)
     async with inprocess(tmp_path, providers={"acme": provider("acme", "chat")}, apps={"acme": app}) as here:
         assert (await here.post("/v1/messages", {**ASK, "max_tokens": 9, "stream": stream})).status_code == 500
 
 
-MINUS = ("input: $.heard,", 'input: "{{ $.heard - 1 }}",')
-LESS = "[{set: {heard: '{{ $.heard - 1 }}'}}]"
-ONLY_STREAMED = OWN[: OWN.index("response:")] + OWN[OWN.index("error:") :] + STREAM
-UNFIT = {
-    "an edit of an answer": (OWN, f"response: {LESS}", False),
-    "an edit of an answer, for a client that streams": (OWN, f"response: {LESS}", True),
-    "an edit of an event": (OWN + STREAM, f"stream: {LESS}", True),
-    "an edit of an event, for a whole answer": (ONLY_STREAMED, f"stream: {LESS}", False),
-    "a mapping": (OWN.replace(*MINUS), "", False),
+SUBTRACTED = ("input: $.tokens_in,", 'input: "{{ $.tokens_in - 1 }}",')
+SUBTRACTING = "[{set: {tokens_in: '{{ $.tokens_in - 1 }}'}}]"
+ONLY_STREAMED = MAPPING[: MAPPING.index("response:")] + MAPPING[MAPPING.index("error:") :] + STREAM
+FAILING = {
+    "an edit of an answer": (MAPPING, f"response: {SUBTRACTING}", False),
+    "an edit of an answer, for a client that streams": (MAPPING, f"response: {SUBTRACTING}", True),
+    "an edit of an event": (MAPPING + STREAM, f"stream: {SUBTRACTING}", True),
+    "an edit of an event, for a whole answer": (ONLY_STREAMED, f"stream: {SUBTRACTING}", False),
+    "a mapping": (MAPPING.replace(*SUBTRACTED), "", False),
     "a mapping of events": (
-        OWN + STREAM.replace("always:", "always:\n      - {start: {created: '{{ $.heard - 1 }}'}}"),
+        MAPPING + STREAM.replace("always:", "always:\n      - {start: {created: '{{ $.tokens_in - 1 }}'}}"),
         "",
         True,
     ),
 }
 
 
-@pytest.mark.parametrize("mapping, edits, stream", UNFIT.values(), ids=UNFIT)
-async def test_an_answer_that_its_file_cannot_work_with_is_no_answer(tmp_path, caplog, mapping, edits, stream):
-    """A text where the file counts on a number: nobody foresaw it, and another route may tell the number."""
+@pytest.mark.parametrize("mapping, edits, stream", FAILING.values(), ids=FAILING)
+async def test_an_answer_that_its_file_fails_on_falls_back_to_the_next_route(tmp_path, caplog, mapping, edits, stream):
+    """A string where the file computes with a number: another route may report the number."""
     write_mapping(tmp_path, "own", mapping)
-    odd, good = ({**ANSWER, "bit": "hi", "heard": heard} for heard in ("ten", 11))
-    blocks = [[b"data: " + json.dumps(answer).encode() + b"\n\n"] for answer in (odd, good)]
+    bad, good = ({**ANSWER, "bit": "hi", "tokens_in": tokens_in} for tokens_in in ("ten", 11))
+    blocks = [[b"data: " + json.dumps(answer).encode() + b"\n\n"] for answer in (bad, good)]
     streams = "stream:" in mapping
     apps = [
-        replying(blocks=told, headers=SSE) if streams else replying(body=json.dumps(answer).encode())
-        for told, answer in zip(blocks, (odd, good), strict=True)
+        replying(blocks=events, headers=SSE) if streams else replying(body=json.dumps(answer).encode())
+        for events, answer in zip(blocks, (bad, good), strict=True)
     ]
     async with inprocess(
         tmp_path,
@@ -734,22 +733,23 @@ async def test_an_answer_that_its_file_cannot_work_with_is_no_answer(tmp_path, c
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
         assert reply.status_code == 200 and reply.headers["x-tollgate-attempts"] == "2"
-        heard = 11 if "created" in mapping else 10
-        paid = heard * Decimal("0.001") + 5 * Decimal("0.002")
-        assert here.balance() == 100 - paid, "the first one's tokens are not the caller's"
+        tokens_in = 11 if "created" in mapping else 10
+        paid = tokens_in * Decimal("0.001") + 5 * Decimal("0.002")
+        assert here.balance() == 100 - paid, "the tokens of the failed route are not billed"
     assert "does not fit its mapping: " in caplog.text and ".yaml:" in caplog.text
 
 
 @pytest.mark.parametrize("format_", ["bits", "chat"])
-async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_what_came_before(
-    tmp_path, caplog, format_
-):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
-    told = [{"choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}, {"bit": " there", "heard": "ten"}]
-    blocks = [b"".join(b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in told)]
+async def test_an_event_that_an_edit_fails_on_ends_the_stream_after_the_earlier_events(tmp_path, caplog, format_):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
+    events = [
+        {"choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"},
+        {"bit": " there", "tokens_in": "ten"},
+    ]
+    blocks = [b"".join(b"data: " + json.dumps(bit).encode() + b"\n\n" for bit in events)]
     async with inprocess(
         tmp_path,
-        providers={"acme": provider("acme", format_, more=f"stream: {LESS}")},
+        providers={"acme": provider("acme", format_, more=f"stream: {SUBTRACTING}")},
         apps={"acme": replying(blocks=blocks, headers=SSE)},
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
@@ -760,20 +760,20 @@ async def test_an_event_that_an_edit_cannot_work_with_ends_the_stream_behind_wha
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["plain", "in base64"])
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("format_", ["bits", "chat"])
-async def test_error_rules_read_an_event_as_it_came_whatever_the_edits_make_of_it(
-    tmp_path, caplog, format_, begun, hidden
-):
-    """As of whole answers: the edits are for what is an answer. They took the code out, and the failure was an event
-    without a word."""
-    write_mapping(tmp_path, "bits", OWN + STREAM)
+async def test_error_rules_read_a_stream_event_before_its_edits(tmp_path, caplog, format_, started, hidden):
+    """As for whole answers: edits apply to answers. If they ran first they could drop the error code, and the failure
+    would be an empty event."""
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
     bit = {"code": 0, "choices": [{"index": 0, "delta": {"content": "hi"}}], "bit": "hi"}
-    told = [bit, {"code": 10001, "message": "engine lost"}] if begun else [{"code": 10001, "message": "engine lost"}]
+    events = (
+        [bit, {"code": 10001, "message": "engine lost"}] if started else [{"code": 10001, "message": "engine lost"}]
+    )
     if hidden:
-        told = [{"bytes": b64encode(json.dumps(event).encode()).decode()} for event in told]
+        events = [{"bytes": b64encode(json.dumps(event).encode()).decode()} for event in events]
     when = "$.code == 10001" if hidden else "$.code is present and $.code != 0"  # the first names what bytes must hold
-    blocks = [b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in told)]
+    blocks = [b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)]
     more = f"""
 errors: {{message: $.message, rules: [{{status: 200, when: {when}, verdict: next}}]}}
 stream: [{{drop: [code, message]}}, {{default: {{object: chat.completion.chunk}}}}]"""
@@ -784,24 +784,24 @@ stream: [{{drop: [code, message]}}, {{default: {{object: chat.completion.chunk}}
         tmp_path, providers={"acme": described}, apps={"acme": replying(blocks=blocks, headers=SSE)}
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
-        assert reply.status_code == (200 if begun else 500)
+        assert reply.status_code == (200 if started else 500)
         assert [event for event in events_of(reply) if "choices" not in event] == (
-            [{"error": {"message": "The model service failed to answer. Please retry later."}}] if begun else []
+            [{"error": {"message": "The model service failed to answer. Please retry later."}}] if started else []
         )
-        assert ('"hi"' in reply.text) is begun
+        assert ('"hi"' in reply.text) is started
         (row,) = await rows(here, tmp_path)
     assert row["outcome"] == "upstream_error" and "engine lost" in caplog.text
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept(tmp_path, stream):
-    write_mapping(tmp_path, "bits", OWN + STREAM)
-    answer = {**ANSWER, "bit": "hi there", "heard": "ten"}
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
+    answer = {**ANSWER, "bit": "hi there", "tokens_in": "ten"}
     answers = {
         True: replying(blocks=[b"data: " + json.dumps(answer).encode() + b"\n\n"], headers=SSE),
         False: replying(body=json.dumps(answer).encode()),
     }
-    more = "usage: {read: {input: '{{ $.heard - 1 }}', output: $.spoken}}"
+    more = "usage: {read: {input: '{{ $.tokens_in - 1 }}', output: $.tokens_out}}"
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "bits", more=more)}, apps={"acme": answers[stream]}
     ) as here:

@@ -1,5 +1,5 @@
-"""A responses client that refers to what it was told, as clients do that do not ask for `store: false`, is understood
-where the answer was converted, too."""
+"""A responses client may refer to earlier output items by id (the default without `store: false`), also if the answer
+was converted."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ ASK = {"model": "acme/one", "tools": [TOOL], "reasoning": {"effort": "medium"}, 
 RESULT = {"type": "function_call_output", "call_id": "toolu_1", "output": "rain"}
 
 
-def told(reply, stream):
+def output_items(reply, stream):
     """The output items of an answer."""
     if not stream:
         return reply.json()["output"]
@@ -33,30 +33,30 @@ def told(reply, stream):
     return last["response"]["output"]
 
 
-def referring(items):
-    """What the AI SDK sends back of them: calls themselves, all else by its id."""
+def references_to(items):
+    """What the AI SDK sends back for these items: calls in full, everything else by id."""
     return [item if item["type"] == "function_call" else {"type": "item_reference", "id": item["id"]} for item in items]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("streamed_only", [False, True], ids=["", "gathered"])
-async def test_items_of_a_converted_answer_may_be_referred_to(tmp_path, stream, streamed_only):
+async def test_output_items_of_a_converted_answer_may_be_referenced(tmp_path, stream, streamed_only):
     provider = PROVIDER + "can: {whole: false}\n" if streamed_only else PROVIDER
     seen = []
     app = upstream(stream or streamed_only, seen)
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         first = await here.post("/v1/responses", {**ASK, "stream": stream})
         assert first.status_code == 200
-        again = {**ASK, "stream": stream, "input": [USER, *referring(told(first, stream)), RESULT]}
+        again = {**ASK, "stream": stream, "input": [USER, *references_to(output_items(first, stream)), RESULT]}
         second = await here.post("/v1/responses", again, x_tollgate_strict="true")
     assert second.status_code == 200, second.text
     assert json.loads(seen[-1][3])["messages"][1]["content"] == CONTENT
 
 
-async def test_an_item_is_only_for_the_account_that_was_told_it(tmp_path):
+async def test_an_output_item_is_available_to_its_account_only(tmp_path):
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", ASK)
-        again = {**ASK, "input": [USER, *referring(told(first, False)), RESULT]}
+        again = {**ASK, "input": [USER, *references_to(output_items(first, False)), RESULT]}
         await here.services.ledger.create_account("other")
         await here.services.ledger.grant("other", Decimal(1))
         _, key = await here.services.ledger.create_key("other")
@@ -64,15 +64,15 @@ async def test_an_item_is_only_for_the_account_that_was_told_it(tmp_path):
         assert (await here.post("/v1/responses", again)).status_code == 200
 
 
-async def test_an_item_that_was_not_to_be_stored_is_not_remembered(tmp_path):
+async def test_an_output_item_with_store_false_is_not_remembered(tmp_path):
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", {**ASK, "store": False})
-        again = {**ASK, "input": [USER, *referring(told(first, False)), RESULT]}
+        again = {**ASK, "input": [USER, *references_to(output_items(first, False)), RESULT]}
         assert (await here.post("/v1/responses", again)).status_code == 404
 
 
-async def test_what_is_referred_to_counts_as_sent(tmp_path):
-    """Beside the prompt's tokens: a provider that tells none is charged for what it was sent."""
+async def test_a_referenced_item_counts_towards_the_prompt(tmp_path):
+    """A provider that reports no usage is paid an estimate of everything it was sent."""
     text = "word " * 200
     answer = {
         "id": "m",
@@ -87,41 +87,49 @@ async def test_what_is_referred_to_counts_as_sent(tmp_path):
     ask = {"model": "acme/one", "input": [USER]}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         first = await here.post("/v1/responses", ask)
-        again = await here.post("/v1/responses", {**ask, "input": [USER, *referring(told(first, False)), USER]})
+        again = await here.post(
+            "/v1/responses", {**ask, "input": [USER, *references_to(output_items(first, False)), USER]}
+        )
     assert again.json()["usage"]["input_tokens"] > first.json()["usage"]["input_tokens"] + 150
 
 
-async def test_a_native_provider_is_sent_the_item_itself(tmp_path):
-    """The conversation goes on at a provider that never saw it."""
+async def test_a_native_provider_receives_the_item_in_place_of_its_reference(tmp_path):
+    """The conversation continues at a provider that did not produce the item."""
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", {**ASK, "reasoning": None})
-        again = {"model": "sandbox/echo", "tools": [TOOL], "input": [USER, *referring(told(first, False)), RESULT]}
+        again = {
+            "model": "sandbox/echo",
+            "tools": [TOOL],
+            "input": [USER, *references_to(output_items(first, False)), RESULT],
+        }
         second = await here.post("/v1/responses", again)
     assert second.status_code == 200, second.text
     assert "rain" in json.dumps(second.json()["output"])
 
 
-async def test_an_item_is_put_in_once(tmp_path):
-    """Else a small request could stand for one of any size."""
+async def test_an_item_can_be_referenced_only_once_per_request(tmp_path):
+    """Otherwise a small request could expand to any size."""
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", ASK)
-        twice = referring(told(first, False)) * 2
+        twice = references_to(output_items(first, False)) * 2
         assert (await here.post("/v1/responses", {**ASK, "input": [USER, *twice, RESULT]})).status_code == 404
 
 
 @pytest.mark.parametrize("item", [{"type": "item_reference"}, {"type": "item_reference", "id": 5}, None, 5], ids=repr)
-async def test_what_refers_to_nothing_stays_as_it_was(tmp_path, item):
+async def test_an_invalid_reference_is_a_400_with_or_without_valid_ones(tmp_path, item):
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
-        before = await here.post("/v1/responses", {**ASK, "input": [USER, item]})
+        alone = await here.post("/v1/responses", {**ASK, "input": [USER, item]})
         first = await here.post("/v1/responses", ASK)
-        after = await here.post("/v1/responses", {**ASK, "input": [USER, item, *referring(told(first, False)), RESULT]})
-    assert after.status_code == before.status_code
+        among_others = await here.post(
+            "/v1/responses", {**ASK, "input": [USER, item, *references_to(output_items(first, False)), RESULT]}
+        )
+    assert alone.status_code == among_others.status_code == 400
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("streamed_only", [False, True], ids=["", "gathered"])
-async def test_a_converted_answer_may_be_gone_on_from_by_its_id(tmp_path, stream, streamed_only):
-    """Only the result of the call is sent then, as clients do with a provider that stores."""
+async def test_a_converted_answer_may_be_continued_by_its_id(tmp_path, stream, streamed_only):
+    """Only the result of the call is sent then, as clients do with a provider that stores responses."""
     provider = PROVIDER + "can: {whole: false}\n" if streamed_only else PROVIDER
     seen = []
     app = upstream(stream or streamed_only, seen)
@@ -136,7 +144,7 @@ async def test_a_converted_answer_may_be_gone_on_from_by_its_id(tmp_path, stream
     assert result["content"][0]["tool_use_id"] == "toolu_1"
 
 
-async def test_a_result_that_is_sent_again_is_taken_once(tmp_path):
+async def test_a_tool_result_sent_twice_is_used_once(tmp_path):
     """Semantic Kernel sends all results of a tool loop with each step."""
     seen = []
     ask = {**ASK, "previous_response_id": "m", "input": [RESULT]}
@@ -149,22 +157,22 @@ async def test_a_result_that_is_sent_again_is_taken_once(tmp_path):
     assert json.dumps(json.loads(seen[-1][3])).count('"tool_result"') == 1
 
 
-def answering(*ids):
-    """An upstream whose answers have these ids, one after the other, and say so."""
+def answering_with_ids(*ids):
+    """An upstream whose answers have these ids in order, and number their text."""
     left, seen = list(ids), []
 
     async def app(method, path, headers, body):
         seen.append(json.loads(body)["messages"])
-        said = {"type": "text", "text": f"answer {len(seen)}"}
-        answer = {"id": left.pop(0), "type": "message", "role": "assistant", "model": "one", "content": [said]}
+        block = {"type": "text", "text": f"answer {len(seen)}"}
+        answer = {"id": left.pop(0), "type": "message", "role": "assistant", "model": "one", "content": [block]}
         whole = {**answer, "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}}
         return await replying(body=json.dumps(whole).encode())(method, path, headers, body)
 
     return app, seen
 
 
-async def test_each_answer_stands_for_all_that_came_before_it(tmp_path):
-    app, seen = answering("m1", "m2", "m3", "m4")
+async def test_an_answer_id_refers_to_the_whole_conversation_before_it(tmp_path):
+    app, seen = answering_with_ids("m1", "m2", "m3", "m4")
     ask = {"model": "acme/one", "instructions": "be brief"}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         await here.post("/v1/responses", {**ask, "input": "one"})
@@ -179,9 +187,9 @@ async def test_each_answer_stands_for_all_that_came_before_it(tmp_path):
 
 
 @pytest.mark.parametrize("why", ["account", "store", "unknown", "twice"])
-async def test_an_answer_that_is_not_remembered_cannot_be_gone_on_from(tmp_path, why):
-    """By another account, where nothing was to be stored, and where one id stands for two answers."""
-    app, _ = answering("m1", "m1" if why == "twice" else "m2")
+async def test_an_answer_that_is_not_remembered_cannot_be_continued(tmp_path, why):
+    """Of another account, with `store: false`, unknown, or with an id that two answers share."""
+    app, _ = answering_with_ids("m1", "m1" if why == "twice" else "m2")
     ask = {"model": "acme/one", "input": "?"}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         await here.post("/v1/responses", {**ask, "store": False} if why == "store" else ask)
@@ -197,28 +205,28 @@ async def test_an_answer_that_is_not_remembered_cannot_be_gone_on_from(tmp_path,
     assert "set `store` to false and send the whole conversation" in refused.json()["error"]["message"]
 
 
-async def test_what_is_put_in_takes_room_as_what_is_sent_does():
+async def test_inserted_items_take_room_as_received_bytes_do():
     room, items = Room(10**9), AnswerItems()
     items.keep("alice", [{"id": "msg_1", "text": "x" * 1000}])
     inbound = SimpleNamespace(
         dialect="responses", body=b"{}", place=room.place(), key=SimpleNamespace(account_id="alice")
     )
-    asked = {"input": [{"type": "item_reference", "id": "msg_1"}]}
+    request = {"input": [{"type": "item_reference", "id": "msg_1"}]}
     runtime = SimpleNamespace(current=SimpleNamespace(gateway=SimpleNamespace(server=Server())))
     services = SimpleNamespace(answer_items=items, runtime=runtime)
-    made = await put_in_items(services, inbound, asked, referenced_ids("responses", asked, json.dumps(asked)))
-    assert made == json.loads(inbound.body) != asked
+    expanded = await put_in_items(services, inbound, request, referenced_ids("responses", request, json.dumps(request)))
+    assert expanded == json.loads(inbound.body) != request
     assert inbound.place.bytes == room.held == len(inbound.body) > 1000
 
 
-async def test_a_long_past_is_put_in_beside_the_event_loop(tmp_path, monkeypatch):
-    """However short what the client sends is."""
+async def test_a_long_history_is_inserted_off_the_event_loop(tmp_path, monkeypatch):
+    """Even if the client's own request is short."""
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 2_000)
     put_in, threads = kept_items._with_items, []
     monkeypatch.setattr(
         kept_items, "_with_items", lambda *args: threads.append(threading.current_thread()) or put_in(*args)
     )
-    app, seen = answering("m1", "m2", "m3")
+    app, seen = answering_with_ids("m1", "m2", "m3")
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         for previous, text in ((None, "short"), ("m1", "long " * 1_000), ("m2", "short")):
             ask = {"model": "acme/one", "input": text, "previous_response_id": previous}
@@ -228,16 +236,16 @@ async def test_a_long_past_is_put_in_beside_the_event_loop(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("limits", "item", "said"),
+    ("limits", "item", "message"),
     [
         ("max_values: 1000", {"role": "user", "content": ["a"] * 1_000}, "more than 1000 values"),
         ("max_nesting: 10", {"type": "unknown", "extra": [[[[[[[[[0]]]]]]]]]}, "nested more than 10 levels"),
     ],
 )
-async def test_a_past_counts_towards_what_a_request_may_hold(tmp_path, limits, item, said):
+async def test_an_inserted_history_counts_towards_the_request_limits(tmp_path, limits, item, message):
     settings = f"server: {{{limits}}}\n"
     app = upstream(False, [])
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}, settings=settings) as here:
         here.services.answer_items.keep_conversation("default", "m", [item], 100)
         refused = await here.post("/v1/responses", {**ASK, "previous_response_id": "m", "input": "and?"})
-    assert refused.status_code == 400 and said in refused.text
+    assert refused.status_code == 400 and message in refused.text

@@ -1,4 +1,4 @@
-"""A chat client that keeps no thoughts, as most do, goes on thinking through its tools' results."""
+"""A chat client that drops reasoning, as most do, keeps it across tool calls."""
 
 import json
 
@@ -73,14 +73,14 @@ def upstream(stream, seen):
     return replying(headers={"content-type": "text/event-stream"}, blocks=blocks, seen=seen)
 
 
-def sent_back(seen):
-    """What the upstream was sent last: the assistant's turn, and whether it is to think."""
+def last_sent(seen):
+    """What the upstream was last sent: the assistant's turn, and its `thinking` option."""
     body = json.loads(seen[-1][3])
     return body["messages"][1]["content"], body.get("thinking")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_thoughts_that_a_chat_client_did_not_send_back_reach_the_model_that_had_them(tmp_path, stream):
+async def test_reasoning_that_a_chat_client_omits_is_restored_for_its_model(tmp_path, stream):
     seen = []
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(stream, seen)}) as here:
         first = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
@@ -88,7 +88,7 @@ async def test_thoughts_that_a_chat_client_did_not_send_back_reach_the_model_tha
         again = {**ASK, "stream": stream, "messages": [USER, BARE, RESULT]}
         second = await here.post("/v1/chat/completions", again, x_tollgate_strict="true")
     assert second.status_code == 200 and "x-tollgate-dropped" not in second.headers
-    content, thinking = sent_back(seen)
+    content, thinking = last_sent(seen)
     assert content == CONTENT and thinking["type"] == "enabled"
 
 
@@ -109,7 +109,7 @@ CANDIDATE = {
 }
 
 
-async def test_the_signature_of_a_call_is_put_back_on_it(tmp_path):
+async def test_the_signature_of_a_call_is_restored(tmp_path):
     seen = []
     gemini = replying(body=json.dumps(CANDIDATE).encode(), seen=seen)
     async with inprocess(tmp_path, providers={"acme": GEMINI}, apps={"acme": gemini}) as here:
@@ -127,28 +127,28 @@ async def test_the_signature_of_a_call_is_put_back_on_it(tmp_path):
     [{"model": "acme/two"}, {"messages": [USER, {**BARE, "content": "Let me guess."}, RESULT]}],
     ids=["another model", "another text"],
 )
-async def test_nobody_else_is_sent_them(tmp_path, change):
+async def test_reasoning_is_not_restored_for_another_model_or_text(tmp_path, change):
     seen = []
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
         await here.post("/v1/chat/completions", ASK)
         again = {**ASK, "messages": [USER, BARE, RESULT], **change}
         second = await here.post("/v1/chat/completions", again)
     assert second.headers["x-tollgate-dropped"] == "thinking (not possible with an unsigned tool turn before)"
-    content, thinking = sent_back(seen)
+    content, thinking = last_sent(seen)
     assert [block["type"] for block in content] == ["text", "tool_use"] and thinking is None
 
 
-async def test_what_a_client_does_send_back_is_what_the_model_gets(tmp_path):
+async def test_reasoning_that_a_client_sends_back_is_used(tmp_path):
     seen = []
     own = {**BARE, "thinking_blocks": [{"type": "thinking", "thinking": "other", "signature": "OWN"}]}
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, seen)}) as here:
         await here.post("/v1/chat/completions", ASK)
         await here.post("/v1/chat/completions", {**ASK, "messages": [USER, own, RESULT]})
-    assert sent_back(seen)[0][0] == {"type": "thinking", "thinking": "other", "signature": "OWN"}
+    assert last_sent(seen)[0][0] == {"type": "thinking", "thinking": "other", "signature": "OWN"}
 
 
-async def test_a_foreign_thought_does_not_hide_them(tmp_path):
-    """What another provider sealed is no thought of this one's; it is named, as ever."""
+async def test_reasoning_of_another_provider_does_not_prevent_the_restoration(tmp_path):
+    """Reasoning sealed for another provider is not usable here; it is reported as dropped."""
     seen = []
     sealed = seal({"token": "ENC", "origin": "elsewhere", "id": "rs_1"})
     own = {**BARE, "thinking_blocks": [{"type": "thinking", "thinking": "x", "signature": sealed}]}

@@ -1,4 +1,4 @@
-"""What a native stream says of usage where its provider says nothing."""
+"""The usage in a native stream if the provider reports none."""
 
 import json
 from decimal import Decimal
@@ -9,12 +9,12 @@ from support.inprocess import inprocess
 
 
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
-async def test_a_native_stream_is_told_its_usage_where_the_provider_tells_none(tmp_path, dialect):
-    """Official clients fail on a `message_start` without usage (CLIENTS 3a); the last event says what is billed."""
-    said = "[[no-usage]] one two three"
+async def test_a_native_stream_reports_estimated_usage_if_the_provider_reports_none(tmp_path, dialect):
+    """Official clients fail on a `message_start` without usage (CLIENTS 3a); the last event reports what is billed."""
+    text = "[[no-usage]] one two three"
     ask = {
-        "messages": {"max_tokens": 50, "messages": [{"role": "user", "content": said}]},
-        "responses": {"input": said},
+        "messages": {"max_tokens": 50, "messages": [{"role": "user", "content": text}]},
+        "responses": {"input": text},
     }[dialect]
     async with inprocess(tmp_path) as here:
         before = here.balance()
@@ -30,7 +30,7 @@ async def test_a_native_stream_is_told_its_usage_where_the_provider_tells_none(t
     assert usage["output_tokens"] == 6 and paid == (Decimal("0.1") * usage["input_tokens"] + Decimal("0.4") * 6) / 10**6
 
 
-async def test_a_messages_stream_that_ends_after_its_unpriced_delta_still_fails(tmp_path):
+async def test_a_messages_stream_that_ends_after_its_delta_without_usage_still_fails(tmp_path):
     async with inprocess(tmp_path) as here:
         reply = await here.post(
             "/v1/messages",
@@ -55,8 +55,8 @@ stream:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_counts_that_come_as_texts_are_the_counts(tmp_path, stream):
-    """They are told to the client as numbers and billed; nothing is estimated in their place."""
+async def test_counts_reported_as_strings_are_used(tmp_path, stream):
+    """They are reported to the client as numbers and billed; nothing is estimated instead."""
 
     async def app(method, path, headers, body):
         async def chunks():
@@ -82,13 +82,13 @@ models: {acme/one: {price: {prompt: "1", completion: "10"}}}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_what_is_counted_here_is_told_and_billed_as_the_models_own_tokenizer_counts(tmp_path, stream):
-    """No tokenizer of Claude's can be had: 100 tokens counted here are 117 to 147 of its own."""
-    said = "a sentence of some words, said again. " * 40
+async def test_estimates_are_reported_and_billed_in_the_models_own_tokens(tmp_path, stream):
+    """No tokenizer for Claude is available: 100 tokens counted by the gateway are 117 to 147 of Claude's."""
+    text = "a sentence of some words, repeated. " * 40
 
     async def app(method, path, headers, body):
-        event = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "delta": {"content": said}}]}
-        whole = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}
+        event = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "delta": {"content": text}}]}
+        whole = {"id": "c", "choices": [{"index": 0, "finish_reason": "stop", "message": {"content": text}}]}
 
         async def chunks():
             yield f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n".encode() if stream else json.dumps(whole).encode()
@@ -103,7 +103,7 @@ models:
   acme/plain: {price: {prompt: "1", completion: "10"}}
   acme/dense: {price: {prompt: "1", completion: "10"}, can: {tokens_percent: 150}}
 """
-    ask = {"max_tokens": 900, "messages": [{"role": "user", "content": said}]}
+    ask = {"max_tokens": 900, "messages": [{"role": "user", "content": text}]}
     counts, paid, most = [], [], []
     async with inprocess(
         tmp_path, providers={"acme": provider}, apps={"acme": app}, settings="credits: {hold_cap: '1000000'}\n"
@@ -121,9 +121,9 @@ models:
             reply = await here.post("/v1/messages", {"model": model, "stream": stream, **ask})
             assert reply.status_code == 200
             paid.append(before - here.balance())
-            told = await here.post("/v1/messages/count_tokens", {"model": model, **ask})
-            assert told.headers["x-tollgate-estimated"] == "true"
-            counts.append(told.json()["input_tokens"])
+            counted = await here.post("/v1/messages/count_tokens", {"model": model, **ask})
+            assert counted.headers["x-tollgate-estimated"] == "true"
+            counts.append(counted.json()["input_tokens"])
     (plain, dense), (held, held_dense) = counts, most
     assert dense == -(-plain * 3 // 2) > 300
     assert Decimal("1.49") < paid[1] / paid[0] < Decimal("1.51")
@@ -135,9 +135,9 @@ async def test_every_choice_of_an_answer_is_counted(tmp_path, way):
     stream, finish = way != "whole", None if way == "cut off" else "stop"
 
     async def app(method, path, headers, body):
-        said = range(json.loads(body)["n"])
+        numbers = range(json.loads(body)["n"])
         name = "delta" if stream else "message"
-        choices = [{"index": at, name: {"content": "a b c d e f g h"}, "finish_reason": finish} for at in said]
+        choices = [{"index": at, name: {"content": "a b c d e f g h"}, "finish_reason": finish} for at in numbers]
         events = [json.dumps({"id": "c", "choices": [choice]}) for choice in choices]
 
         async def chunks():
@@ -160,9 +160,9 @@ models: {acme/one: {price: {prompt: "0", completion: "1"}}}
     paid = []
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         await here.services.ledger.grant("default", Decimal(1000))
-        for several in (1, 2, 3):
+        for choices in (1, 2, 3):
             before = here.balance()
-            ask = {"model": "acme/one", "stream": stream, "n": several, "messages": [{"role": "user", "content": "hi"}]}
+            ask = {"model": "acme/one", "stream": stream, "n": choices, "messages": [{"role": "user", "content": "hi"}]}
             assert (await here.post("/v1/chat/completions", ask)).status_code == 200
             paid.append(before - here.balance())
     assert paid == [8, 16, 24]

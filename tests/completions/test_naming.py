@@ -1,4 +1,5 @@
-"""By which name an answer calls its model: Claude Code sends a thought back only where it is the one it asked for."""
+"""The model name in an answer: Claude Code only sends a thinking block back if the answer names the model it
+requested."""
 
 import json
 
@@ -20,7 +21,7 @@ models:
 """
 
 
-def asking(**more) -> dict:
+def request(**more) -> dict:
     return {"model": "quick", "max_tokens": 900, "messages": [{"role": "user", "content": "hi"}], **more}
 
 
@@ -31,24 +32,24 @@ def models(text: str) -> list[str]:
 
 @pytest.mark.parametrize("speaks", ROUTES.values(), ids=ROUTES)
 @pytest.mark.parametrize("can", ["{}", "{whole: false}"], ids=["", "gathered"])
-async def test_claude_code_hears_the_name_it_asked_for(tmp_path, speaks, can):
+async def test_claude_code_receives_the_name_it_requested(tmp_path, speaks, can):
     async with inprocess(tmp_path, providers={"near": provider(speaks, can)}) as here:
-        whole = await here.post("/v1/messages", asking(), user_agent=AGENT)
-        streamed = await here.post("/v1/messages", asking(stream=True), user_agent=AGENT)
+        whole = await here.post("/v1/messages", request(), user_agent=AGENT)
+        streamed = await here.post("/v1/messages", request(stream=True), user_agent=AGENT)
     assert whole.json()["model"] == "quick" and models(streamed.text) == ["quick"]
     assert whole.json()["content"][0]["type"] == "thinking" and "signature_delta" in streamed.text
 
 
 @pytest.mark.parametrize("speaks", ROUTES.values(), ids=ROUTES)
-async def test_other_clients_hear_what_the_provider_calls_its_model(tmp_path, speaks):
+async def test_other_clients_receive_the_providers_name_of_the_model(tmp_path, speaks):
     async with inprocess(tmp_path, providers={"near": provider(speaks)}) as here:
-        whole = await here.post("/v1/messages", asking())
-        streamed = await here.post("/v1/messages", asking(stream=True), user_agent="Anthropic/JS 0.94.0")
+        whole = await here.post("/v1/messages", request())
+        streamed = await here.post("/v1/messages", request(stream=True), user_agent="Anthropic/JS 0.94.0")
     assert whole.json()["model"] == "reasoner" and models(streamed.text) == ["reasoner"]
 
 
-async def test_what_its_provider_calls_so_passes_byte_for_byte(tmp_path):
-    """Only the first event is written anew, and only where its name differs."""
+async def test_a_stream_that_already_has_the_requested_name_passes_byte_for_byte(tmp_path):
+    """Only the first event is rewritten, and only if its name differs."""
     events = [
         (
             b'event: message_start\ndata: {"type":"message_start", '
@@ -67,7 +68,7 @@ async def test_what_its_provider_calls_so_passes_byte_for_byte(tmp_path):
     app = replying(blocks=events, headers={"content-type": "text/event-stream"})
     text = provider("messages").replace("app://sandbox", "app://near").replace("[quick]", "[quick, near-1]")
     async with inprocess(tmp_path, providers={"near": text}, apps={"near": app}) as here:
-        same = await here.post("/v1/messages", asking(stream=True) | {"model": "near-1"}, user_agent=AGENT)
-        other = await here.post("/v1/messages", asking(stream=True), user_agent=AGENT)
+        same = await here.post("/v1/messages", request(stream=True) | {"model": "near-1"}, user_agent=AGENT)
+        other = await here.post("/v1/messages", request(stream=True), user_agent=AGENT)
     assert same.content == b"".join(events)
     assert other.content.endswith(b"".join(events[1:])) and models(other.text) == ["quick"]

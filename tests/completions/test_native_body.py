@@ -1,4 +1,4 @@
-"""The native request bytes: only the model changes, and usage is asked for."""
+"""The body of a native request: only the model changes, and usage is requested."""
 
 import orjson
 import pytest
@@ -10,7 +10,7 @@ def sent(raw: bytes, *, ask_usage: bool = False) -> bytes:
     return native_body(raw, orjson.loads(raw), "up/model-1", ask_usage=ask_usage)
 
 
-def test_everything_but_the_model_stays_byte_for_byte():
+def test_everything_but_the_model_is_unchanged_byte_for_byte():
     raw = (
         b'{ "messages":[{"role":"user","content":"h\\u00e9 \xc3\xa9"}],  "model" : "alias",\n "temperature":1.0, '
         b'"big":123456789012345678901234567890}'
@@ -18,7 +18,7 @@ def test_everything_but_the_model_stays_byte_for_byte():
     assert sent(raw) == raw.replace(b'"alias"', b'"up/model-1"')
 
 
-def test_a_model_word_in_text_does_not_mislead():
+def test_a_model_field_quoted_in_text_is_not_replaced():
     raw = b'{"messages":[{"role":"user","content":"say \\"model\\": \\"x\\""}],"model":"m"}'
     assert sent(raw) == raw.replace(b'"model":"m"', b'"model":"up/model-1"')
 
@@ -42,7 +42,7 @@ def test_a_model_word_in_text_does_not_mislead():
         "twice, once escaped",
     ],
 )
-def test_an_unsure_splice_is_encoded_instead(raw):
+def test_an_ambiguous_body_is_encoded_again(raw):
     before, after = orjson.loads(raw), orjson.loads(sent(raw))
     assert after == {**before, "model": "up/model-1"}
 
@@ -56,10 +56,10 @@ def test_an_unsure_splice_is_encoded_instead(raw):
         b'{"model":"m","previous_response_\\u0069d":"resp_foreign","previous_response_id":null}',
         b'{"model":"m","metadata":{"a\\u003a":"b\\u003A"},"previous_response_id":"resp_foreign","previous_response_id":null}',
     ],
-    ids=["at the top", "inside", "around another", "once escaped", "beside escaped colons"],
+    ids=["at the top", "inside", "around another object", "once escaped", "beside escaped quotes"],
 )
-def test_of_a_name_that_stands_twice_only_what_was_checked_is_sent(raw):
-    """Some readers take the first of two, where the checks read the last."""
+def test_of_a_duplicate_field_only_the_checked_value_is_sent(raw):
+    """Some parsers read the first of two, where the checks read the last."""
     assert b"foreign" not in sent(raw)
     assert orjson.loads(sent(raw)) == {**orjson.loads(raw), "model": "up/model-1"}
 
@@ -75,13 +75,13 @@ def test_of_a_name_that_stands_twice_only_what_was_checked_is_sent(raw):
     ],
     ids=["compact", "spaced and escaped", "wide"],
 )
-def test_a_body_without_such_names_stays_as_it_came(raw):
+def test_a_body_without_duplicate_fields_is_unchanged(raw):
     assert sent(raw) == raw.replace(b'"m"', b'"up/model-1"')
 
 
 @pytest.mark.parametrize("length", [0, 10_000], ids=["short", "long"])
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_the_model_is_found_wherever_it_stands(place, length):
+def test_the_model_is_found_at_any_position(place, length):
     others = [
         ("messages", [{"model": "m"}, '"model":"m"', "x" * length]),
         ("tools", [{"model": "m"}]),
@@ -89,8 +89,8 @@ def test_the_model_is_found_wherever_it_stands(place, length):
     ]
     body = dict([*others[:place], ("model", "m"), *others[place:]])
     assert sent(orjson.dumps(body)) == orjson.dumps({**body, "model": "up/model-1"})
-    asked = sent(orjson.dumps(body), ask_usage=True)
-    assert asked == orjson.dumps({**body, "model": "up/model-1", "stream_options": {"include_usage": True}})
+    with_usage = sent(orjson.dumps(body), ask_usage=True)
+    assert with_usage == orjson.dumps({**body, "model": "up/model-1", "stream_options": {"include_usage": True}})
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_the_model_is_found_wherever_it_stands(place, length):
         (b',"stream_options":null', {"include_usage": True}),
         (b',"stream_options":{"include_obfuscation":false}', {"include_obfuscation": False, "include_usage": True}),
     ],
-    ids=["absent", "asked", "declined", "null", "other options"],
+    ids=["absent", "requested", "declined", "null", "other options"],
 )
-def test_a_stream_always_asks_for_usage(options, wanted):
+def test_a_stream_always_requests_usage(options, wanted):
     raw = b'{"model":"m","stream":true' + options + b"}  \n"
     assert orjson.loads(sent(raw, ask_usage=True))["stream_options"] == wanted

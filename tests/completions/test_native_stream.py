@@ -1,4 +1,4 @@
-"""Native streams: bytes pass, usage joins the finishing chunk, every end is told."""
+"""Native streams: bytes pass unchanged, usage is added to the finishing chunk, and every end is reported."""
 
 import json
 from types import SimpleNamespace
@@ -52,7 +52,7 @@ def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000], ids="cut every {} bytes".format)
-def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size):
+def test_usage_is_merged_into_the_finishing_chunk_for_any_split_of_the_blocks(size):
     raw = b": comment\n\n" + sse(
         chunk({"role": "assistant"}),
         chunk({"content": "hi"}, usage=None),
@@ -68,8 +68,8 @@ def test_usage_is_merged_into_the_finishing_chunk_however_the_network_cuts(size)
     assert events[1].data == b"[DONE]" and len(events) == 2
 
 
-def test_chunks_between_the_marks_pass_unread(monkeypatch):
-    """Parsing each would be most of what a stream costs."""
+def test_chunks_without_marks_are_not_parsed(monkeypatch):
+    """Parsing each chunk would be most of the cost of a stream."""
     read = []
     parse = native_chat.parsed_event
     monkeypatch.setattr(native_chat, "parsed_event", lambda data: read.append(parse(data)) or read[-1])
@@ -87,9 +87,9 @@ def test_chunks_between_the_marks_pass_unread(monkeypatch):
 @pytest.mark.parametrize(
     "ending",
     [[USAGE_CHUNK, b"[DONE]"], [USAGE_CHUNK], [b"[DONE]"], [chunk({}, finish="stop", index=1), USAGE_CHUNK, b"[DONE]"]],
-    ids=["usage and end", "no end mark", "no usage", "another choice's finish"],
+    ids=["usage and end", "no end mark", "no usage", "the finish of another choice"],
 )
-def test_a_chat_stream_may_come_in_two_blocks_cut_anywhere(ending):
+def test_a_chat_stream_may_arrive_in_two_blocks_split_anywhere(ending):
     raw = sse(chunk({"content": "hi"}), chunk(finish="stop"), *ending)
     whole, passed = through(raw, len(raw))
     for cut in range(1, len(raw)):
@@ -102,7 +102,7 @@ def test_a_chat_stream_may_come_in_two_blocks_cut_anywhere(ending):
         ), cut
 
 
-def test_a_finishing_chunk_with_usage_passes_as_it_came():
+def test_a_finishing_chunk_with_usage_passes_unchanged():
     last = (
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],  '
         b'"usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
@@ -111,7 +111,7 @@ def test_a_finishing_chunk_with_usage_passes_as_it_came():
     assert stream.tail(stream.usage) == last + b"data: [DONE]\n\n"
 
 
-def test_usage_after_the_finish_in_an_empty_choice_is_merged():
+def test_usage_in_a_chunk_with_an_empty_choice_is_merged():
     stream, out = through(
         sse(
             chunk({"content": "x"}),
@@ -125,7 +125,7 @@ def test_usage_after_the_finish_in_an_empty_choice_is_merged():
     assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data)["usage"] == USAGE
 
 
-def test_what_stands_beside_usage_is_told_with_the_finish():
+def test_fields_beside_usage_are_merged_into_the_finishing_chunk():
     stream, _ = through(
         sse(
             chunk({"content": "hi"}),
@@ -140,7 +140,7 @@ def test_what_stands_beside_usage_is_told_with_the_finish():
     }
 
 
-def test_the_last_usage_wins_and_a_later_chunk_still_passes():
+def test_the_last_usage_is_used_and_a_later_chunk_still_passes():
     late = {**chunk(), "choices": [], "moderation": {}, "usage": None}
     stream, out = through(
         sse(chunk(finish="stop"), {**USAGE_CHUNK, "usage": {"prompt_tokens": 1}}, USAGE_CHUNK, late, b"[DONE]"), 9999
@@ -149,39 +149,41 @@ def test_the_last_usage_wins_and_a_later_chunk_still_passes():
     assert stream.usage == USAGE
 
 
-def test_done_is_said_though_the_upstream_never_says_it():
+def test_done_is_sent_even_if_the_upstream_does_not_send_it():
     stream, _ = through(sse(chunk({"content": "x"}), chunk(finish="length")), 9999)
     assert stream.error is None
     assert stream.tail(None).endswith(b"data: [DONE]\n\n")
 
 
-def test_every_choice_keeps_its_finish():
+def test_every_choice_keeps_its_finishing_chunk():
     first, second = chunk(finish="stop"), chunk(finish="length", index=1)
     stream, out = through(sse(first, chunk({"content": "b"}, index=1), second, USAGE_CHUNK, b"[DONE]"), 9999)
     assert sse(first) in out
     assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {**second, "usage": USAGE}
 
 
-@pytest.mark.parametrize("odd", [{}, [0], None, "0"], ids=["an object", "a list", "null", "a text"])
-def test_a_choice_of_an_odd_index_passes(odd):
-    raw = sse(chunk({"content": "a"}, index=odd), chunk(finish="stop", index=odd), chunk({"content": "b"}), USAGE_CHUNK)
+@pytest.mark.parametrize("index", [{}, [0], None, "0"], ids=["an object", "a list", "null", "a string"])
+def test_a_choice_with_an_invalid_index_passes(index):
+    raw = sse(
+        chunk({"content": "a"}, index=index), chunk(finish="stop", index=index), chunk({"content": "b"}), USAGE_CHUNK
+    )
     stream, out = through(raw + b"data: [DONE]\n\n", len(raw))
-    assert stream.usage == USAGE and out.count(b'"index":' + orjson.dumps(odd)) == 2
+    assert stream.usage == USAGE and out.count(b'"index":' + orjson.dumps(index)) == 2
 
 
-def test_an_end_without_a_finish_is_an_error():
+def test_a_stream_without_a_finishing_chunk_is_an_error():
     stream, out = through(sse(chunk({"content": "x"})) + b'data: {"choi', 9999)
     assert stream.error is not None and "ended before" in stream.error.message
     assert sse(chunk({"content": "x"})) in out
 
 
-def test_an_error_event_stops_the_stream():
+def test_an_error_event_ends_the_stream():
     stream, out = through(sse(chunk({"content": "x"}), {"error": {"message": "boom"}}, chunk({"content": "y"})), 9999)
     assert stream.error is not None and stream.error.message == "boom"
     assert out == sse(chunk({"content": "x"}))
 
 
-def test_broken_bytes_do_not_reach_the_client():
+def test_invalid_utf8_does_not_reach_the_client():
     raw = b'data: {"choices":[{"index":0,"delta":{"content":"a\xff"},"finish_reason":null}]}\n\n' + sse(
         chunk(finish="stop")
     )
@@ -191,15 +193,19 @@ def test_broken_bytes_do_not_reach_the_client():
 
 @pytest.mark.parametrize("left", [b"\x00\xff", b": bye", b"<html>", b"data: {", b"\n", b"data: [DONE]\n\nodd"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_what_an_upstream_leaves_behind_its_end_does_not_run_into_ours(left, size):
+def test_bytes_after_the_end_mark_are_not_passed_on(left, size):
     finish = chunk(finish="stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
     stream, out = through(sse(chunk({"content": "Hi"}), finish) + b"data: [DONE]\n\n" + left, size)
-    told = [event.data for event in Decoder().feed(out + stream.tail(stream.usage)) if event.data]
-    assert json.loads(told[-2]) == finish and told[-1] == b"[DONE]" and json.loads(told[0]) == chunk({"content": "Hi"})
+    events = [event.data for event in Decoder().feed(out + stream.tail(stream.usage)) if event.data]
+    assert (
+        json.loads(events[-2]) == finish
+        and events[-1] == b"[DONE]"
+        and json.loads(events[0]) == chunk({"content": "Hi"})
+    )
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_all_that_was_received_is_there_to_be_counted_whatever_ends_a_line(end):
+def test_every_received_event_is_available_for_any_line_ending(end):
     stream, _ = through(
         sse(chunk({"content": "a"}), chunk({"content": "b"}), chunk(finish="stop")).replace(b"\n", end), 10_000
     )
@@ -224,8 +230,9 @@ def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     "rest", [b"event: response.created\ndata: ", b"event: response.created", b"data:", b": no end"]
 )
 @pytest.mark.parametrize("protocol", ["chat", "plain"])
-def test_an_event_whose_data_never_came_is_not_passed_on(rest, protocol):
-    """It would be the first event of an answer (no other route is tried then), and its empty text no JSON."""
+def test_an_event_without_complete_data_is_not_passed_on(rest, protocol):
+    """It would count as the first event of an answer (no other route is tried after it), and its empty data is not
+    JSON."""
     stream = (
         ChatStream(judge, MARKS)
         if protocol == "chat"
@@ -236,8 +243,9 @@ def test_an_event_whose_data_never_came_is_not_passed_on(rest, protocol):
 
 
 @pytest.mark.parametrize("own", [0, 1, 2])
-def test_the_last_usage_counts_where_an_earlier_one_was_written_in_another_way(own):
-    """A proxy's chunks in front, with a usage so far, choose the marks; the model's own end is then seen by none."""
+def test_the_last_usage_is_found_even_if_it_is_formatted_differently(own):
+    """The search marks are taken from the first chunk with usage. If a proxy's chunks, formatted differently, come
+    first, no mark matches the model's own last chunk."""
     earlier = {**USAGE_CHUNK, "usage": {"prompt_tokens": 99, "completion_tokens": 1, "total_tokens": 100}}
     chunks = [chunk({"role": "assistant"}), chunk({"content": "hi"}), chunk(finish="stop"), USAGE_CHUNK]
     stream, sent = ChatStream(judge, MARKS), b""
@@ -250,26 +258,28 @@ def test_the_last_usage_counts_where_an_earlier_one_was_written_in_another_way(o
     assert (orjson.loads(last)["usage"], done) == (USAGE, b"[DONE]")
 
 
-@pytest.mark.parametrize("blank", [b"\n\n", b"\n", b"\r", b""], ids=["whole", "half", "a return", "none"])
+@pytest.mark.parametrize(
+    "blank", [b"\n\n", b"\n", b"\r", b""], ids=["a blank line", "a line feed", "a carriage return", "nothing"]
+)
 @pytest.mark.parametrize("ends", [True, False], ids=["the answer's end", "another event"])
 def test_a_last_event_without_its_blank_line_gets_one(blank, ends):
     delta, stop = b"event: content_block_stop\ndata: {}\n\n", b'event: message_stop\ndata: {"type":"message_stop"}'
     stream = PlainStream(
         judge, MARKS, (b'"message_',), lambda name, event: ends, MissingUsage(lambda usage: usage, 0, lambda: True)
     )
-    said = stream.feed(delta + stop + blank) + stream.close() + stream.tail(None)
-    assert said.startswith(delta + stop) and stream.ended is ends
-    assert [event.name for event in Decoder().feed(said) if event.data] == ["content_block_stop", "message_stop"]
+    out = stream.feed(delta + stop + blank) + stream.close() + stream.tail(None)
+    assert out.startswith(delta + stop) and stream.ended is ends
+    assert [event.name for event in Decoder().feed(out) if event.data] == ["content_block_stop", "message_stop"]
 
 
-@pytest.mark.parametrize("blank", [b"\n\n", b"\n", b""], ids=["whole", "half", "none"])
-def test_an_answer_that_told_why_it_stopped_is_whole_without_its_last_event(blank):
+@pytest.mark.parametrize("blank", [b"\n\n", b"\n", b""], ids=["a blank line", "a line feed", "nothing"])
+def test_an_answer_with_a_stop_reason_is_complete_without_its_last_event(blank):
     delta = b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}'
     end = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-    told = []
+    types = []
 
     def see(name, event):
-        told.append(event["type"])
+        types.append(event["type"])
         return False
 
     stream = PlainStream(
@@ -278,17 +288,17 @@ def test_an_answer_that_told_why_it_stopped_is_whole_without_its_last_event(blan
         (b'"message_',),
         see,
         MissingUsage(lambda usage: usage, 0, lambda: True),
-        lambda: end if "message_delta" in told else b"",
+        lambda: end if "message_delta" in types else b"",
     )
-    said = stream.feed(delta + blank) + stream.close() + stream.tail(None)
+    out = stream.feed(delta + blank) + stream.close() + stream.tail(None)
     assert stream.ended and stream.error is None
-    assert [event.name for event in Decoder().feed(said) if event.data] == ["message_delta", "message_stop"]
+    assert [event.name for event in Decoder().feed(out) if event.data] == ["message_delta", "message_stop"]
 
 
 BLOCK = b"data: a\n\ndata: b\n\n: note\n\ndata: X1\n\ndata: c\n\ndata: X2 Y\n\ndata: d\n\ndata: e"
 
 
-def test_a_block_is_cut_at_its_marked_events_only():
+def test_a_block_is_split_at_its_marked_events_only():
     cut, rest = split_at_marks(BLOCK, (b"X", b"Y", b"absent"))
     assert cut == [
         (False, b"data: a\n\ndata: b\n\n: note\n\n"),
@@ -306,7 +316,7 @@ def test_a_block_is_cut_at_its_marked_events_only():
         max_size=12,
     )
 )
-def test_the_pieces_are_the_block_in_runs_of_events_that_are_marked_or_are_not(blocks):
+def test_the_pieces_alternate_between_marked_and_unmarked_events(blocks):
     block = b"".join(blocks)
     cut, rest = split_at_marks(block, (b"X", b"Y"))
     assert b"".join(piece for _, piece in cut) + rest == block
@@ -316,8 +326,8 @@ def test_the_pieces_are_the_block_in_runs_of_events_that_are_marked_or_are_not(b
         assert events and end == b"" and all((b"X" in event or b"Y" in event) == marked for event in events)
 
 
-@pytest.mark.parametrize("space", [b"", b" ", b"  "], ids=["compact", "spaced", "odd"])
-def test_any_way_to_write_json_is_understood(space):
+@pytest.mark.parametrize("space", [b"", b" ", b"  "], ids=["compact", "one space", "two spaces"])
+def test_json_with_any_spacing_is_read(space):
     def write(event):
         return json.dumps(event, separators=(",", ":" + space.decode())).encode()
 
@@ -340,15 +350,16 @@ def test_any_way_to_write_json_is_understood(space):
         (b'{"sequence_number": "4"}', -1),
         (b"{}", -1),
     ],
-    ids=["the last", "too large", "more digits than Python reads", "a text", "none"],
+    ids=["the last", "too large", "more digits than Python reads", "a string", "none"],
 )
-def test_the_last_sequence_number_is_read_of_what_was_sent(sent, last):
+def test_the_last_sequence_number_that_was_sent_is_read(sent, last):
     assert last_sequence(sent) == last
 
 
 @pytest.mark.parametrize("ascii", [True, False])
-def test_events_written_anew_are_lines_for_every_reader(ascii: bool) -> None:
-    """Their own upstream's escapes are gone once they were read; a reader of lines would cut them in two."""
+def test_rewritten_events_contain_no_unicode_line_breaks(ascii: bool) -> None:
+    """The upstream's escapes are gone after parsing; an unescaped line separator would split the event for clients that
+    read lines."""
     offer: Any = SimpleNamespace(
         framing="ndjson",
         inner=None,

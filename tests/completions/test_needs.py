@@ -1,4 +1,4 @@
-"""What a request is seen to ask of a route."""
+"""Which abilities a request requires of a route."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ from tollgate.completions.needs import needs_of
 TOOLS: dict[str, Any] = {"tools": [{"type": "function", "function": {"name": "f"}}]}
 
 
-def part(**of: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [of]}], "input": [{"role": "user", "content": [of]}]}
+def with_part(**fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [fields]}], "input": [{"role": "user", "content": [fields]}]}
 
 
 @pytest.mark.parametrize(
-    ("dialect", "body", "asked"),
+    ("dialect", "body", "required"),
     [
         pytest.param("chat", {"messages": []}, set(), id="nothing"),
         pytest.param("chat", TOOLS, {"tools"}, id="tools"),
-        pytest.param("chat", {"functions": [{"name": "f"}]}, {"tools"}, id="functions, as tools were called"),
+        pytest.param("chat", {"functions": [{"name": "f"}]}, {"tools"}, id="functions, the former name of tools"),
         pytest.param("chat", {"tools": []}, set(), id="no tools"),
-        pytest.param("chat", part(type="image_url", image_url={"url": "x"}), {"images"}, id="a picture"),
-        pytest.param("chat", part(type="input_audio", input_audio={}), {"audio"}, id="sound"),
-        pytest.param("chat", part(type="file", file={"file_data": "x"}), {"files"}, id="a file"),
-        pytest.param("chat", part(type="file", file={"file_id": "f"}), set(), id="a file that is kept elsewhere"),
+        pytest.param("chat", with_part(type="image_url", image_url={"url": "x"}), {"images"}, id="an image"),
+        pytest.param("chat", with_part(type="input_audio", input_audio={}), {"audio"}, id="audio"),
+        pytest.param("chat", with_part(type="file", file={"file_data": "x"}), {"files"}, id="a file"),
+        pytest.param("chat", with_part(type="file", file={"file_id": "f"}), set(), id="a file by id"),
         pytest.param("chat", {"response_format": {"type": "json_schema"}}, {"schema"}, id="a schema"),
         pytest.param("chat", {"tools": [{"type": "web"}]}, {"tools", "prefer_native"}, id="a tool the provider runs"),
-        pytest.param("responses", part(type="input_image"), {"images"}, id="responses: a picture"),
-        pytest.param("responses", part(type="input_file"), {"files"}, id="responses: a file"),
+        pytest.param("responses", with_part(type="input_image"), {"images"}, id="responses: an image"),
+        pytest.param("responses", with_part(type="input_file"), {"files"}, id="responses: a file"),
         pytest.param("responses", {"tools": [{"type": "custom", "name": "f"}]}, {"tools"}, id="responses: a tool"),
         pytest.param(
             "responses",
@@ -39,13 +39,19 @@ def part(**of: Any) -> dict[str, Any]:
         pytest.param(
             "responses", {"input": [{"encrypted_content": "x"}]}, {"prefer_native"}, id="responses: encrypted reasoning"
         ),
-        pytest.param("messages", {"thread": {"id": "t"}}, {"native", "threads"}, id="messages: a kept thread"),
-        pytest.param("messages", part(type="image"), {"images"}, id="messages: a picture"),
-        pytest.param("messages", part(type="document"), {"files"}, id="messages: a document"),
+        pytest.param("messages", {"thread": {"id": "t"}}, {"native", "threads"}, id="messages: a stored thread"),
+        pytest.param("messages", with_part(type="image"), {"images"}, id="messages: an image"),
+        pytest.param("messages", with_part(type="document"), {"files"}, id="messages: a document"),
         pytest.param("messages", {"tools": [{"name": "f"}]}, {"tools"}, id="messages: a tool"),
-        pytest.param("messages", part(type="text", cache_control={}), {"prefer_native"}, id="messages: a cache mark"),
-        pytest.param("messages", part(type="thinking", signature="x"), {"prefer_native"}, id="messages: a signature"),
-        pytest.param("messages", part(type="redacted_thinking"), {"prefer_native"}, id="messages: redacted thinking"),
+        pytest.param(
+            "messages", with_part(type="text", cache_control={}), {"prefer_native"}, id="messages: a cache breakpoint"
+        ),
+        pytest.param(
+            "messages", with_part(type="thinking", signature="x"), {"prefer_native"}, id="messages: a signature"
+        ),
+        pytest.param(
+            "messages", with_part(type="redacted_thinking"), {"prefer_native"}, id="messages: redacted thinking"
+        ),
         pytest.param(
             "messages",
             {"tools": [{"type": "web_search_20250305"}]},
@@ -54,11 +60,11 @@ def part(**of: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_body_holds_is_asked_of_its_route(dialect, body, asked):
+def test_the_abilities_a_body_requires_are_found(dialect, body, required):
     raw = orjson.dumps(body)
     needs = needs_of(dialect, body, raw.decode(), len(raw))
     abilities = ("tools", "images", "audio", "files", "schema", "native", "threads", "prefer_native")
-    assert {name for name in abilities if getattr(needs, name)} == asked
+    assert {name for name in abilities if getattr(needs, name)} == required
     assert needs.prompt_tokens == -(-len(raw) // 4)
 
 
@@ -76,7 +82,7 @@ def test_what_a_body_holds_is_asked_of_its_route(dialect, body, asked):
         ("responses", {**TOOLS, "reasoning": {"effort": "high"}}, "unset"),
     ],
 )
-def test_the_effort_that_chat_requests_name_beside_tools(dialect, body, effort):
+def test_the_effort_of_a_chat_request_with_tools_is_read(dialect, body, effort):
     needs = needs_of(dialect, body, "{}", 2)
     assert needs.tools and needs.effort == effort
 
@@ -123,32 +129,32 @@ def test_the_effort_that_chat_requests_name_beside_tools(dialect, body, effort):
         ),
     ],
 )
-def test_text_beside_a_picture_counts_whole_and_the_picture_as_much_as_one_may_cost(dialect, turn):
+def test_text_counts_in_full_and_an_image_at_its_maximum_cost(dialect, turn):
     body = turn("é" * 500_000, "A" * 2_000_000)
     raw = orjson.dumps(body)
     assert needs_of(dialect, body, raw.decode("latin-1"), len(raw)).prompt_tokens == (1_000_000 + 400_000) // 4
     small = turn("hello", "A" * 1000)
     raw = orjson.dumps(small)
     assert needs_of(dialect, small, raw.decode(), len(raw)).prompt_tokens == -(-len(raw) // 4), (
-        "what is small counts as it stands"
+        "a small body counts in full"
     )
 
 
 @pytest.mark.parametrize(
     "item",
     [
-        pytest.param(lambda data: {"type": "image_generation_call", "id": "ig_1", "result": data}, id="drawn"),
+        pytest.param(lambda data: {"type": "image_generation_call", "id": "ig_1", "result": data}, id="generated"),
         pytest.param(
             lambda data: {
                 "type": "computer_call_output",
                 "call_id": "c1",
                 "output": {"type": "computer_screenshot", "image_url": data},
             },
-            id="seen on a screen",
+            id="a screenshot",
         ),
     ],
 )
-def test_a_picture_of_an_earlier_turn_is_no_text_and_asks_for_no_eyes(item):
+def test_a_generated_image_of_an_earlier_turn_counts_as_an_image_without_requiring_vision(item):
     body = {
         "input": [{"role": "user", "content": "Draw"}, item("A" * 2_000_000), {"role": "user", "content": "in red"}]
     }

@@ -1,4 +1,5 @@
-"""Long conversations are converted off the event loop: others are answered meanwhile, and a client may leave."""
+"""Long conversations are converted off the event loop: other requests are answered meanwhile, and the client may
+leave."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ LONG = {
 }
 
 
-def test_what_is_long_is_told_by_objects_not_by_text():
+def test_a_body_is_long_by_its_objects_not_by_its_text():
     assert is_long(json.dumps(LONG).encode())
     assert not is_long(json.dumps({**LONG, "messages": LONG["messages"][:300]}).encode())
     assert not is_long(json.dumps({**LONG, "messages": [{"role": "user", "content": "x" * 1_000_000}]}).encode())
@@ -53,7 +54,7 @@ models:
         ("/v1/embeddings", "tollgate.embeddings.read_request", {"model": "embed/one", "input": "hi"}),
     ],
 )
-async def test_a_large_body_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path, place, body):
+async def test_a_large_body_is_processed_off_the_event_loop(tmp_path, monkeypatch, path, place, body):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 10)
     module, _, name = place.rpartition(".")
     work, threads = getattr(importlib.import_module(module), name), []
@@ -66,26 +67,26 @@ async def test_a_large_body_is_gone_through_beside_the_event_loop(tmp_path, monk
         assert threads and threading.main_thread() not in threads
 
 
-async def test_others_are_answered_while_a_long_conversation_is_converted(tmp_path):
+async def test_other_requests_are_answered_while_a_long_conversation_is_converted(tmp_path):
     seen: list = []
     async with inprocess(
         tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(body=GOOD, seen=seen)}, environ=SECRET
     ) as here:
-        asked = asyncio.ensure_future(here.post("/v1/messages", LONG))
+        request = asyncio.ensure_future(here.post("/v1/messages", LONG))
         answered = 0
-        while not asked.done():
+        while not request.done():
             assert (await here.get("/healthz")).status_code == 200
             answered += 1
             await asyncio.sleep(0.001)
-        assert (await asked).status_code == 200
-        assert answered > 20, "on the loop there is a moment for others after each hop, and no more"
+        assert (await request).status_code == 200
+        assert answered > 20, "on the loop other requests would only run between the steps"
         assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [
             turn["content"] for turn in LONG["messages"]
         ]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_a_large_answer_is_gone_through_beside_the_event_loop(tmp_path, monkeypatch, path):
+async def test_a_large_answer_is_processed_off_the_event_loop(tmp_path, monkeypatch, path):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
     judged, threads = importlib.import_module("tollgate.completions.whole").judged_answer, []
     monkeypatch.setattr(
@@ -101,9 +102,7 @@ async def test_a_large_answer_is_gone_through_beside_the_event_loop(tmp_path, mo
 
 @pytest.mark.parametrize("stream", [False, True], ids=["an answer", "an event"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_in_a_moment(
-    tmp_path, monkeypatch, caplog, path, stream
-):
+async def test_an_answer_with_too_many_values_is_rejected(tmp_path, monkeypatch, caplog, path, stream):
     monkeypatch.setattr(sys.modules[is_long.__module__], "_LARGE_READ", 100)
     monkeypatch.setattr("tollgate.completions.judging._MOST_VALUES", 100)
     for module in ("native", "route_events"):
@@ -122,8 +121,8 @@ async def test_what_an_upstream_says_may_not_hold_more_values_than_can_be_read_i
     async with inprocess(
         tmp_path, providers={"acme": provider("acme")}, apps={"acme": upstream}, environ=SECRET
     ) as here:
-        said = await here.post(path, {**LONG, "messages": LONG["messages"][:1], "stream": stream})
-        assert said.status_code == 500 and "holds more than 100 values" in caplog.text
+        reply = await here.post(path, {**LONG, "messages": LONG["messages"][:1], "stream": stream})
+        assert reply.status_code == 500 and "holds more than 100 values" in caplog.text
 
 
 async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path, monkeypatch):

@@ -1,5 +1,5 @@
-"""A stream that fails before anything of its answer has come goes to another route: `stream.opening` of a mapping says
-which events are nothing of an answer yet."""
+"""A stream that fails before its answer starts falls back to another route: `stream.opening` of a mapping lists the
+events that come before the answer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FINISHED_IN_ERROR = (
     b'"usage": {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}}\n\n'
 )
 FAILURE = {"chat": [FINISHED_IN_ERROR, b"data: [DONE]\n\n"], "responses": [RESPONSE_FAILED]}
-"""How an answer of these formats says itself that it failed."""
+"""How an answer of these formats reports its own failure."""
 
 
-def first_words(protocol: str) -> list[bytes]:
-    """What a provider says before its answer."""
+def opening_events(protocol: str) -> list[bytes]:
+    """What a provider sends before its answer."""
     if protocol == "chat":
         chunk = json.loads(events("chat")[0].removeprefix(b"data: "))
         chunk["id"] = "first"
@@ -51,17 +51,18 @@ def first_words(protocol: str) -> list[bytes]:
 
 
 def created_with(**more) -> bytes:
-    """The first event of a response that says more of itself."""
+    """The first event of a response, with more fields."""
     event = json.loads(events("responses")[0].partition(b"data: ")[2])
     event["response"] |= more
     return b"event: response.created\ndata: " + json.dumps(event).encode() + b"\n\n"
 
 
-def app_of(*blocks: bytes | float | Exception):
-    """An upstream that streams these, pausing where a number stands; `.asked` counts its requests."""
+def streaming_app(*blocks: bytes | float | Exception):
+    """An upstream that streams these blocks, pauses for numbers and raises exceptions; `.requests` counts its
+    requests."""
 
     async def app(method, path, headers, body):
-        app.asked += 1
+        app.requests += 1
 
         async def answer() -> AsyncIterator[bytes]:
             for block in blocks:
@@ -74,24 +75,24 @@ def app_of(*blocks: bytes | float | Exception):
 
         return 200, SSE, answer()
 
-    app.asked = 0
+    app.requests = 0
     return app
 
 
 def two_routes(first, upstream: str, client: str, *, settings: str = "") -> dict:
-    """A gateway whose first route is `first`, and whose second, of the client's own format, answers."""
+    """A gateway whose first route is `first`, and whose second, in the client's own format, succeeds."""
     return {
         "providers": {
             "first": provider("app://first/v1", upstream, name="first"),
             "second": provider("app://second/v1", client, name="second", more="priority: 1"),
         },
-        "apps": {"first": first, "second": app_of(*events(client))},
+        "apps": {"first": first, "second": streaming_app(*events(client))},
         "settings": settings,
     }
 
 
 def failures(upstream: str) -> dict[str, list]:
-    """How a stream ends that has said nothing yet."""
+    """How a stream may end before its answer starts."""
     ends = {"error": [OVERLOADED[upstream]], "reset": [ConnectionResetError()], "end": [],
             "comments": [b": wait\n\n", b": wait\n\n", OVERLOADED[upstream]]}  # fmt: skip
     return {**ends, "failed": FAILURE[upstream]} if upstream in FAILURE else ends
@@ -99,16 +100,16 @@ def failures(upstream: str) -> dict[str, list]:
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 @pytest.mark.parametrize("together", [False, True], ids=["in blocks", "in one block"])
-async def test_a_stream_that_fails_before_its_answer_goes_to_another_route(tmp_path, client, upstream, together):
+async def test_a_stream_that_fails_before_its_answer_falls_back_to_another_route(tmp_path, client, upstream, together):
     for name, ends in failures(upstream).items():
-        blocks = [*first_words(upstream), *ends]
+        blocks = [*opening_events(upstream), *ends]
         if together:
             blocks = [b"".join(each for each in blocks if isinstance(each, bytes)), *ends[-1:]]
             blocks = [each for at, each in enumerate(blocks) if at == 0 or isinstance(each, Exception)]
-        first = app_of(*blocks)
+        first = streaming_app(*blocks)
         async with inprocess(tmp_path / name, **two_routes(first, upstream, client)) as here:
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
-            assert (reply.status_code, reply.headers["x-tollgate-attempts"], first.asked) == (200, "2", 1), name
+            assert (reply.status_code, reply.headers["x-tollgate-attempts"], first.requests) == (200, "2", 1), name
             assert reply.text.encode().startswith(events(client)[0][:30]), name
             assert "first" not in reply.text and "secret" not in reply.text, name
             (row,) = await rows(here, tmp_path / name)
@@ -116,9 +117,9 @@ async def test_a_stream_that_fails_before_its_answer_goes_to_another_route(tmp_p
             assert (row["input_tokens"], row["output_tokens"]) == (10, 5)
 
 
-@pytest.mark.parametrize("usage", [None, {"input_tokens": 3, "output_tokens": 0}], ids=["untold", "told"])
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 3, "output_tokens": 0}], ids=["without usage", "with usage"])
 @pytest.mark.parametrize("client", PATHS)
-async def test_a_whole_response_that_says_it_failed_goes_to_another_route(tmp_path, client, usage):
+async def test_a_whole_response_with_status_failed_falls_back_to_another_route(tmp_path, client, usage):
     first = replying(body=json.dumps({**FAILED, "usage": usage}).encode())
     routes = two_routes(first, "responses", client)
     routes["apps"]["second"] = replying(body=json.dumps(whole(client)).encode())
@@ -131,25 +132,25 @@ async def test_a_whole_response_that_says_it_failed_goes_to_another_route(tmp_pa
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
-async def test_where_no_other_route_is_left_all_passes_as_it_comes(tmp_path, client, upstream):
+async def test_without_another_route_everything_passes_as_it_arrives(tmp_path, client, upstream):
     one = provider("app://acme/v1", upstream)
     for name, ends in failures(upstream).items():
-        blocks = [*first_words(upstream), *ends]
-        async with inprocess(tmp_path / name, providers={"acme": one}, apps={"acme": app_of(*blocks)}) as here:
+        blocks = [*opening_events(upstream), *ends]
+        async with inprocess(tmp_path / name, providers={"acme": one}, apps={"acme": streaming_app(*blocks)}) as here:
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
-            if client == upstream:  # a converted one has said nothing yet
-                assert reply.content.startswith(first_words(upstream)[0])
+            if client == upstream:  # a converted stream has sent nothing yet
+                assert reply.content.startswith(opening_events(upstream)[0])
             assert "secret" not in reply.text
-            if name == "failed" and client == upstream:  # agents act on its words
+            if name == "failed" and client == upstream:  # agents react to the text of this event
                 assert reply.content == b"".join(blocks)
             (row,) = await rows(here, tmp_path / name)
             assert (row["outcome"], row["attempts"]) == ("upstream_error", 1)
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
-async def test_what_fails_after_the_first_word_does_not_move_on(tmp_path, client, upstream):
-    said = events(upstream)[: {"chat": 1, "messages": 3, "responses": 5}[upstream]]
-    first = app_of(*said, OVERLOADED[upstream])
+async def test_a_failure_after_the_first_text_does_not_fall_back(tmp_path, client, upstream):
+    sent = events(upstream)[: {"chat": 1, "messages": 3, "responses": 5}[upstream]]
+    first = streaming_app(*sent, OVERLOADED[upstream])
     async with inprocess(tmp_path, **two_routes(first, upstream, client)) as here:
         reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
         assert (reply.status_code, reply.headers["x-tollgate-attempts"]) == (200, "1")
@@ -158,14 +159,14 @@ async def test_what_fails_after_the_first_word_does_not_move_on(tmp_path, client
 
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
-async def test_the_first_word_leaves_as_soon_as_it_is_there(tmp_path, client, upstream):
+async def test_the_first_text_is_sent_as_soon_as_it_arrives(tmp_path, client, upstream):
     good = events(upstream)
     until = {"chat": 1, "messages": 3, "responses": 5}[upstream]
     goes_on = asyncio.Event()
 
     async def app(method, path, headers, body):
         async def answer() -> AsyncIterator[bytes]:
-            for each in [*(first_words("chat") if upstream == "chat" else ()), *good[:until]]:
+            for each in [*(opening_events("chat") if upstream == "chat" else ()), *good[:until]]:
                 yield each
             await goes_on.wait()
             for each in good[until:]:
@@ -187,9 +188,9 @@ async def test_the_first_word_leaves_as_soon_as_it_is_there(tmp_path, client, up
         assert b"there" in text
 
 
-async def test_comments_keep_a_client_while_nothing_has_come(tmp_path):
-    """They are no answer, so another route may still be tried."""
-    first = app_of(*first_words("responses"), 0.35, RESPONSE_FAILED)
+async def test_keepalive_comments_are_sent_before_the_answer_starts(tmp_path):
+    """They are not part of an answer, so another route may still be tried."""
+    first = streaming_app(*opening_events("responses"), 0.35, RESPONSE_FAILED)
     routes = two_routes(first, "responses", "responses", settings="server: {keepalive_comment_seconds: 0.1}\n")
     async with inprocess(tmp_path, **routes) as here:
         reply = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
@@ -198,15 +199,15 @@ async def test_comments_keep_a_client_while_nothing_has_come(tmp_path):
         assert "hello there" in rest
 
 
-async def test_what_a_response_repeats_of_its_request_is_no_answer_however_long(tmp_path):
-    first = app_of(created_with(instructions="x" * 200_000), ConnectionResetError())
+async def test_request_fields_repeated_in_the_first_event_do_not_start_the_answer(tmp_path):
+    first = streaming_app(created_with(instructions="x" * 200_000), ConnectionResetError())
     async with inprocess(tmp_path, **two_routes(first, "responses", "responses")) as here:
         reply = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "2"
 
 
-async def test_a_response_in_the_background_has_its_id_told_at_once(tmp_path):
-    first = app_of(created_with(background=True), ConnectionResetError())
+async def test_the_id_of_a_background_response_is_sent_at_once(tmp_path):
+    first = streaming_app(created_with(background=True), ConnectionResetError())
     async with inprocess(tmp_path, **two_routes(first, "responses", "responses")) as here:
         reply = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
         assert reply.headers["x-tollgate-attempts"] == "1" and "response.created" in reply.text
@@ -215,14 +216,14 @@ async def test_a_response_in_the_background_has_its_id_told_at_once(tmp_path):
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "gathered"])
 @pytest.mark.parametrize("together", [True, False], ids=["in one block", "in blocks"])
 @pytest.mark.parametrize("client", ["chat", "messages"])
-async def test_why_an_answer_failed_may_be_told_behind_its_failure(tmp_path, client, stream, together):
-    """A response that Azure's filter stopped: `error: null`, and then an event that says why."""
+async def test_the_cause_of_a_failed_response_is_read_from_the_event_after_it(tmp_path, client, stream, together):
+    """A response stopped by Azure's filter has `error: null`, and the next event holds the cause."""
     failed = RESPONSE_FAILED.replace(json.dumps(FAILED["error"]).encode(), b"null")
-    why = b'event: error\ndata: {"type": "error", "error": {"code": "content_filter", "message": "filtered"}}\n\n'
+    cause = b'event: error\ndata: {"type": "error", "error": {"code": "content_filter", "message": "filtered"}}\n\n'
     one = provider("app://acme/v1", "responses", more="" if stream else "can: {whole: false}")
-    for behind, status in ((why, 400), (b"", 500)):
-        blocks = [*first_words("responses"), failed, behind]
-        app = app_of(*([b"".join(blocks)] if together else blocks))
+    for after, status in ((cause, 400), (b"", 500)):
+        blocks = [*opening_events("responses"), failed, after]
+        app = streaming_app(*([b"".join(blocks)] if together else blocks))
         async with inprocess(tmp_path / str(status), providers={"acme": one}, apps={"acme": app}) as here:
             reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
             assert (reply.status_code, "filtered" in reply.text) == (status, status == 400)

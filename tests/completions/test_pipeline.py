@@ -1,4 +1,4 @@
-"""Routes, retries, errors and rows of one completion, with upstreams that misbehave."""
+"""Routes, retries, errors and usage rows of single completions, with failing upstreams."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ STREAM = streamed(
 )
 
 
-async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_path):
+async def test_a_whole_answer_passes_byte_for_byte_and_writes_a_priced_row(tmp_path):
     raw = GOOD.replace(b'"created": 1', b'"created":   1')
     seen = []
     async with inprocess(
@@ -107,16 +107,16 @@ async def test_a_whole_answer_passes_byte_for_byte_and_leaves_a_priced_row(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("refusing", "statuses", "told", "row"),
+    ("refusing", "statuses", "status", "row"),
     [
-        pytest.param(["first"], (200, 200), 200, ("ok", "second", 1), id="another carries it"),
-        pytest.param(["first"], (200, 429), 500, ("upstream_error", "second", 1), id="another fails"),
-        pytest.param(["second"], (429, 200), 500, ("upstream_error", "first", 1), id="another failed before"),
-        pytest.param(["first", "second"], (200, 200), 400, ("rejected", "first", 1), id="no other"),
+        pytest.param(["first"], (200, 200), 200, ("ok", "second", 1), id="the other succeeds"),
+        pytest.param(["first"], (200, 429), 500, ("upstream_error", "second", 1), id="the other fails"),
+        pytest.param(["second"], (429, 200), 500, ("upstream_error", "first", 1), id="the other failed before"),
+        pytest.param(["first", "second"], (200, 200), 400, ("rejected", "first", 1), id="both refuse"),
     ],
 )
-async def test_a_route_that_cannot_carry_a_request_is_passed_over(tmp_path, refusing, statuses, told, row):
-    """Its refusal is told only where no route was called: a 400 would tell a client never to come back."""
+async def test_a_route_that_refuses_a_request_is_skipped(tmp_path, refusing, statuses, status, row):
+    """Its refusal is returned only if no route was called: a 400 would tell the client not to retry."""
     refuse, called = "request: [{refuse: no seeds, when: $.seed}]", []
     async with inprocess(
         tmp_path,
@@ -125,24 +125,24 @@ async def test_a_route_that_cannot_carry_a_request_is_passed_over(tmp_path, refu
             for place, name in enumerate(("first", "second"))
         },
         apps={
-            name: replying(status, GOOD, seen=called)
-            for name, status in zip(("first", "second"), statuses, strict=True)
+            name: replying(answered, GOOD, seen=called)
+            for name, answered in zip(("first", "second"), statuses, strict=True)
         },
         environ=SECRET,
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "seed": 1})
-        assert reply.status_code == told and (told != 400 or "no seeds" in reply.text)
+        assert reply.status_code == status and (status != 400 or "no seeds" in reply.text)
         assert len(called) == 2 - len(refusing)
         (found,) = await rows(here, tmp_path)
     assert (found["outcome"], found["provider"], found["attempts"], found["earlier_attempts"]) == (*row, None)
 
 
-@pytest.mark.parametrize("resting", [False, True], ids=["healthy", "all rest"])
-async def test_the_one_route_that_can_carry_a_request_is_found_behind_any_number_that_cannot(tmp_path, resting):
-    """Only calls are counted: four routes that refuse leave all three attempts to the fifth, and where all rest it is
-    the one to be asked although others recover earlier."""
+@pytest.mark.parametrize("cooling", [False, True], ids=["healthy", "all cooling down"])
+async def test_the_only_route_that_accepts_a_request_is_found_behind_any_number_that_refuse(tmp_path, cooling):
+    """Only calls are counted: four routes that refuse leave all three attempts to the fifth. If all are cooling down it
+    is the one to call, even if others recover earlier."""
     names, waits = ("one", "two", "three", "four", "five"), iter(range(10, 100))
-    refuse, called, status = "request: [{refuse: no seeds, when: $.seed}]", [], 429 if resting else 200
+    refuse, called, status = "request: [{refuse: no seeds, when: $.seed}]", [], 429 if cooling else 200
 
     async def answer(*call):
         headers = {"content-type": "application/json", "retry-after": str(next(waits))}
@@ -157,36 +157,35 @@ async def test_the_one_route_that_can_carry_a_request_is_found_behind_any_number
         apps=dict.fromkeys(names, answer),
         environ=SECRET,
     ) as here:
-        while resting and len(called) < len(names):
+        while cooling and len(called) < len(names):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
         status = 200
         called.clear()
         reply = await here.post("/v1/chat/completions", {**ASK, "seed": 1})
         assert (reply.status_code, len(called)) == (200, 1)
-        told = reply.headers["x-tollgate-provider"], reply.headers["x-tollgate-attempts"]
-    assert told == ("five", "1")
+        assert (reply.headers["x-tollgate-provider"], reply.headers["x-tollgate-attempts"]) == ("five", "1")
 
 
-BAD = {
+FAILING = {
     "a 500": replying(500, b'{"error":{"message":"inner trouble"}}'),
     "a 429": replying(
         429, b'{"error":{"message":"slow down"}}', headers={"content-type": "application/json", "retry-after": "7"}
     ),
-    "our key is bad": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
-    "our balance is empty": replying(402, b'{"error":{"message":"no money"}}'),
+    "a rejected key": replying(401, b'{"error":{"message":"bad key canary-secret-value"}}'),
+    "an empty balance": replying(402, b'{"error":{"message":"no money"}}'),
     "an HTML page": replying(200, b"<html>", headers={"content-type": "text/html"}),
     "comments without end": replying(blocks=[b": x\n\n" * 20_000, *STREAM], headers=SSE),
     "a redirect with a stream": replying(
         302, b'data: {"choices": []}\n\n', headers={"content-type": "text/event-stream", "location": "/elsewhere"}
     ),
-    "a proxy's refusal": replying(407, b""),
+    "a proxy that requires authentication": replying(407, b""),
     "an error in a 200": replying(200, b'{"error":{"message":"overloaded","code":502}}'),
     "not JSON": replying(200, b'{"id": '),
 }
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_asked_for_again(tmp_path, stream):
+async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_retried(tmp_path, stream):
     good = replying(blocks=[b"".join(STREAM)], headers=SSE) if stream else replying(body=GOOD)
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": good}, environ=SECRET) as here:
 
@@ -200,8 +199,8 @@ async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_asked_for_agai
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
+@pytest.mark.parametrize("bad", FAILING.values(), ids=FAILING.keys())
+async def test_a_failing_route_falls_back_to_another(tmp_path, bad, stream):
     good = replying(blocks=STREAM, headers=SSE) if stream else replying(body=GOOD)
     async with inprocess(
         tmp_path,
@@ -221,10 +220,10 @@ async def test_a_failing_route_gives_way_to_another(tmp_path, bad, stream):
         assert here.services.metrics.attempts == {("first", earlier["error"]): 1, ("second", "ok"): 1}
 
 
-async def test_each_earlier_attempt_is_told_with_its_own_time(tmp_path):
-    async def slow(*asked):
+async def test_each_earlier_attempt_is_recorded_with_its_duration(tmp_path):
+    async def slow(*call):
         await asyncio.sleep(0.2)
-        return await replying(500)(*asked)
+        return await replying(500)(*call)
 
     names = ("first", "second", "third")
     async with inprocess(
@@ -239,8 +238,8 @@ async def test_each_earlier_attempt_is_told_with_its_own_time(tmp_path):
         assert took[0] >= 150 and sum(took) <= row["total_ms"] + 2
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
+@pytest.mark.parametrize("bad", FAILING.values(), ids=FAILING.keys())
+async def test_an_error_after_all_routes_failed_reveals_no_details(tmp_path, bad):
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": bad}, environ=SECRET) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert reply.status_code == 500 and reply.headers["content-type"].startswith("text/plain")
@@ -248,11 +247,11 @@ async def test_when_every_route_fails_the_caller_learns_little(tmp_path, bad):
         assert here.balance() == Decimal(100)
         (row,) = await rows(here, tmp_path)
         assert (row["status"], row["outcome"], row["cost"]) == (500, "upstream_error", 0)
-        assert row["earlier_attempts"] is None  # the row itself tells of the last one
+        assert row["earlier_attempts"] is None  # the row itself describes the last attempt
 
 
-@pytest.mark.parametrize("usage", [None, ANSWER["usage"]], ids=["untold", "told"])
-async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_what_it_tells_on_the_last_route(
+@pytest.mark.parametrize("usage", [None, ANSWER["usage"]], ids=["without usage", "with usage"])
+async def test_a_whole_answer_with_finish_reason_error_falls_back_and_is_billed_as_reported_on_the_last_route(
     tmp_path, usage
 ):
     choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "error",
@@ -277,7 +276,7 @@ async def test_a_whole_answer_that_finished_in_error_gives_way_too_and_costs_wha
         assert (row["outcome"], row["cost"]) == ("upstream_error", Decimal("0.02") if usage else 0)
 
 
-async def test_the_first_byte_is_that_of_the_answer_and_not_of_a_failure_before_it(tmp_path):
+async def test_the_time_to_first_byte_excludes_earlier_failures(tmp_path):
     good = replying(body=GOOD)
 
     async def late(*call):
@@ -330,8 +329,8 @@ async def test_at_most_three_routes_are_tried(tmp_path):
     assert tried == ["a", "b", "c"]
 
 
-async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
-    reject = replying(422, b'{"error":{"message":"messages: too odd","type":"invalid_request_error"}}')
+async def test_a_rejected_payload_is_a_400_and_is_not_retried(tmp_path):
+    reject = replying(422, b'{"error":{"message":"messages: too many","type":"invalid_request_error"}}')
     async with inprocess(
         tmp_path,
         providers={"first": provider("first"), "second": provider("second", priority=1)},
@@ -339,7 +338,7 @@ async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
         environ=SECRET,
     ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
-        assert (reply.status_code, reply.text) == (400, "messages: too odd")
+        assert (reply.status_code, reply.text) == (400, "messages: too many")
         (row,) = await rows(here, tmp_path)
         assert (row["status"], row["outcome"], row["cost"]) == (400, "rejected", 0)
         assert here.services.metrics.attempts == {("first", "upstream_rejected"): 1}
@@ -347,14 +346,14 @@ async def test_a_rejected_payload_is_the_callers_and_is_not_retried(tmp_path):
         assert (route.rejections, route.failures) == (1, 0)
 
 
-async def test_nobody_can_be_reached(tmp_path):
+async def test_an_unreachable_upstream_is_a_502(tmp_path):
     text = provider("acme").replace("app://acme/chat", "http://127.0.0.1:1/chat")
     async with inprocess(tmp_path, providers={"acme": text}, environ=SECRET) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (reply.status_code, reply.json()) == (502, {"message": "Service temporarily unavailable"})
 
 
-async def test_a_converted_stream_is_kept_up_to_a_size(tmp_path, monkeypatch):
+async def test_a_converted_stream_is_kept_up_to_a_maximum_size(tmp_path, monkeypatch):
     monkeypatch.setattr("tollgate.completions.converted_stream._MOST_RECEIVED", 40_000)
     long = replying(blocks=streamed(*[delta("word ")] * 500, delta(finish="stop")), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider("acme")}, apps={"acme": long}, environ=SECRET) as here:
@@ -364,7 +363,7 @@ async def test_a_converted_stream_is_kept_up_to_a_size(tmp_path, monkeypatch):
         assert (row["outcome"], row["estimated"]) == ("upstream_error", True) and 0 < row["output_tokens"] < 500
 
 
-async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_as_estimated(tmp_path):
+async def test_a_truncated_stream_ends_with_an_error_event_and_is_billed_once_as_estimated(tmp_path):
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme")},
@@ -380,12 +379,12 @@ async def test_a_stream_cut_short_ends_with_the_error_event_and_is_billed_once_a
         assert row["input_tokens"] > 0 and row["cost"] == Decimal(100) - here.balance()
 
 
-async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
-    silent = {name: value for name, value in ANSWER.items() if name != "usage"}
+async def test_missing_usage_is_estimated_recorded_and_reported(tmp_path):
+    without_usage = {name: value for name, value in ANSWER.items() if name != "usage"}
     async with inprocess(
         tmp_path,
         providers={"acme": provider("acme")},
-        apps={"acme": replying(body=json.dumps(silent).encode())},
+        apps={"acme": replying(body=json.dumps(without_usage).encode())},
         environ=SECRET,
     ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
@@ -395,7 +394,7 @@ async def test_missing_usage_is_estimated_marked_and_told(tmp_path):
         assert row["estimated"] and row["cost"] > 0
 
 
-async def test_a_route_that_asks_for_a_pause_is_not_asked_again(tmp_path):
+async def test_a_route_is_not_called_before_its_retry_after(tmp_path):
     calls = []
     limited = replying(429, b"{}", headers={"retry-after": "30"}, seen=calls)
     async with inprocess(
@@ -406,11 +405,11 @@ async def test_a_route_that_asks_for_a_pause_is_not_asked_again(tmp_path):
     ) as here:
         for _ in range(3):
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
-        assert len(calls) == 1, "a route that asked for 30 seconds was asked again"
+        assert len(calls) == 1, "a route that requested 30 seconds was called again"
 
 
 @pytest.mark.parametrize(("first", "second"), [(30, 7), (7, 30), (None, 7), (7, None)])
-async def test_where_every_route_failed_the_shortest_wait_is_told(tmp_path, first, second):
+async def test_the_shortest_retry_after_of_the_failed_routes_is_returned(tmp_path, first, second):
     apps = {
         name: replying(503, b"{}", headers={} if wait is None else {"retry-after": str(wait)})
         for name, wait in (("first", first), ("second", second))
@@ -432,9 +431,9 @@ async def test_where_every_route_failed_the_shortest_wait_is_told(tmp_path, firs
         ("[[delay=30s]] x", True, {"seconds": 0.1}),
         ("[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
     ],
-    ids=["waiting for a whole answer", "waiting for the first byte", "in mid-stream"],
+    ids=["waiting for a whole answer", "waiting for the first byte", "during the stream"],
 )
-async def test_a_client_that_leaves_cancels_the_upstream_and_leaves_a_row(tmp_path, text, stream, leave):
+async def test_a_client_that_leaves_cancels_the_upstream_and_writes_a_row(tmp_path, text, stream, leave):
     async with inprocess(tmp_path) as here:
         client = Leaving(
             {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
@@ -477,15 +476,15 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
         ("native_chat.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
         ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1}),
     ],
-    ids=["in mid-stream", "waiting for a whole answer"],
+    ids=["during the stream", "waiting for a whole answer"],
 )
-async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fails(
+async def test_the_hold_of_a_client_that_leaves_is_released_even_if_the_estimate_fails(
     tmp_path, monkeypatch, counting, text, stream, leave
 ):
-    async def slip(*_: object) -> None:
-        raise KeyError("slip")
+    async def fail(*_: object) -> None:
+        raise KeyError("broken")
 
-    monkeypatch.setattr(f"tollgate.completions.{counting}", slip)
+    monkeypatch.setattr(f"tollgate.completions.{counting}", fail)
     async with inprocess(tmp_path) as here:
         client = Leaving(
             {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
@@ -498,7 +497,7 @@ async def test_a_client_that_leaves_gives_its_hold_back_even_where_counting_fail
         assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
 
 
-async def test_a_row_that_cannot_be_written_after_its_client_left_is_told_in_a_line(tmp_path, caplog):
+async def test_a_row_that_cannot_be_written_after_its_client_left_is_logged(tmp_path, caplog):
     async with inprocess(tmp_path) as here:
 
         async def refuse(row, hold=None):
@@ -524,7 +523,8 @@ async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
         )
         assert reply.text.startswith(": keep-alive\n") and reply.text.endswith("data: [DONE]\n\n")
         blocks = [block.split("\n") for block in reply.text.removesuffix("\n\n").split("\n\n")]
-        assert all(any(line.startswith("data:") for line in block) for block in blocks)  # a comment is no block
+        # a comment is not a block of its own
+        assert all(any(line.startswith("data:") for line in block) for block in blocks)
         failed = await here.post(
             "/v1/chat/completions",
             {
@@ -534,25 +534,25 @@ async def test_a_silent_stream_is_kept_alive_with_comments(tmp_path):
             },
         )
         assert failed.status_code == 200 and '"error"' in failed.text.rsplit("\n\n", 2)[-2]
-        told = {
+        recorded = {
             row["request_id"]: (row["status"], row["outcome"], row["error_code"]) for row in await rows(here, tmp_path)
         }
-        # as the client and /metrics have it
-        assert told[failed.headers["x-request-id"]] == (200, "upstream_error", "upstream_failed")
+        # as the client and /metrics report it
+        assert recorded[failed.headers["x-request-id"]] == (200, "upstream_error", "upstream_failed")
         assert 'tollgate_requests_total{endpoint="chat",status="200"} 2' in (await here.get("/metrics")).text
 
 
-async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
+async def test_tokens_are_counted_by_the_provider_or_estimated(tmp_path):
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "one two three"}]}
     async with inprocess(
         tmp_path, providers={"acme": provider("acme")}, apps={"acme": replying(500)}, environ=SECRET
     ) as here:
-        told = await here.post("/v1/messages/count_tokens", body)
-        assert told.headers["x-tollgate-provider"] == "sandbox" and told.json()["input_tokens"] > 0
+        reported = await here.post("/v1/messages/count_tokens", body)
+        assert reported.headers["x-tollgate-provider"] == "sandbox" and reported.json()["input_tokens"] > 0
         counted = await here.post("/v1/messages/count_tokens", {**body, "model": "acme/one"})
         assert counted.headers["x-tollgate-estimated"] == "true" and counted.json()["input_tokens"] >= 3
         assert here.balance() == Decimal(100)
-        kept = [
+        recorded = [
             (
                 row["endpoint"],
                 row["request_id"],
@@ -566,15 +566,15 @@ async def test_tokens_are_counted_by_the_provider_or_here(tmp_path):
             )
             for row in await rows(here, tmp_path)
         ]
-        assert kept == [
-            ("count_tokens", told.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
+        assert recorded == [
+            ("count_tokens", reported.headers["x-request-id"], "sandbox/echo", "sandbox", 1, "ok", False, 0, 0),
             ("count_tokens", counted.headers["x-request-id"], "acme/one", "", 0, "ok", True, 0, 0),
         ]
 
 
-async def test_as_many_providers_are_asked_for_a_count_as_for_an_answer(tmp_path):
-    """A client waits for the count before each of its turns: with five providers that hang it waited for five."""
-    names, asked = [f"p{number}" for number in range(5)], []
+async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
+    """A client waits for the count before each of its turns: with five hanging providers it would wait for all five."""
+    names, requests = [f"p{number}" for number in range(5)], []
     speaks = "speaks: {messages: {path: /messages, count_tokens: /count}}\nurl: app://%s\n"
     async with inprocess(
         tmp_path,
@@ -584,16 +584,16 @@ async def test_as_many_providers_are_asked_for_a_count_as_for_an_answer(tmp_path
             )
             for place, name in enumerate(names)
         },
-        apps=dict.fromkeys(names, replying(500, seen=asked)),
+        apps=dict.fromkeys(names, replying(500, seen=requests)),
         environ=SECRET,
     ) as here:
         counted = await here.post("/v1/messages/count_tokens", ASK)
-        assert counted.headers["x-tollgate-estimated"] == "true" and len(asked) == 3
+        assert counted.headers["x-tollgate-estimated"] == "true" and len(requests) == 3
         (row,) = await rows(here, tmp_path)
     assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
 
 
-async def test_tokens_of_what_a_provider_keeps_are_counted_for_the_account_that_got_it_alone(tmp_path):
+async def test_tokens_of_stored_content_are_counted_only_for_its_account(tmp_path):
     kept = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": [kept]}]}
     async with inprocess(tmp_path) as here:
@@ -602,11 +602,11 @@ async def test_tokens_of_what_a_provider_keeps_are_counted_for_the_account_that_
         assert (await here.post("/v1/messages/count_tokens", body)).status_code == 200
 
 
-async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, caplog):
+async def test_an_alarm_is_logged_once_and_counted_in_the_metrics(tmp_path, caplog):
     async with inprocess(
         tmp_path,
         providers={"first": provider("first"), "second": provider("second", priority=1)},
-        apps={"first": BAD["our balance is empty"], "second": replying(body=GOOD)},
+        apps={"first": FAILING["an empty balance"], "second": replying(body=GOOD)},
         environ=SECRET,
     ) as here:
         for _ in range(3):
@@ -618,7 +618,7 @@ async def test_an_alarm_is_logged_once_and_counted_for_the_operator(tmp_path, ca
         assert "tollgate_alarms 1.0" in text and "tollgate_routes_cooling 1.0" in text
 
 
-async def test_a_proxy_that_does_not_know_us_is_an_alarm_and_no_answer_of_the_upstream(tmp_path, caplog):
+async def test_a_proxy_that_rejects_our_credentials_raises_an_alarm_and_is_not_an_answer(tmp_path, caplog):
     async def refusing(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 3\r\n\r\nwho")
@@ -626,12 +626,12 @@ async def test_a_proxy_that_does_not_know_us_is_an_alarm_and_no_answer_of_the_up
 
     server = await asyncio.start_server(refusing, "127.0.0.1", 0)
     proxy = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    behind = provider("first").replace("app://first/", "http://far.example/") + f"proxy: http://u:canary@{proxy}\n"
+    proxied = provider("first").replace("app://first/", "http://far.example/") + f"proxy: http://u:canary@{proxy}\n"
     async with (
         server,
         inprocess(
             tmp_path,
-            providers={"first": behind, "second": provider("second", priority=1)},
+            providers={"first": proxied, "second": provider("second", priority=1)},
             apps={"second": replying(body=GOOD)},
             environ=SECRET,
         ) as here,
@@ -640,5 +640,5 @@ async def test_a_proxy_that_does_not_know_us_is_an_alarm_and_no_answer_of_the_up
         assert (done.status_code, done.headers["x-tollgate-provider"]) == (200, "second")
         assert "tollgate_alarms 1.0" in (await here.get("/metrics")).text
     refused = f"proxy {proxy} refused a request to far.example:80: 407"
-    told = [record.getMessage() for record in caplog.records]
-    assert f"provider first: the proxy on the way there refuses us ({refused})" in told
+    logged = [record.getMessage() for record in caplog.records]
+    assert f"provider first: the proxy on the way there refuses us ({refused})" in logged

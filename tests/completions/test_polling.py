@@ -1,4 +1,4 @@
-"""Upstreams whose answer is asked for again until it is there, and such as take a form or never stream."""
+"""Upstreams whose answer is polled, that take form bodies, or that never stream."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from completions.test_invented_upstreams import ASK, OWN, events_of, text_of, write_mapping
+from completions.test_invented_upstreams import ASK, MAPPING, events_of, text_of, write_mapping
 from providers.shipped import offers
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
@@ -29,11 +29,11 @@ speaks:
   slow:
     path: /jobs
     poll:POLL
-errors: {rules: [{status: 200, when: $.status == 'broken', verdict: next, message: $.why}]}
+errors: {rules: [{status: 200, when: $.status == 'broken', verdict: next, message: $.reason}]}
 models:
   acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}
 """
-DONE = {"id": "j/1", "status": "done", "said": "hi there", "why": "end", "heard": 10, "spoken": 5}
+DONE = {"id": "j/1", "status": "done", "output": "hi there", "reason": "end", "tokens_in": 10, "tokens_out": 5}
 QUEUED = {"id": "j/1", "status": "queued", "urls": {"get": "https://elsewhere.example/jobs/1"}}
 
 
@@ -42,8 +42,8 @@ def provider(poll=POLL, more=""):
 
 
 class Jobs:
-    """An upstream that answers with the given (status, body, headers) one after the other, the last again and again;
-    what it was asked is in `seen`."""
+    """An upstream that gives these answers (status, body, headers) in order and repeats the last; its requests are in
+    `seen`."""
 
     def __init__(self, *answers):
         self.answers, self.seen = list(answers), []
@@ -59,13 +59,13 @@ class Jobs:
         return status, {"content-type": "application/json", **(headers[0] if headers else {})}, blocks()
 
     @property
-    def asked(self):
+    def requests(self):
         return [f"{method} {path}" for method, path, _, _ in self.seen]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_an_answer_is_polled_until_it_is_ready(tmp_path, stream):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs((202, QUEUED), QUEUED, {**QUEUED, "status": "running"}, DONE)
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
@@ -80,7 +80,7 @@ async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
                 reply.json()["choices"][0]["message"]["content"] == "hi there"
                 and reply.json()["usage"]["total_tokens"] == 15
             )
-        assert jobs.asked == ["POST /jobs", *["GET /jobs/j%2F1"] * 3]
+        assert jobs.requests == ["POST /jobs", *["GET /jobs/j%2F1"] * 3]
         assert {headers["authorization"] for _, _, headers, _ in jobs.seen} == {"Bearer k1"}
         assert [("content-type" in headers, body) for _, _, headers, body in jobs.seen[1:]] == [(False, b"")] * 3
         assert here.balance() == Decimal("99.98") and reply.headers["x-tollgate-attempts"] == "1"
@@ -92,62 +92,62 @@ async def test_an_answer_is_asked_for_until_it_is_there(tmp_path, stream):
         False,
         stream,
     )
-    assert row["total_ms"] >= row["ttfb_ms"] >= 25  # three pauses lie before the answer
+    assert row["total_ms"] >= row["ttfb_ms"] >= 25  # three pauses precede the answer
 
 
-async def test_what_is_there_at_once_is_not_asked_for(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_an_answer_that_is_ready_at_once_is_not_polled(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(DONE)
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
         assert (await here.post("/v1/messages", {**ASK, "max_tokens": 5})).json()["content"] == [
             {"type": "text", "text": "hi there"}
         ]
-    assert jobs.asked == ["POST /jobs"]
+    assert jobs.requests == ["POST /jobs"]
 
 
-async def test_the_answer_may_stand_at_an_address_of_its_own(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_the_answer_may_be_at_a_separate_url(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED, {"status": "running"}, {"status": "done"}, DONE)
     async with inprocess(
         tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}
     ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
-    assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
+    assert jobs.requests == ["POST /jobs", "GET /jobs/j%2F1", "GET /jobs/j%2F1", "GET /jobs/j%2F1/result"]
 
 
-KEEPING = (
+KEEP = (
     POLL
     + """      fetch: "GET /results/{{ $last.result }}"
-      keep: {heard: $.used.in, spoken: $.used.out, said: nothing}
+      keep: {tokens_in: $.used.in, tokens_out: $.used.out, output: nothing}
 """
 )
 
 
-async def test_what_only_the_last_answer_tells_leads_to_the_fetched_one_and_is_billed(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_fields_of_the_last_poll_are_kept_for_the_fetched_answer_and_billed(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     ended = {"status": "done", "result": "r/7", "used": {"in": 10, "out": 5}}
-    jobs = Jobs(QUEUED, ended, {"said": "hi there", "why": "end"})
-    async with inprocess(tmp_path, providers={"acme": provider(KEEPING)}, apps={"acme": jobs}) as here:
+    jobs = Jobs(QUEUED, ended, {"output": "hi there", "reason": "end"})
+    async with inprocess(tmp_path, providers={"acme": provider(KEEP)}, apps={"acme": jobs}) as here:
         reply = (await here.post("/v1/chat/completions", ASK)).json()
         assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
         (row,) = await rows(here, tmp_path)
-    assert jobs.asked[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
+    assert jobs.requests[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
 
 
-async def test_nothing_is_fetched_of_a_job_that_failed(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
-    jobs = Jobs(QUEUED, {"status": "broken", "why": "no room"}, DONE)
+async def test_nothing_is_fetched_for_a_failed_job(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
+    jobs = Jobs(QUEUED, {"status": "broken", "reason": "no room"}, DONE)
     async with inprocess(
         tmp_path, providers={"acme": provider(POLL + "      fetch: GET /jobs/{{ $.id }}/result\n")}, apps={"acme": jobs}
     ) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
         (row,) = await rows(here, tmp_path)
         assert here.balance() == Decimal(100)
-    assert jobs.asked == ["POST /jobs", "GET /jobs/j%2F1"] and row["outcome"] == "upstream_error"
+    assert jobs.requests == ["POST /jobs", "GET /jobs/j%2F1"] and row["outcome"] == "upstream_error"
 
 
-async def test_a_status_and_a_header_may_say_what_bodies_do_not(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_polling_may_depend_on_the_status_and_headers(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     poll = """
       while: $http.status == 202
       call: "GET /jobs/{{ $http.headers['x-job'] }}"
@@ -156,27 +156,27 @@ async def test_a_status_and_a_header_may_say_what_bodies_do_not(tmp_path):
     jobs = Jobs((202, None, {"x-job": "7"}), (202, None), DONE)
     async with inprocess(tmp_path, providers={"acme": provider(poll)}, apps={"acme": jobs}) as here:
         assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]["content"] == "hi there"
-    assert jobs.asked == ["POST /jobs", "GET /jobs/7", "GET /jobs/7"]
+    assert jobs.requests == ["POST /jobs", "GET /jobs/7", "GET /jobs/7"]
 
 
 FAILURES = {
-    "a job that breaks": (Jobs(QUEUED, {"status": "broken", "why": "no room"}), 2),
-    "a job that is forgotten": (Jobs(QUEUED, (404, {"error": "gone"})), 2),
+    "a job that fails": (Jobs(QUEUED, {"status": "broken", "reason": "no room"}), 2),
+    "a job that is not found": (Jobs(QUEUED, (404, {"error": "gone"})), 2),
     "polls that keep failing": (Jobs(QUEUED, (503, {"error": "busy"})), 6),
-    "a job that never begins": (Jobs((500, {"error": "no"})), 1),
-    "no answer at all": (Jobs(QUEUED, ["neither"]), 2),
+    "a job that is not accepted": (Jobs((500, {"error": "no"})), 1),
+    "an unexpected answer": (Jobs(QUEUED, ["neither"]), 2),
 }
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_where_it_does_not_come_another_route_answers(tmp_path, case):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_a_job_without_an_answer_falls_back_to_the_next_route(tmp_path, case):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs, calls = FAILURES[case]
     other = provider().replace("provider: acme", "provider: other\npriority: 1").replace("app://acme", "app://other")
     async with inprocess(
         tmp_path,
         providers={"acme": provider(), "other": other},
-        apps={"acme": jobs, "other": Jobs({**DONE, "said": "instead"})},
+        apps={"acme": jobs, "other": Jobs({**DONE, "output": "instead"})},
     ) as here:
         reply = await here.post("/v1/chat/completions", ASK)
         assert (
@@ -187,8 +187,8 @@ async def test_where_it_does_not_come_another_route_answers(tmp_path, case):
     assert len(jobs.seen) == calls
 
 
-async def test_a_poll_that_fails_once_is_made_again(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_a_failed_poll_is_retried(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED, (503, {}), (502, {}), DONE)
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
@@ -198,8 +198,8 @@ async def test_a_poll_that_fails_once_is_made_again(tmp_path):
 CANCEL = POLL + "      cancel: DELETE /jobs/{{ $.id }}\n"
 
 
-async def test_what_takes_too_long_ends_and_is_cancelled(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_a_job_that_takes_too_long_times_out_and_is_cancelled(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED)
     async with inprocess(
         tmp_path, providers={"acme": provider(CANCEL, "timeouts: {total: 0.2}\n")}, apps={"acme": jobs}
@@ -208,32 +208,32 @@ async def test_what_takes_too_long_ends_and_is_cancelled(tmp_path):
         await here.services.settlements.drain(5)
         assert reply.status_code == 504 and here.balance() == 100
         assert (await rows(here, tmp_path))[0]["outcome"] == "timeout"
-    assert jobs.asked.count("DELETE /jobs/j%2F1") == 1 and jobs.asked[-1].startswith("DELETE")
+    assert jobs.requests.count("DELETE /jobs/j%2F1") == 1 and jobs.requests[-1].startswith("DELETE")
 
 
-async def test_a_client_that_leaves_has_its_job_cancelled_and_its_prompt_billed(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_the_job_of_a_client_that_leaves_is_cancelled_and_its_prompt_is_billed(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED)
     async with inprocess(tmp_path, providers={"acme": provider(CANCEL)}, apps={"acme": jobs}) as here:
-        asking = asyncio.ensure_future(here.post("/v1/chat/completions", ASK))
+        request = asyncio.ensure_future(here.post("/v1/chat/completions", ASK))
         while len(jobs.seen) < 3:
             await asyncio.sleep(0.01)
-        asking.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await request
         await here.services.settlements.drain(5)
         row = (await rows(here, tmp_path))[0]
-    assert jobs.asked[-1] == "DELETE /jobs/j%2F1"
+    assert jobs.requests[-1] == "DELETE /jobs/j%2F1"
     assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("client_gone", True, 0) and row["cost"] > 0
 
 
-async def test_an_address_out_of_an_answer_is_followed_to_declared_hosts_only(tmp_path):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_a_url_from_an_answer_is_followed_to_declared_hosts_only(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED)
     poll = POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.urls.get | raw }}"') + "      hosts: [acme.example]\n"
     async with inprocess(tmp_path, providers={"acme": provider(poll)}, apps={"acme": jobs}) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
-    assert jobs.asked == ["POST /jobs"]
+    assert jobs.requests == ["POST /jobs"]
 
 
 NATIVE = """
@@ -272,15 +272,15 @@ COMPLETED = {
 }
 
 
-async def test_a_native_background_answer_is_waited_for_and_billed_in_full(tmp_path):
+async def test_a_native_background_response_is_polled_and_billed_in_full(tmp_path):
     jobs = Jobs(RESPONSE, {**RESPONSE, "status": "in_progress"}, COMPLETED)
     async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": jobs}) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello", "background": True})
         assert reply.json() == COMPLETED and here.balance() == Decimal("99.98")
-    assert jobs.asked == ["POST /responses", "GET /responses/resp_1", "GET /responses/resp_1"]
+    assert jobs.requests == ["POST /responses", "GET /responses/resp_1", "GET /responses/resp_1"]
 
 
-async def test_a_native_stream_is_told_of_a_polled_answer(tmp_path):
+async def test_a_native_stream_is_made_from_a_polled_answer(tmp_path):
     jobs = Jobs(RESPONSE, COMPLETED)
     async with inprocess(tmp_path, providers={"acme": NATIVE}, apps={"acme": jobs}) as here:
         reply = await here.post(
@@ -311,7 +311,7 @@ CHAT = {
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
-async def test_a_model_that_never_streams_is_told_as_a_stream_in_every_format(tmp_path, path):
+async def test_an_answer_of_a_model_that_never_streams_is_streamed_in_every_format(tmp_path, path):
     chat = Jobs(CHAT)
     async with inprocess(tmp_path, providers={"acme": WHOLE}, apps={"acme": chat}) as here:
         ask = {"model": "acme/one", "input": "hello"} if path.endswith("responses") else {**ASK, "max_tokens": 9}
@@ -320,13 +320,13 @@ async def test_a_model_that_never_streams_is_told_as_a_stream_in_every_format(tm
         assert not {"stream", "stream_options"} & json.loads(chat.seen[0][3]).keys()
         assert here.balance() == Decimal("99.98")
         assert json.loads((await here.post(path, ask)).text)["usage"]
-        many = {**ask, "n": 2}
+        two_choices = {**ask, "n": 2}
         if path.endswith("completions"):
-            assert (await here.post(path, {**many, "stream": True})).status_code == 400
-            assert (await here.post(path, many)).status_code == 200
+            assert (await here.post(path, {**two_choices, "stream": True})).status_code == 400
+            assert (await here.post(path, two_choices)).status_code == 200
 
 
-def test_openais_models_that_never_stream_are_declared_so():
+def test_openai_models_that_never_stream_are_declared_as_such():
     never = {offer.model.id for offer in offers("openai") if not offer.streams and offer.protocol == "responses"}
     assert {"openai/o3-pro", "openai/gpt-5-pro", "openai/gpt-5.5-pro"} <= never and not never & {
         "openai/o1",
@@ -335,7 +335,7 @@ def test_openais_models_that_never_stream_are_declared_so():
     }
 
 
-async def test_a_form_has_fields_instead_of_json(tmp_path):
+async def test_a_form_body_has_fields_instead_of_json(tmp_path):
     write_mapping(
         tmp_path,
         "slow",
@@ -343,7 +343,8 @@ async def test_a_form_has_fields_instead_of_json(tmp_path):
 mapping: NAME
 request:
   from_hub: {q: "{{ $.turns[*].parts[*].text | join }}", most: $.max_tokens, plain: true, stop: $.stop, style: {tone: dry}, none: $.nowhere}
-response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
+response:
+  to_hub: {parts: [{kind: text, text: $.output}], stop: $.reason, usage: {input: $.tokens_in, output: $.tokens_out}}
 """,  # noqa: E501
     )
     jobs = Jobs(DONE)
@@ -372,16 +373,16 @@ response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {in
 
 
 MISTAKES = {
-    "an address out of an answer without hosts": (
+    "a URL from an answer without hosts": (
         POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.url | raw }}"'),
         "add `hosts: [example.com]`",
     ),
-    "the last answer before it is there": (POLL.replace("$.id", "$last.id"), "unknown name `$last`"),
-    "something kept beside nothing": (POLL + "      keep: {a: $.b}\n", "`keep` has no effect without `fetch`"),
+    "the last answer before it exists": (POLL.replace("$.id", "$last.id"), "unknown name `$last`"),
+    "keep without fetch": (POLL + "      keep: {a: $.b}\n", "`keep` has no effect without `fetch`"),
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
-    "vectors": (
+    "embeddings": (
         POLL + "  embeddings: {path: /embed, poll: {while: $.wait, call: GET /jobs/1}}\n",
         "vectors are there at once, wanted no `poll`",
     ),
@@ -390,32 +391,32 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-async def test_mistakes_are_told_with_their_place(tmp_path, case):
-    write_mapping(tmp_path, "slow", OWN)
+async def test_a_config_error_names_its_place(tmp_path, case):
+    write_mapping(tmp_path, "slow", MAPPING)
     poll, words = MISTAKES[case]
-    with pytest.raises(ConfigErrors) as told:
+    with pytest.raises(ConfigErrors) as caught:
         async with inprocess(tmp_path, providers={"acme": provider(poll)}):
             pass
-    assert words in str(told.value) and "providers/acme.yaml:" in str(told.value)
+    assert words in str(caught.value) and "providers/acme.yaml:" in str(caught.value)
 
 
 EXAMPLES = {
-    "what waits and where it is asked for": (
+    "a job that waits, and its polling URL": (
         "{of: poll, given: {id: a/b, status: queued}, expect: {waits: true, call: 'GET app://acme/jobs/a%2Fb'}}",
         "",
     ),
-    "what is fetched, and kept": (
+    "a fetch, and kept fields": (
         """{of: poll, given: {id: x, status: queued}, with: {last: {result: 7, used: {in: 1}}}, expect: {waits: true,
-        call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {heard: 1, said: nothing}}}""",
+        call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {tokens_in: 1, output: nothing}}}""",
         "",
     ),
-    "what is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
-    "a wrong one": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
-    "of a model and of words that are not set": (
+    "a job that is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
+    "a wrong example": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
+    "variables that the mapping does not use": (
         "{of: poll, given: {id: x, status: queued}, expect: {call: 'GET app://acme/jobs/x'}, with: {vars: {a: b}}}",
         "",
     ),
-    "no address": (
+    "no URL": (
         "{of: poll, given: {status: queued}, expect: {call: 'GET app://acme/jobs/x'}}",
         "does not say where",
     ),
@@ -424,10 +425,10 @@ EXAMPLES = {
 
 @pytest.mark.usefixtures("shipped_mappings")
 @pytest.mark.parametrize("case", EXAMPLES)
-def test_a_file_may_hold_examples_of_it(tmp_path, case):
-    write_mapping(tmp_path, "slow", OWN)
+def test_examples_of_polling_are_checked(tmp_path, case):
+    write_mapping(tmp_path, "slow", MAPPING)
     example, words = EXAMPLES[case]
-    text = provider(KEEPING if "fetch" in example else POLL, more=f"examples: [{example}]\n")
+    text = provider(KEEP if "fetch" in example else POLL, more=f"examples: [{example}]\n")
     path = write_config(tmp_path, providers={"acme": text}, sandbox=False)
     problems = run_provider_examples(build_runtime(load_gateway(path, environ={}, everything=True)).providers["acme"])
     assert [words in problem.message for problem in problems] == ([True] if words else [])
@@ -436,14 +437,15 @@ def test_a_file_may_hold_examples_of_it(tmp_path, case):
 @pytest.mark.parametrize(
     ("encoding", "status", "sent"), [("json", 200, b'["hi",{"most":7}]'), ("form", 400, b"")], ids=["json", "form"]
 )
-async def test_a_request_may_be_a_list_as_a_whole_but_no_form(tmp_path, encoding, status, sent):
+async def test_a_json_request_may_be_a_list_and_a_form_may_not(tmp_path, encoding, status, sent):
     write_mapping(
         tmp_path,
         "slow",
         """
 mapping: NAME
 request: {from_hub: {$value: [{$each: $t in $.turns, $value: "{{ $t.parts[*].text | join }}"}, {most: $.max_tokens}]}}
-response: {to_hub: {parts: [{kind: text, text: $.said}], stop: $.why, usage: {input: $.heard, output: $.spoken}}}
+response:
+  to_hub: {parts: [{kind: text, text: $.output}], stop: $.reason, usage: {input: $.tokens_in, output: $.tokens_out}}
 """,
     )
     jobs = Jobs(DONE)

@@ -1,4 +1,5 @@
-"""Events that are the one before but for their text: told the same whether each is read whole or not."""
+"""Events that only differ from the one before in their text: the output is the same whether each is parsed in full or
+not."""
 
 import itertools
 import json
@@ -25,28 +26,31 @@ from tollgate.remembered.thoughts import Thoughts
 from tollgate.sse import Decoder
 
 together: list[int] = []
-"""How many events were taken together, each time."""
+"""How many events were converted together, for each call."""
 
 
 @pytest.fixture(autouse=True)
 def _counting() -> Iterator[None]:
     def take(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-        said, end = take_repeated_deltas(converter, block, at)
-        together.append(said.count(b"\n\n"))
-        return said, end
+        converted, end = take_repeated_deltas(converter, block, at)
+        together.append(converted.count(b"\n\n"))
+        return converted, end
 
     with patch.object(converted_stream, "take_repeated_deltas", take):
         yield
 
 
 def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes:
-    """An event as an upstream sends it: an object, or its JSON."""
+    """An event as an upstream sends it: from an object, or from its JSON."""
     data = event if type(event) is bytes else json.dumps(event, ensure_ascii=ascii).encode()
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
 
 
-def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> tuple[list[Any], StreamConverter]:
-    """What a client is told of a stream, and its converter at the end. `whole`: every event is read whole."""
+def client_events(
+    source: Mapping, target: str, blocks: list[bytes], *, whole: bool
+) -> tuple[list[Any], StreamConverter]:
+    """The events a client receives of a stream, and the converter at its end. `whole`: every event is parsed in
+    full."""
     exchange: Any = SimpleNamespace(
         services=SimpleNamespace(metrics=SimpleNamespace(unmatched=lambda *_: None), thoughts=Thoughts()),
         client_format=MAPPINGS[target],
@@ -75,7 +79,7 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
     )
     stage = ConvertedStream(exchange, offer)
     out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail()
-    assert len(out.decode().splitlines()) == out.count(b"\n")  # also for who breaks lines where Unicode does
+    assert len(out.decode().splitlines()) == out.count(b"\n")  # no Unicode line breaks either
     return [
         (event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data))
         for event in Decoder().feed(out)
@@ -83,11 +87,11 @@ def told(source: Mapping, target: str, blocks: list[bytes], *, whole: bool) -> t
 
 
 def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
-    """Asserts that both ways tell the same; how many events were taken together with others."""
+    """Asserts that both ways give the same events; returns how many events were converted together."""
     mapping = MAPPINGS[source] if isinstance(source, str) else source
-    whole, plain = told(mapping, target, blocks, whole=True)
+    whole, plain = client_events(mapping, target, blocks, whole=True)
     together.clear()
-    short, quick = told(mapping, target, blocks, whole=False)
+    short, quick = client_events(mapping, target, blocks, whole=False)
     assert short == whole
     assert quick.parts() == plain.parts()
     assert (quick.usage, quick.stop, quick.lost) == (plain.usage, plain.stop, plain.lost)
@@ -106,14 +110,14 @@ CHAT = [
 
 @pytest.mark.parametrize("ascii", [True, False])
 @pytest.mark.parametrize("target", CLIENTS)
-def test_a_chat_stream_is_told_the_same(target: str, ascii: bool) -> None:
+def test_a_chat_stream_is_converted_the_same(target: str, ascii: bool) -> None:
     stream = b"".join(written(event, ascii=ascii) for event in CHAT)
     assert both_ways("chat", target, [stream]) > len(AWKWARD)
 
 
 @QUICK
 @given(cuts=st.sets(st.integers(1, 20_000), max_size=12))
-def test_it_is_told_the_same_in_any_cut(cuts: set[int]) -> None:
+def test_a_stream_is_converted_the_same_for_any_split_into_blocks(cuts: set[int]) -> None:
     stream = b"".join(written(event) for event in CHAT)
     at = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     both_ways("chat", "messages", [stream[start:end] for start, end in itertools.pairwise(at)])
@@ -130,7 +134,7 @@ def block(kind: str, field: str, texts: list[str], number: int, **opening: Any) 
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("target", CLIENTS)
-def test_a_messages_stream_is_told_the_same(target: str, named: bool) -> None:
+def test_a_messages_stream_is_converted_the_same(target: str, named: bool) -> None:
     texts = ["a", *AWKWARD, "text", "delta", "0", "e", "f"]
     events = [
         {
@@ -160,7 +164,7 @@ def test_a_messages_stream_is_told_the_same(target: str, named: bool) -> None:
 
 
 @pytest.mark.parametrize("target", CLIENTS)
-def test_thoughts_that_are_told_in_two_places_are_taken_together_too(target: str) -> None:
+def test_reasoning_deltas_that_appear_in_two_output_fields_are_converted_together(target: str) -> None:
     events = [
         {"type": "message_start", "message": {"id": "m", "model": "x", "usage": {"input_tokens": 3}}},
         *block("thinking_delta", "thinking", [*"abcdefgh", *AWKWARD], 0, type="thinking", thinking=""),
@@ -173,12 +177,12 @@ def test_thoughts_that_are_told_in_two_places_are_taken_together_too(target: str
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
-def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]]) -> None:
+def test_any_stream_is_converted_the_same(target: str, answer: tuple[Any, list[Any]]) -> None:
     both_ways("chat", target, [b"".join(written(event) for event in answer[1])])
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "other",
     [
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"},"more":1}',
@@ -186,14 +190,12 @@ def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]])
         ),
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","more":{"a":1}}}',
-            id="another field that ends alike",
+            id="another field with the same ending",
         ),
         pytest.param(
             b'{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"x"}}', id="another part"
         ),
-        pytest.param(
-            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}', id="no text"
-        ),
+        pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":null}}', id="null"),
         pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":5}}', id="a number"),
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["x"]}}', id="a list"
@@ -202,21 +204,23 @@ def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]])
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x","text":"y"}}',
             id="two texts",
         ),
-        pytest.param(b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x}}', id="no JSON"),
         pytest.param(
-            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text": "x" }}', id="blanks"
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x}}', id="invalid JSON"
+        ),
+        pytest.param(
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text": "x" }}', id="spaces"
         ),
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}  ',
-            id="blanks at the end",
+            id="spaces at the end",
         ),
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\xff"}}',
-            id="broken characters",
+            id="invalid UTF-8",
         ),
         pytest.param(
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}',
-            id="half a character",
+            id="a lone surrogate",
         ),
         pytest.param(b'{"type":"content_block_stop","index":0}', id="the end"),
         pytest.param(b'{"type":"error","error":{"message":"no","type":"overloaded_error"}}', id="an error"),
@@ -224,37 +228,37 @@ def test_any_stream_is_told_the_same(target: str, answer: tuple[Any, list[Any]])
     ],
 )
 @pytest.mark.parametrize("target", ["chat", "responses"])
-def test_an_event_that_is_something_else_is_read(odd: bytes, target: str) -> None:
+def test_an_event_of_another_shape_is_parsed(other: bytes, target: str) -> None:
     start = b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
-    alike = [
+    repeated = [
         b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}' % text
         for text in (b"one", b"two", b"three", b"four")
     ]
-    events = [written(data) for data in (start, *alike, odd, *alike)]
+    events = [written(data) for data in (start, *repeated, other, *repeated)]
     both_ways("messages", target, [b"".join(events)])
     assert both_ways("messages", target, events) >= 1
 
 
 @pytest.mark.parametrize("between", [b": a comment\n\n", b"\n\n", b"id: 5\n", b"event: x\n", b"retry: 9\n\n"])
-def test_what_stands_between_events_is_no_text(between: bytes) -> None:
+def test_lines_between_events_are_not_text(between: bytes) -> None:
     events = [written(chunk(content=text)) for text in ("one", "two", "three", "four", "five")]
     both_ways("chat", "messages", [b"".join([*events, between, *events])])
 
 
-def test_carriage_returns_are_line_ends_too() -> None:
+def test_carriage_returns_end_lines_too() -> None:
     stream = b"".join(written(chunk(content=text)) for text in ("one", "two", "three", "four"))
     both_ways("chat", "messages", [stream, stream.replace(b"\n", b"\r\n"), stream])
 
 
 @pytest.mark.parametrize("target", CLIENTS)
-def test_percent_signs_are_signs_like_others(target: str) -> None:
+def test_percent_signs_are_ordinary_characters(target: str) -> None:
     events = [
         written({**chunk(content=text), "id": "100%", "model": "%d%%b"}) for text in ["10%", "%d", "%b", "%%", "%"] * 3
     ]
     assert both_ways("chat", target, [b"".join(events)]) > 5
 
 
-def test_a_name_is_part_of_the_likeness() -> None:
+def test_events_with_different_names_are_not_converted_together() -> None:
     texts = ["one", "two", "three", "four"]
     assert (
         both_ways(
@@ -270,10 +274,10 @@ def test_a_name_is_part_of_the_likeness() -> None:
     assert both_ways("chat", "messages", [written(chunk(content=text)) for text in texts]) == 2
 
 
-def test_an_upstream_whose_events_differ_in_more_is_not_followed_for_long() -> None:
+def test_an_upstream_whose_events_always_differ_is_not_compared_for_long() -> None:
     events = [written({**chunk(content="word"), "obfuscation": "x" * number}) for number in range(80)]
     together.clear()
-    _, converter = told(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
+    _, converter = client_events(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
     assert not any(together)
     assert len(together) < 12
     assert not converter.follows
@@ -291,11 +295,11 @@ stream:
 EVENTS = [written(b'{"id":"i","t":"%b"}' % text) for text in (b"one", b"two", b"three", b"four", b"five")]
 
 
-@pytest.mark.parametrize(("promise", "count"), [("", 0), (", steady: true", 3)])
-def test_only_a_rule_that_promises_it_is_spared(promise: str, count: int) -> None:
-    assert both_ways(compile_mapping(read_text(RULES % ("$.t" + promise), "x.yaml")), "chat", EVENTS) == count
+@pytest.mark.parametrize(("mark", "count"), [("", 0), (", steady: true", 3)])
+def test_only_a_rule_marked_steady_is_skipped(mark: str, count: int) -> None:
+    assert both_ways(compile_mapping(read_text(RULES % ("$.t" + mark), "x.yaml")), "chat", EVENTS) == count
 
 
 @pytest.mark.parametrize("text", ["{{ $.t | strip }}", "{{ $.t ~ $.t }}", "{{ $.t | lower }}"])
-def test_a_promise_that_is_seen_not_to_hold_is_not_relied_on(text: str) -> None:
+def test_a_rule_marked_steady_that_changes_its_text_is_not_skipped(text: str) -> None:
     assert both_ways(compile_mapping(read_text(RULES % f'"{text}", steady: true', "x.yaml")), "chat", EVENTS) == 0

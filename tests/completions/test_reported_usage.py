@@ -1,5 +1,5 @@
-"""Usage told in odd ways: zeros, beside an error, counted in the provider's own manner. The row and the client hear the
-same."""
+"""Usage reported in unusual ways: zeros, beside an error, counted in the provider's own manner. The row and the client
+receive the same numbers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def chunks(*events: dict) -> list[bytes]:
     return [*(b"data: " + json.dumps({**frame, **event}).encode() + b"\n\n" for event in events), b"data: [DONE]\n\n"]
 
 
-def said(text: str, finish: str | None = None) -> dict:
+def text_choice(text: str, finish: str | None = None) -> dict:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
-def named(events: list[dict]) -> list[bytes]:
+def sse_events(events: list[dict]) -> list[bytes]:
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
@@ -55,14 +55,14 @@ def streaming(blocks: list[bytes]):
 
 
 def reporting(usage: object, stream: bool):
-    """A provider that speaks chat, says four words and tells `usage`."""
+    """A provider of the chat format that answers four words and reports `usage`."""
     if stream:
-        return streaming(chunks(said("four words of text", "stop"), {"choices": [], "usage": usage}))
+        return streaming(chunks(text_choice("four words of text", "stop"), {"choices": [], "usage": usage}))
     return replying(body=chat(usage))
 
 
 async def answered(tmp_path, client: str, app, *, spoken: str = "chat", more: str = "", stream: bool = False):
-    """The reply to a client of the format `client` where the provider `app` speaks `spoken`, and the row of usage."""
+    """The reply to a client of the format `client` from the provider `app` that speaks `spoken`, and the usage row."""
     providers = {"acme": provider("app://acme/v1", spoken, more=more)}
     async with inprocess(tmp_path, providers=providers, apps={"acme": app}) as here:
         reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
@@ -72,7 +72,7 @@ async def answered(tmp_path, client: str, app, *, spoken: str = "chat", more: st
 
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
+async def test_usage_of_only_zeros_counts_as_not_reported(tmp_path, client, stream):
     app = reporting(ZERO, stream)
     reply, row = await answered(tmp_path, client, app, stream=stream)
     assert reply.status_code == 200
@@ -81,7 +81,7 @@ async def test_nothing_but_zeros_is_no_report(tmp_path, client, stream):
 
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_path, client, stream):
+async def test_zeros_count_if_the_provider_reports_that_no_model_ran(tmp_path, client, stream):
     call = {
         "type": "tool_use",
         "id": "toolu_1",
@@ -101,7 +101,7 @@ async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_
         "usage": {"input_tokens": 0, "output_tokens": 0},
     }
     events = [{"type": "message_start", "message": answer}, {"type": "message_stop"}]
-    app = streaming(named(events)) if stream else replying(body=json.dumps(answer).encode())
+    app = streaming(sse_events(events)) if stream else replying(body=json.dumps(answer).encode())
     reply, row = await answered(tmp_path, client, app, spoken="messages", stream=stream)
     assert reply.status_code == 200
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
@@ -109,7 +109,7 @@ async def test_zeros_are_a_report_where_the_provider_says_that_no_model_ran(tmp_
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_path, client, stream):
+async def test_zeros_count_for_a_programmatic_tool_call_without_a_model_run(tmp_path, client, stream):
     call = {
         "type": "function_call",
         "id": "fc_1",
@@ -135,7 +135,7 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
         {"type": "response.output_item.done", "output_index": 0, "item": call},
         {"type": "response.completed", "response": answer},
     ]
-    app = streaming(named(events)) if stream else replying(body=json.dumps(answer).encode())
+    app = streaming(sse_events(events)) if stream else replying(body=json.dumps(answer).encode())
     reply, row = await answered(tmp_path, client, app, spoken="responses", stream=stream)
     assert reply.status_code == 200
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
@@ -143,7 +143,7 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
 
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
 @pytest.mark.parametrize(
-    "absurd",
+    "counts",
     [
         {"completion_tokens": 25_000_000},
         {"prompt_tokens": 1e30},
@@ -155,8 +155,8 @@ async def test_zeros_are_a_report_where_a_program_called_and_no_model_ran(tmp_pa
     ],
     ids=["output", "input", "total", "cache", "fractions", "negative input", "negative output"],
 )
-async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_here(tmp_path, client, stream, absurd):
-    usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **absurd}
+async def test_impossible_token_counts_are_replaced_by_an_estimate(tmp_path, client, stream, counts):
+    usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18, **counts}
     app = reporting(usage, stream)
     reply, row = await answered(tmp_path, client, app, stream=stream)
     assert reply.status_code == 200
@@ -186,35 +186,35 @@ async def test_more_tokens_than_a_request_can_have_are_not_billed_but_counted_he
     ],
 )
 @pytest.mark.parametrize("client", ["messages", "responses"])
-async def test_clients_of_other_formats_are_told_what_is_billed(tmp_path, client, usage):
+async def test_clients_of_other_formats_receive_the_billed_usage(tmp_path, client, usage):
     reply, row = await answered(tmp_path, client, replying(body=chat(usage)))
-    told = reply.json()["usage"]
+    reported = reply.json()["usage"]
     prompt = [row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]]
     answer = row["output_tokens"] + row["reasoning_tokens"]
     if client == "messages":
         assert [
-            told["input_tokens"],
-            told["cache_read_input_tokens"],
-            told["cache_creation_input_tokens"],
-            told["output_tokens"],
+            reported["input_tokens"],
+            reported["cache_read_input_tokens"],
+            reported["cache_creation_input_tokens"],
+            reported["output_tokens"],
         ] == [*prompt, answer]
     else:
-        assert (told["input_tokens"], told["output_tokens"], told["total_tokens"]) == (
+        assert (reported["input_tokens"], reported["output_tokens"], reported["total_tokens"]) == (
             sum(prompt),
             answer,
             sum(prompt) + answer,
         )
-        assert told["output_tokens_details"]["reasoning_tokens"] == row["reasoning_tokens"] <= answer
+        assert reported["output_tokens_details"]["reasoning_tokens"] == row["reasoning_tokens"] <= answer
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_usage_told_beside_an_error_is_billed(tmp_path, client):
+async def test_usage_reported_beside_an_error_is_billed(tmp_path, client):
     error = {
         "error": {"code": 502, "message": "broke"},
         "choices": [],
         "usage": {"prompt_tokens": 43, "completion_tokens": 10, "total_tokens": 53},
     }
-    app = streaming(chunks(said("hi"), error))
+    app = streaming(chunks(text_choice("hi"), error))
     _, row = await answered(tmp_path, client, app, stream=True)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "upstream_error",
@@ -255,7 +255,7 @@ async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
         },
         failed,
     ]
-    app = streaming(named(events))
+    app = streaming(sse_events(events))
     _, row = await answered(tmp_path, "responses", app, spoken="responses", more=FAILS, stream=True)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "upstream_error",
@@ -265,7 +265,7 @@ async def test_the_usage_of_a_failed_response_is_billed(tmp_path):
     )
 
 
-async def test_counts_written_as_floats_are_counts(tmp_path):
+async def test_counts_reported_as_floats_are_used(tmp_path):
     usage = {"prompt_tokens": 12.0, "completion_tokens": 3.0, "total_tokens": 15.0}
     _, row = await answered(tmp_path, "chat", replying(body=chat(usage)))
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 12, 3)
@@ -274,12 +274,12 @@ async def test_counts_written_as_floats_are_counts(tmp_path):
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("half", "expected"),
+    ("partial", "expected"),
     [({"prompt_tokens": 10, "completion_tokens": None}, (10, 4)), ({"completion_tokens": 5}, (None, 5))],
 )
-async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, client, stream, half, expected):
-    """Nobody's answer is free because its provider told the prompt alone (DESIGN section 5: never recorded as 0)."""
-    app = reporting(half, stream)
+async def test_partial_usage_is_completed_with_an_estimate(tmp_path, client, stream, partial, expected):
+    """No answer is free because its provider only reported the prompt (DESIGN section 5: never recorded as 0)."""
+    app = reporting(partial, stream)
     reply, row = await answered(tmp_path, client, app, stream=stream)
     assert reply.status_code == 200
     assert (
@@ -290,19 +290,19 @@ async def test_half_a_report_is_completed_with_what_is_counted_here(tmp_path, cl
 
 
 @pytest.mark.parametrize(
-    "half", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": 0}]
+    "partial", [{"prompt_tokens": 0, "completion_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": 0}]
 )
-async def test_a_zero_beside_a_count_is_meant(tmp_path, half):
-    """As recorded: a provider that told no prompt tokens charged none, and said so in its own cost."""
-    _, row = await answered(tmp_path, "chat", replying(body=chat(half)))
+async def test_a_zero_beside_another_count_is_used(tmp_path, partial):
+    """As recorded: a provider that reported no prompt tokens charged for none, as its own cost showed."""
+    _, row = await answered(tmp_path, "chat", replying(body=chat(partial)))
     assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         False,
-        half["prompt_tokens"],
-        half["completion_tokens"],
+        partial["prompt_tokens"],
+        partial["completion_tokens"],
     )
 
 
-async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
+async def test_an_answer_without_text_has_no_output_to_estimate(tmp_path):
     empty = json.loads(chat({"prompt_tokens": 10}))
     empty["choices"][0] |= {"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
     _, row = await answered(tmp_path, "chat", replying(body=json.dumps(empty).encode()))
@@ -310,9 +310,9 @@ async def test_an_answer_without_text_has_no_output_to_count(tmp_path):
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(tmp_path, client):
+async def test_usage_reported_in_pieces_is_billed_the_same_for_every_client_format(tmp_path, client):
     pieces = chunks(
-        {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}},
+        {**text_choice("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": None}},
         {"choices": [], "usage": {"completion_tokens": 5}},
     )
     _, row = await answered(tmp_path, client, streaming(pieces), stream=True)
@@ -320,9 +320,9 @@ async def test_usage_told_in_pieces_is_billed_alike_whatever_the_client_speaks(t
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_zeros_after_counts_tell_nothing(tmp_path, client):
+async def test_zeros_after_counts_are_ignored(tmp_path, client):
     events = chunks(
-        {**said("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+        {**text_choice("hi", "stop"), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
         {"choices": [], "usage": ZERO},
     )
     _, row = await answered(tmp_path, client, streaming(events), stream=True)
@@ -330,14 +330,14 @@ async def test_zeros_after_counts_tell_nothing(tmp_path, client):
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_chunks_without_choices_pass_to_chat_clients_and_are_no_trouble_to_others(tmp_path, client):
-    """What a vendor's filters found in the prompt, before the answer, in it and behind it (FACTS 5)."""
+async def test_chunks_without_choices_reach_chat_clients_and_do_not_disturb_others(tmp_path, client):
+    """A vendor's filter results for the prompt, before, within and after the answer (FACTS 5)."""
     found = {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
     events = chunks(
         found,
-        said("hi "),
+        text_choice("hi "),
         found,
-        said("there", "stop"),
+        text_choice("there", "stop"),
         {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
         found,
     )

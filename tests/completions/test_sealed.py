@@ -1,4 +1,4 @@
-"""A conversation that moves from a converted model to a native one leaves foreign reasoning behind, and says so."""
+"""A conversation that moves from a converted model to a native one drops foreign reasoning and reports it."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ async def test_a_foreign_thinking_block_does_not_reach_a_native_provider(tmp_pat
     assert sent == [turns[0], {"role": "assistant", "content": [{"type": "text", "text": "b"}]}, turns[3], turns[4]]
 
 
-def test_a_foreign_reasoning_item_is_left_out_and_the_rest_stays():
+def test_a_foreign_reasoning_item_is_dropped_and_the_rest_is_kept():
     items = [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED},
         {"type": "reasoning", "encrypted_content": "OWN"},
@@ -75,7 +75,7 @@ def test_sealed_signatures_do_not_reach_a_native_chat_provider():
     assert context.lost == ["reasoning of another provider", "signature of another provider"]
 
 
-def test_a_seal_that_a_client_took_for_bytes_and_sent_in_base64_is_one():
+def test_a_seal_that_a_client_encoded_in_base64_again_is_recognised():
     for text in ("ENC", "ENCO", "ENCOD"):
         part = {"token": text, "origin": "elsewhere", "id": "rs_1"}
         again = base64.b64encode(seal(part).encode()).decode()

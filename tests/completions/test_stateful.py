@@ -1,4 +1,5 @@
-"""Which ids of provider-side state a request refers to and an answer hands out; whose they are."""
+"""Ids of provider-side state: which ones a request refers to, which ones an answer creates, and which account owns
+them."""
 
 import json
 from decimal import Decimal
@@ -180,21 +181,21 @@ from tollgate.sandbox import app as sandbox
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_ids_of_a_providers_state_are_found_where_a_request_names_them(dialect, body, found):
+def test_ids_of_provider_state_are_found_in_a_request(dialect, body, found):
     assert referenced_ids(dialect, body, json.dumps(body)) == found
 
 
-def test_a_field_spelled_with_escapes_is_found_as_well():
+def test_a_field_name_with_escapes_is_found_too():
     raw = rb'{"previous\u005fresponse_id": "resp_1"}'
     assert referenced_ids("responses", json.loads(raw), raw.decode()) == [("previous_response_id", "resp_1")]
 
 
 @pytest.mark.parametrize("output", [5, "x", None, {"id": "a"}, [5, None]])
-def test_an_answer_of_another_shape_hands_out_its_own_id_only(output):
+def test_an_answer_of_another_shape_creates_only_its_own_id(output):
     assert minted_ids({"object": "response", "id": "resp_1", "output": output}) == ["resp_1"]
 
 
-def test_what_an_answer_hands_out():
+def test_the_ids_an_answer_creates_are_found():
     answer = {
         "object": "response",
         "id": "resp_1",
@@ -202,7 +203,7 @@ def test_what_an_answer_hands_out():
         "output": [{"id": "msg_1"}, {"id": "ci_1", "container_id": "cntr_1"}],
     }
     assert minted_ids(answer) == ["resp_1", "msg_1", "ci_1", "cntr_1"]
-    assert minted_ids({**answer, "store": False}) == ["cntr_1"], "a container lives on, and who got it may name it"
+    assert minted_ids({**answer, "store": False}) == ["cntr_1"], "a container persists, and its account may refer to it"
     shell = {
         "type": "shell_call",
         "id": "sh_1",
@@ -214,7 +215,7 @@ def test_what_an_answer_hands_out():
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path, stream):
+async def test_a_conversation_can_be_continued_by_its_account_only(tmp_path, stream):
     async with inprocess(tmp_path) as here:
         first = await here.post(
             "/v1/responses", {"model": "sandbox/echo", "input": "remember me", "store": True, "stream": stream}
@@ -241,8 +242,8 @@ async def test_a_conversation_goes_on_for_its_account_and_for_no_other(tmp_path,
         assert unknown.status_code == 404
 
 
-async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
-    """Clients that store by default refer to every item of an earlier answer; what cures it must be said."""
+async def test_a_rejected_item_reference_says_to_send_the_item_itself(tmp_path):
+    """Clients that store by default refer to every item of an earlier answer; the error must say how to avoid it."""
     async with inprocess(tmp_path) as here:
         refused = await here.post(
             "/v1/responses", {"model": "sandbox/echo", "input": [{"type": "item_reference", "id": "rs_1"}]}
@@ -255,7 +256,7 @@ async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("fields", "message"),
     [
         (
             {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
@@ -268,24 +269,24 @@ async def test_an_item_nobody_stored_is_to_be_sent_itself(tmp_path):
     ],
     ids=["vector store", "file"],
 )
-async def test_what_cannot_be_made_here_is_to_be_sent_itself(tmp_path, asked, said):
+async def test_a_reference_to_what_cannot_be_created_here_says_to_send_the_content(tmp_path, fields, message):
     async with inprocess(tmp_path) as here:
-        refused = await here.post("/v1/responses", {"model": "sandbox/echo", **asked})
+        refused = await here.post("/v1/responses", {"model": "sandbox/echo", **fields})
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == (
-            f"{said} Files and vector stores cannot be created here: send their content in the request itself."
+            f"{message} Files and vector stores cannot be created here: send their content in the request itself."
         )
 
 
-async def test_a_prompt_of_another_account_is_named_as_one(tmp_path):
+async def test_a_prompt_of_another_account_is_not_found(tmp_path):
     async with inprocess(tmp_path) as here:
         refused = await here.post("/v1/responses", {"model": "sandbox/echo", "prompt": {"id": "pmpt_1"}})
         assert refused.status_code == 404
         assert refused.json()["error"]["message"] == "Prompt with id 'pmpt_1' not found."
 
 
-ASKED = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
-KEEPS = """
+ASK = {"max_tokens": 50, "messages": [{"role": "user", "content": "remember me"}]}
+THREADED = """
 provider: keeps
 speaks: {messages: /messages}
 url: app://keeps/v1
@@ -296,68 +297,68 @@ models:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_thread_goes_on_for_its_account_and_for_no_other(tmp_path, stream):
+async def test_a_thread_can_be_continued_by_its_account_only(tmp_path, stream):
     seen = []
 
     async def keeps(method, path, headers, body):
         seen.append(json.loads(body))
         return await sandbox(method, path, headers, body)
 
-    async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": keeps}) as here:
-        made = {**ASKED, "model": "keeps/echo", "thread": {"type": "create"}, "stream": stream}
+    async with inprocess(tmp_path, providers={"keeps": THREADED}, apps={"keeps": keeps}) as here:
+        made = {**ASK, "model": "keeps/echo", "thread": {"type": "create"}, "stream": stream}
         first = await here.post("/v1/messages", made)
         message = (
             first.json() if not stream else json.loads(first.text.split("data: ", 1)[1].split("\n", 1)[0])["message"]
         )
-        goes_on = {**made, "thread": {"type": "continue", "previous_message_id": message["id"]}}
-        assert (await here.post("/v1/messages", goes_on)).status_code == 200
+        next_request = {**made, "thread": {"type": "continue", "previous_message_id": message["id"]}}
+        assert (await here.post("/v1/messages", next_request)).status_code == 200
         assert [body["thread"]["type"] for body in seen] == ["create", "continue"]
         await here.services.ledger.create_account("other")
         await here.services.ledger.grant("other", Decimal(1))
         _, key = await here.services.ledger.create_key("other")
-        refused = await here.post("/v1/messages", goes_on, key=key)
+        refused = await here.post("/v1/messages", next_request, key=key)
         assert (refused.status_code, refused.json()["error"]["details"]) == (404, {"error_code": "thread_not_found"})
         assert len(seen) == 2
 
 
-@pytest.mark.parametrize("told_in", ["message_start", "message_delta", None], ids=["first", "last", "whole"])
-async def test_a_container_is_for_the_account_whose_answer_named_it(tmp_path, told_in):
-    """Anthropic names it where the answer begins or, as it was made meanwhile, beside the reason it stopped."""
-    if told_in is None:
+@pytest.mark.parametrize("sent_in", ["message_start", "message_delta", None], ids=["first", "last", "whole"])
+async def test_a_container_belongs_to_the_account_whose_answer_named_it(tmp_path, sent_in):
+    """Anthropic sends it in the first event or, if it was created later, beside the stop reason."""
+    if sent_in is None:
         upstream = replying(body=json.dumps({**whole("messages"), "container": {"id": "cont_1"}}).encode())
     else:
         blocks = [json.loads(block.split(b"data: ", 1)[1]) for block in events("messages")]
-        [teller] = [block for block in blocks if block["type"] == told_in]
-        teller["message" if told_in == "message_start" else "delta"]["container"] = {"id": "cont_1"}
+        [naming] = [block for block in blocks if block["type"] == sent_in]
+        naming["message" if sent_in == "message_start" else "delta"]["container"] = {"id": "cont_1"}
         written = [f"event: {block['type']}\ndata: {json.dumps(block)}\n\n".encode() for block in blocks]
         upstream = replying(headers={"content-type": "text/event-stream"}, blocks=written)
     async with inprocess(
         tmp_path, providers={"acme": provider("app://acme/v1", "messages")}, apps={"acme": upstream}
     ) as here:
-        asked = {**ASKED, "model": "acme/one", "stream": told_in is not None}
-        goes_on = {**asked, "container": "cont_1"}
-        assert (await here.post("/v1/messages", goes_on)).status_code == 404
-        assert (await here.post("/v1/messages", asked)).status_code == 200
-        assert (await here.post("/v1/messages", goes_on)).status_code == 200
+        request = {**ASK, "model": "acme/one", "stream": sent_in is not None}
+        next_request = {**request, "container": "cont_1"}
+        assert (await here.post("/v1/messages", next_request)).status_code == 404
+        assert (await here.post("/v1/messages", request)).status_code == 200
+        assert (await here.post("/v1/messages", next_request)).status_code == 200
         await here.services.ledger.create_account("other")
         await here.services.ledger.grant("other", Decimal(1))
         _, key = await here.services.ledger.create_key("other")
-        assert (await here.post("/v1/messages", goes_on, key=key)).status_code == 404
+        assert (await here.post("/v1/messages", next_request, key=key)).status_code == 404
 
 
-async def test_a_thread_that_nobody_keeps_is_refused_so_that_the_client_sends_everything_itself(tmp_path):
-    """What the tool runner of the official client begins with; told by this code it goes on without a thread."""
+async def test_a_thread_that_no_provider_stores_is_rejected_with_the_code_that_clients_fall_back_on(tmp_path):
+    """The tool runner of the official client starts with a thread; given this code it continues without one."""
     async with inprocess(tmp_path) as here:
-        refused = await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": {"type": "create"}})
+        refused = await here.post("/v1/messages", {**ASK, "model": "sandbox/echo", "thread": {"type": "create"}})
         assert refused.status_code == 400 and refused.json()["error"]["details"] == {
             "error_code": "thread_unsupported_request"
         }
-        assert (await here.post("/v1/messages", {**ASKED, "model": "sandbox/echo", "thread": None})).status_code == 200
+        assert (await here.post("/v1/messages", {**ASK, "model": "sandbox/echo", "thread": None})).status_code == 200
 
 
-async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
+async def test_a_messages_client_receives_the_providers_error_code(tmp_path):
     async def lost(method, path, headers, body):
-        async def said():
+        async def content():
             yield json.dumps(
                 {
                     "type": "error",
@@ -369,10 +370,10 @@ async def test_a_messages_client_is_told_the_code_a_provider_gave(tmp_path):
                 }
             ).encode()
 
-        return 404, {"content-type": "application/json"}, said()
+        return 404, {"content-type": "application/json"}, content()
 
-    async with inprocess(tmp_path, providers={"keeps": KEEPS}, apps={"keeps": lost}) as here:
-        refused = await here.post("/v1/messages", {**ASKED, "model": "keeps/echo"})
+    async with inprocess(tmp_path, providers={"keeps": THREADED}, apps={"keeps": lost}) as here:
+        refused = await here.post("/v1/messages", {**ASK, "model": "keeps/echo"})
         assert (refused.status_code, refused.json()["error"]) == (
             404,
             {"type": "not_found_error", "message": "lost", "details": {"error_code": "thread_not_found"}},
@@ -386,31 +387,31 @@ url: app://speaker/v1
 models:
   speaker/one: {upstream: one, context: 4096, max_output: 512, price: {prompt: "0.1", completion: "0.4", unit: 1000000, currency: USD}}
 """  # noqa: E501
-WISH = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "wiki", "name": "read", "arguments": "{}"}
-SOUND = {"id": "audio_1", "data": "aGk=", "transcript": "hi", "expires_at": 1}
+APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "wiki", "name": "read", "arguments": "{}"}
+AUDIO = {"id": "audio_1", "data": "aGk=", "transcript": "hi", "expires_at": 1}
 
 
 async def speaker(method, path, headers, body):
-    """Answers with sound where it is asked for, and tells its reasoning once."""
-    asked = json.loads(body)
+    """Answers with audio if it is requested, and with one reasoning item."""
+    request = json.loads(body)
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     about = {"id": "c", "created": 1, "model": "one"}
 
-    async def said():
+    async def content():
         if path.endswith("/responses"):
             yield json.dumps(
                 {
                     "id": "resp_1",
                     "object": "response",
                     "status": "completed",
-                    "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [WISH]}.get(
-                        str(asked["input"]), []
+                    "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [APPROVAL]}.get(
+                        str(request["input"]), []
                     ),
                     "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
                 }
             ).encode()
-        elif asked.get("stream"):
-            for delta, finish in (({"role": "assistant", "audio": SOUND}, None), ({}, "stop")):
+        elif request.get("stream"):
+            for delta, finish in (({"role": "assistant", "audio": AUDIO}, None), ({}, "stop")):
                 chunk = {
                     **about,
                     "object": "chat.completion.chunk",
@@ -420,7 +421,7 @@ async def speaker(method, path, headers, body):
                 yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
             yield b"data: [DONE]\n\n"
         else:
-            message = {"role": "assistant", "content": "hi", **({"audio": SOUND} if "audio" in asked else {})}
+            message = {"role": "assistant", "content": "hi", **({"audio": AUDIO} if "audio" in request else {})}
             yield json.dumps(
                 {
                     **about,
@@ -430,11 +431,11 @@ async def speaker(method, path, headers, body):
                 }
             ).encode()
 
-    return 200, {"content-type": "text/event-stream" if asked.get("stream") else "application/json"}, said()
+    return 200, {"content-type": "text/event-stream" if request.get("stream") else "application/json"}, content()
 
 
 @pytest.mark.parametrize(
-    ("path", "first", "goes_on", "said"),
+    ("path", "first", "next_request", "message"),
     [
         (
             "/v1/chat/completions",
@@ -460,24 +461,29 @@ async def speaker(method, path, headers, body):
             "/v1/responses",
             {"input": "look"},
             {
-                "input": [WISH, {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}],
+                "input": [
+                    APPROVAL,
+                    {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+                ],
                 "store": False,
             },
             "Approval request with id 'mcpr_1' not found",
         ),
     ],
-    ids=["sound", "streamed sound", "reasoning", "approval"],
+    ids=["audio", "streamed audio", "reasoning", "approval"],
 )
-async def test_what_a_provider_looks_up_by_its_id_is_for_the_account_that_got_it(tmp_path, path, first, goes_on, said):
+async def test_state_looked_up_by_id_belongs_to_the_account_that_received_it(
+    tmp_path, path, first, next_request, message
+):
     async with inprocess(tmp_path, providers={"speaker": SPEAKER}, apps={"speaker": speaker}) as here:
         await here.services.ledger.create_account("other")
         await here.services.ledger.grant("other", Decimal(1))
         _, key = await here.services.ledger.create_key("other")
-        goes_on = {**goes_on, "model": "speaker/one"}
-        assert (await here.post(path, goes_on, key=key)).status_code == 200, (
-            "nobody got it here: a conversation from elsewhere"
+        next_request = {**next_request, "model": "speaker/one"}
+        assert (await here.post(path, next_request, key=key)).status_code == 200, (
+            "unknown here: a conversation from elsewhere"
         )
         assert (await here.post(path, {**first, "model": "speaker/one"})).status_code == 200
-        assert (await here.post(path, goes_on)).status_code == 200
-        refused = await here.post(path, goes_on, key=key)
-        assert refused.status_code == 404 and said in refused.text
+        assert (await here.post(path, next_request)).status_code == 200
+        refused = await here.post(path, next_request, key=key)
+        assert refused.status_code == 404 and message in refused.text

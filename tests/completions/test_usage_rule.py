@@ -1,4 +1,4 @@
-"""A provider's own `usage:` template is what every native answer is billed by, whole and streamed."""
+"""A provider's own `usage:` template determines what every native answer is billed, whole and streamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("protocol", PATHS)
-async def test_the_template_decides(tmp_path, protocol, streamed):
+async def test_the_template_determines_the_billed_usage(tmp_path, protocol, streamed):
     app = (
         replying(blocks=events(protocol, "hi"), headers=SSE)
         if streamed
@@ -34,7 +34,7 @@ async def test_the_template_decides(tmp_path, protocol, streamed):
     assert (row["outcome"], row["input_tokens"], row["output_tokens"], row["estimated"]) == ("ok", 70, 5, False)
 
 
-APART = """
+OWN_FIELDS = """
 provider: acme
 url: app://acme/v1
 speaks:
@@ -42,7 +42,7 @@ speaks:
     path: /chat/completions
     usage:
       excludes: [cache_read]
-      read: {input: $.meter.fresh, cache_read: $.meter.hit, output: "{{ $.meter.said | number }}"}
+      read: {input: $.meter.fresh, cache_read: $.meter.hit, output: "{{ $.meter.out | number }}"}
 models: {acme/chat: {price: {prompt: "1", completion: "2", input_cache_read: "0.1", unit: 1000000}}}
 """
 USED = {"prompt_tokens": 170, "completion_tokens": 5, "total_tokens": 175}
@@ -54,25 +54,25 @@ def answer_chunk(delta: dict, finish: str | None = None, **more) -> bytes:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_usage_told_in_a_place_of_ones_own_reaches_the_row_and_the_client(tmp_path, streamed):
+async def test_usage_in_fields_of_its_own_reaches_the_row_and_the_client(tmp_path, streamed):
     choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     body = {"id": "c", "object": "chat.completion", "choices": [choice]}
     blocks = [
         answer_chunk({"role": "assistant"}, meter={"fresh": 70}),
-        answer_chunk({"content": "hi"}) + answer_chunk({}, "stop", meter={"hit": 100, "said": "5"}),
+        answer_chunk({"content": "hi"}) + answer_chunk({}, "stop", meter={"hit": 100, "out": "5"}),
         b"data: [DONE]\n\n",
     ]
     app = (
         replying(blocks=blocks, headers=SSE)
         if streamed
-        else replying(body=json.dumps({**body, "meter": {"fresh": 70, "hit": 100, "said": "5"}}).encode())
+        else replying(body=json.dumps({**body, "meter": {"fresh": 70, "hit": 100, "out": "5"}}).encode())
     )
-    async with inprocess(tmp_path, providers={"acme": APART}, apps={"acme": app}) as here:
-        asked = {"model": "acme/chat", "messages": [{"role": "user", "content": "Hello"}], "stream": streamed}
-        reply = await here.post("/v1/chat/completions", asked)
+    async with inprocess(tmp_path, providers={"acme": OWN_FIELDS}, apps={"acme": app}) as here:
+        request = {"model": "acme/chat", "messages": [{"role": "user", "content": "Hello"}], "stream": streamed}
+        reply = await here.post("/v1/chat/completions", request)
         (row,) = await rows(here, tmp_path)
-    told = json.loads(reply.text.split("data: ")[-2] if streamed else reply.text)["usage"]
-    assert {name: told[name] for name in USED} == USED
+    reported = json.loads(reply.text.split("data: ")[-2] if streamed else reply.text)["usage"]
+    assert {name: reported[name] for name in USED} == USED
     counted = [row[name] for name in ("input_tokens", "cache_read_tokens", "output_tokens", "estimated")]
     assert counted == [70, 100, 5, False]
 
@@ -81,7 +81,7 @@ HEADERS = {"content-type": "application/json", "x-in": "70"}
 
 
 @pytest.mark.parametrize("protocol", PATHS)
-async def test_it_may_read_the_headers_of_a_whole_answer(tmp_path, protocol):
+async def test_the_template_may_read_the_headers_of_a_whole_answer(tmp_path, protocol):
     rule = "usage: {read: {input: \"{{ $answer_headers['x-in'] | number }}\", output: 5}}"
     app = replying(body=json.dumps(whole(protocol, "hi")).encode(), headers=HEADERS)
     async with inprocess(
@@ -95,8 +95,8 @@ async def test_it_may_read_the_headers_of_a_whole_answer(tmp_path, protocol):
 @pytest.mark.parametrize("can", ["{}", "{whole: false}"], ids=["streamed", "gathered"])
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("protocol", PATHS)
-async def test_it_may_read_the_headers_of_a_stream_beside_what_events_tell(tmp_path, protocol, client, can):
-    """The headers are there with every event: what one event told more is kept."""
+async def test_the_template_may_combine_the_headers_of_a_stream_with_its_events(tmp_path, protocol, client, can):
+    """The headers are available with every event: values of earlier events are kept."""
     header, output = "{{ $answer_headers['x-in'] | number }}", "{{ 5 if $.usage or $.response.usage }}"
     rule = f'usage: {{read: {{input: "{header}", output: "{output}"}}}}\ncan: {can}'
     app = replying(blocks=[*events(protocol, "hi"), b": bye\n\n"], headers={**SSE, "x-in": "70"})
@@ -116,11 +116,11 @@ models: {acme/embed: {upstream: e, price: {prompt: "0.001"}}}
 """
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_vectors_whose_tokens_a_header_tells_are_not_estimated(tmp_path, told):
-    headers = HEADERS if told else {"content-type": "application/json"}
+@pytest.mark.parametrize("reported", [True, False])
+async def test_embeddings_whose_tokens_are_in_a_header_are_not_estimated(tmp_path, reported):
+    headers = HEADERS if reported else {"content-type": "application/json"}
     app = replying(body=b'{"id": "x", "embeddings": {"float": [[0.5]]}}', headers=headers)
     async with inprocess(tmp_path, providers={"acme": VECTORS}, apps={"acme": app}) as here:
         answer = (await here.post("/v1/embeddings", {"model": "acme/embed", "input": "Hello"})).json()
         (row,) = await rows(here, tmp_path)
-    assert row["estimated"] is not told and (answer["usage"]["prompt_tokens"] == 70) is told
+    assert row["estimated"] is not reported and (answer["usage"]["prompt_tokens"] == 70) is reported
