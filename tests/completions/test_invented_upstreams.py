@@ -809,3 +809,21 @@ async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept
         assert reply.status_code == 200 and "hi there" in reply.text and "error" not in reply.text
         (row,) = await rows(here, tmp_path)
     assert row["estimated"] and row["input_tokens"] > 0 and row["cost"] > 0
+
+
+@pytest.mark.parametrize(
+    ("errors", "message"),
+    [("", "wordy"), ("errors: {message: $.detail}", "less is more")],
+    ids=["of the format", "of the provider"],
+)
+async def test_the_mapping_reads_the_body_of_an_error_status_unless_the_provider_does(tmp_path, errors, message):
+    write_mapping(tmp_path, "own", MAPPING.replace("message: $.trouble", "message: $.trouble.say, code: $.trouble.kind"))
+    body = {"trouble": {"say": "wordy", "kind": "prompt_too_wordy"}, "detail": "less is more"}
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "own", more=errors)},
+        apps={"acme": replying(400, body=json.dumps(body).encode())},
+    ) as here:
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello"})
+    assert reply.status_code == 400
+    assert (reply.json()["error"]["message"], reply.json()["error"]["code"]) == (message, "prompt_too_wordy")

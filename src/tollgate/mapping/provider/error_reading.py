@@ -3,10 +3,15 @@ first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.context import Context
+from tollgate.mapping.failures import Fault
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
 from tollgate.mapping.provider.pieces import Pieces, Read
 
@@ -25,7 +30,7 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 
 def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | None = None) -> ErrorRules:
     """The rules of several `errors:` blocks, the nearest first. The format `mapping` has words of its own
-    (`Mapping.too_long`, `Mapping.spent`). Mistakes go to `pieces`."""
+    (`Mapping.too_long`, `Mapping.spent`), and may say where its errors are. Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
@@ -44,7 +49,32 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | 
                     _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
     if mapping is None:
         return ErrorRules(tuple(rules), by_status, reads, pieces.redact)
-    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, mapping.too_long, mapping.spent)
+    return ErrorRules(
+        tuple(rules), by_status, reads, pieces.redact, mapping.too_long, mapping.spent, _format_reads(mapping)
+    )
+
+
+def _format_reads(mapping: Mapping) -> Callable[[Any], dict[str, Any]] | None:
+    """What `error.to_hub` of a format reads in an error body, as a total function; None where the format has none.
+
+    The formats of clients have none here: servers of every kind claim to speak them, and their errors have many shapes.
+    """
+    section = mapping.sections.get("error.to_hub")
+    if section is None or "error.from_hub" in mapping.sections:
+        return None
+
+    def read(body: Any) -> dict[str, Any]:
+        if not isinstance(body, (dict, list)):
+            return {}  # an HTML page, or plain text
+        context = Context()
+        context.lenient = True
+        try:
+            made = section(body, context)
+        except (Fault, RecursionError):
+            return {}
+        return made if type(made) is dict else {}
+
+    return read
 
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:

@@ -120,7 +120,17 @@ class _Answer:
 class ErrorRules:
     """All rules of one endpoint; immutable."""
 
-    __slots__ = ("_by_status", "_on_success", "_reads", "_rules", "_spent", "_too_long", "event_marks", "redact")
+    __slots__ = (
+        "_by_status",
+        "_format_reads",
+        "_on_success",
+        "_reads",
+        "_rules",
+        "_spent",
+        "_too_long",
+        "event_marks",
+        "redact",
+    )
 
     def __init__(
         self,
@@ -130,8 +140,10 @@ class ErrorRules:
         redact: Callable[[str], str] = str,
         too_long: tuple[str, ...] = (),
         spent: frozenset[str] = frozenset(),
+        format_reads: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         self._rules = rules
+        self._format_reads = format_reads
         self._too_long = too_long
         self._spent = _SPENT | spent
         self._by_status = dict(by_status or {})
@@ -252,11 +264,13 @@ class ErrorRules:
         )
 
     def _details_of(self, answer: _Answer) -> ErrorDetails:
+        """The details that the file reads; else those that the format's mapping reads; else those of common shapes."""
         details = read_error(answer.body, self.redact)
+        own = self._format_reads(answer.body) if self._format_reads is not None else {}
         for name in ("message", "type", "code", "param"):
-            found = answer.read(name)
-            if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
-                details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
+            for found in (own.get(name), answer.read(name)):
+                if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
+                    details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
         return details
 
 
