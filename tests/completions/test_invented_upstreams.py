@@ -257,6 +257,65 @@ async def test_the_end_mark_is_recognised_among_plain_text_events(tmp_path):
         assert text_of(reply) == "hi" and reply.text.endswith("data: [DONE]\n\n")
 
 
+LINES = """
+stream:
+  to_hub:
+    $let: {tag: "{{ $[:1] }}", value: "{{ $[2:] | parse_json }}"}
+    always:
+      - {$when: $tag == '0', delta: {kind: text, text: $value}}
+      - {$when: $ == 'END', stop: {reason: end}}
+"""
+
+
+async def test_a_line_may_be_a_heartbeat_a_tag_with_json_or_the_end_mark(tmp_path):
+    write_mapping(tmp_path, "tagged", MAPPING + LINES)
+    lines = b'PING\r\n0:"Hel"\r\n\r\nPING\r\n0:" lo"\r\nEND'
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "tagged", framing="lines")},
+        apps={
+            "acme": replying(
+                blocks=[lines[at : at + 5] for at in range(0, len(lines), 5)], headers={"content-type": "text/plain"}
+            )
+        },
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "Hel lo" and reply.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_body_may_be_the_text_of_the_answer_and_nothing_else(tmp_path, stream):
+    rules = "stream: {to_hub: {always: [{delta: {kind: text, text: $}}, {stop: {reason: end}}]}}\n"
+    write_mapping(tmp_path, "bare", "mapping: NAME\nrequest: {from_hub: {live: $.stream}}\n" + rules)
+    text = "né ☃\n\n[1,"
+    blocks = [bytes([byte]) for byte in text.encode()]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bare", framing="text")},
+        apps={"acme": replying(blocks=blocks, headers={"content-type": "text/plain; charset=utf-8"})},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": stream})
+        said = text_of(reply) if stream else reply.json()["choices"][0]["message"]["content"]
+        assert said == text and "�" not in reply.text
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "sse"])
+async def test_a_stream_inside_a_field_of_the_events_of_another(tmp_path, framing):
+    write_mapping(tmp_path, "relayed", MAPPING + STREAM)
+    inner = "".join(f"event: bit\ndata: {json.dumps(bit)}\n\n" for bit in BITS)
+    pieces = [json.dumps({"seq": at, "chunk": inner[at : at + 11]}) for at in range(0, len(inner), 11)] + [
+        '{"seq": -1}'
+    ]
+    blocks = [f"data: {piece}\n\n" if framing == "sse" else f"{piece}\n" for piece in pieces]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "relayed", framing=f"{framing}, inner: sse, inner_of: $.chunk")},
+        apps={"acme": replying(blocks=[block.encode() for block in blocks], headers=SSE)},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+
+
 async def test_json_lines_inside_the_frames_of_an_event_stream_are_read(tmp_path):
     write_mapping(tmp_path, "bits", MAPPING + STREAM)
     lines = b"".join(json.dumps(bit).encode() + b"\n" for bit in BITS)
@@ -817,7 +876,9 @@ async def test_usage_that_cannot_be_computed_is_estimated_and_the_answer_is_kept
     ids=["of the format", "of the provider"],
 )
 async def test_the_mapping_reads_the_body_of_an_error_status_unless_the_provider_does(tmp_path, errors, message):
-    write_mapping(tmp_path, "own", MAPPING.replace("message: $.trouble", "message: $.trouble.say, code: $.trouble.kind"))
+    write_mapping(
+        tmp_path, "own", MAPPING.replace("message: $.trouble", "message: $.trouble.say, code: $.trouble.kind")
+    )
     body = {"trouble": {"say": "wordy", "kind": "prompt_too_wordy"}, "detail": "less is more"}
     async with inprocess(
         tmp_path,

@@ -35,6 +35,7 @@ FAULT = message(b"", message_type="error", error_code="InternalError", error_mes
 STREAMS = {
     "sse": (b": hi\n\nevent: a\r\ndata: {}\r\n\r\ndata: [DONE]", [b"", b"{}", b"[DONE]"]),
     "ndjson": (b'{"a":1}\n\n{"b":"\\n"}\r\n{"c":3}', [b'{"a":1}', b'{"b":"\\n"}', b'{"c":3}']),
+    "lines": (b"PING\r\n\n 0:1 \nEND", [b"PING", b" 0:1 ", b"END"]),
     "json-array": (
         b' [{"a":"]},\\"{"}\n,\r\n[1,[2]], 7 ,"x,y",null, {}\n]\n',
         [b'{"a":"]},\\"{"}', b"[1,[2]]", b"7", b'"x,y"', b"null", b"{}"],
@@ -43,7 +44,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("inner", ["sse", "ndjson", "json-array"])
+@pytest.mark.parametrize("inner", ["sse", "ndjson", "json-array", "lines"])
 def test_a_stream_inside_the_frames_of_another_gives_its_events_however_both_are_cut(inner: str) -> None:
     stream, wanted = STREAMS[inner]
     for size in (1, 2, 3, 7, len(stream)):

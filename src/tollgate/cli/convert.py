@@ -20,7 +20,7 @@ from tollgate.cli.books import compiled, config_option, fail, print_json
 from tollgate.errors import TollgateError
 
 if TYPE_CHECKING:
-    from tollgate.config.model import Gateway
+    from tollgate.config.model import Framing, Gateway
     from tollgate.mapping import Context, Mapping
     from tollgate.mapping.explain import Explained
     from tollgate.mapping.in_text import InText
@@ -100,8 +100,8 @@ def command(
     if provider is not None and model is None:
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
-    texts = job.offer is not None and (job.offer.inner or job.offer.framing) == "sse-text"
-    given = _edited(job, _read(raw, file, job.what, texts=texts))
+    framing = (job.offer.inner or job.offer.framing) if job.offer is not None else None
+    given = _edited(job, _read(raw, file, job.what, framing))
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -217,12 +217,12 @@ def _ability(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
+def _read(raw: bytes, name: str, what: str, framing: Framing | None = None) -> Any:
     """The content of the file `name`: the events of a stream, or one JSON object (for an answer also a list). Ends the
-    command when it is something else. `texts`: the events of the stream are plain text."""
+    command when it is something else. `framing`: that of the stream, where it is known."""
     try:
         if what == "stream":
-            return _events(raw, texts=texts)
+            return _events(raw, framing)
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
@@ -232,10 +232,16 @@ def _read(raw: bytes, name: str, what: str, *, texts: bool = False) -> Any:
     return given
 
 
-def _events(raw: bytes, *, texts: bool = False) -> list[Any]:
-    """An event stream, a JSON array, or JSON lines -> events, each with its name where the stream gives one."""
+def _events(raw: bytes, framing: Framing | None = None) -> list[Any]:
+    """An event stream, a JSON array, JSON lines or plain text -> events, each with its name where the stream gives
+    one."""
     from tollgate import sse
+    from tollgate.config.model import TEXT_FRAMINGS
 
+    if framing in ("lines", "text"):
+        text = raw.decode("utf-8", "replace")
+        return [line for line in text.splitlines() if line] if framing == "lines" else [text]
+    texts = framing in TEXT_FRAMINGS
     stripped = raw.strip()
     if stripped.startswith(b"[") and not texts:
         return orjson.loads(stripped)  # type: ignore[no-any-return]

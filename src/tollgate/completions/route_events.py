@@ -10,6 +10,7 @@ import orjson
 
 from tollgate import sse
 from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
+from tollgate.config.model import TEXT_FRAMINGS
 from tollgate.mapping import Context, MappingFailure
 from tollgate.upstream.framing import Frame, decoder
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 def converts_frames(offer: Offer) -> bool:
     """True when even a native stream must be taken apart: another framing, or edits on events."""
-    return offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None
+    return (
+        offer.framing != "sse" or offer.stream_edits is not None or offer.unwrap is not None or offer.inner is not None
+    )
 
 
 Received = tuple[str | None, Any, bool]
@@ -33,12 +36,14 @@ class RouteEvents:
     """Decodes the bytes of one route's stream."""
 
     def __init__(self, offer: Offer) -> None:
-        self._decoder = decoder(offer.framing, inner=offer.inner)
+        self._decoder = decoder(
+            offer.framing, inner=offer.inner, piece_of=self._piece_of if offer.inner_of is not None else None
+        )
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
-        self._text = (offer.inner or offer.framing) == "sse-text"
+        self._text = (offer.inner or offer.framing) in TEXT_FRAMINGS
         self._as_sent = offer.unwrap is None and offer.stream_edits is None
-        self.plain = self._as_sent and offer.framing == "sse"
+        self.plain = self._as_sent and offer.framing == "sse" and offer.inner is None
         """Events are server-sent events, neither unwrapped nor edited."""
         self.done = False
         """True once the upstream has sent `[DONE]`."""
@@ -69,6 +74,24 @@ class RouteEvents:
     def finish(self) -> list[Received]:
         """The events in what is left when the stream has ended."""
         return self._read_frames(self._decoder.finish())
+
+    def _piece_of(self, data: bytes) -> bytes:
+        """The piece of the inner stream in a frame; nothing where the file's expression finds no text."""
+        event: Any
+        if self._offer.framing in TEXT_FRAMINGS:
+            event = data.decode("utf-8", "replace")
+        else:
+            try:
+                event = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                self.done = self.done or data == b"[DONE]"
+                return b""
+        try:
+            piece = self._offer.inner_of(event) if self._offer.inner_of is not None else None
+        except MappingFailure as failure:
+            self.unfit = self.unfit or failure
+            return b""
+        return piece.encode("utf-8", "replace") if isinstance(piece, str) else b""
 
     def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
         found: list[Received] = []

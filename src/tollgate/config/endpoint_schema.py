@@ -80,14 +80,18 @@ def endpoint() -> Schema:
                 wanted="the name of a mapping",
             ),
             "framing": text(
-                "How events are cut out of a stream. The events of `sse-text` are plain text.",
+                "How events are cut out of a stream. The events of `sse-text`, `lines` and `text` are plain text; "
+                "those of `text` are the pieces of the body as they arrive.",
                 enum=list(get_args(Framing)),
                 default="sse",
             ),
             "inner": text(
-                "Of `aws-eventstream`: how events are cut out of what its frames carry, where that is a stream cut "
-                "anywhere.",
+                "How events are cut out of what the frames carry, where that is a stream of its own, cut anywhere.",
                 enum=list(get_args(InnerFraming)),
+            ),
+            "inner_of": text(
+                "An expression over a frame's event: the piece of the inner stream in it. Without it, the frame's data "
+                "is the piece."
             ),
             "unwrap": text("An expression: the event inside a frame."),
             "headers": headers("Headers of this endpoint."),

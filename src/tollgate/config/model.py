@@ -44,9 +44,11 @@ def rank_of(priority: int, weight: int, provider: str) -> Rank:
     return priority, -weight, provider
 
 
-Framing = Literal["sse", "sse-text", "ndjson", "json-array", "aws-eventstream"]
-"""How events are separated in a stream; `sse-text` is `sse` with events of plain text instead of JSON."""
-InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array"]
+Framing = Literal["sse", "sse-text", "ndjson", "json-array", "lines", "text", "aws-eventstream"]
+"""How events are separated in a stream. The events of `TEXT_FRAMINGS` are plain text instead of JSON: `sse-text` is
+`sse`, `lines` has one event a line, and `text` has none: what has arrived is the event."""
+InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array", "lines"]
+TEXT_FRAMINGS = ("sse-text", "lines", "text")
 BodyEncoding = Literal["json", "form"]
 StepEncoding = Literal["json", "multipart", "form", "file"]
 """Encodings of the requests of image jobs, which may upload files."""
@@ -105,6 +107,8 @@ class Endpoint:
     framing: Framing = "sse"
     inner: InnerFraming | None = None
     """How events are separated inside the frames of `framing`, where the frames carry a stream of their own."""
+    inner_of: Node | None = None
+    """An expression for the piece of that stream inside a frame; without it, the frame's data is the piece."""
     unwrap: Node | None = None
     """An expression for the event inside a frame (base64 payloads of an event stream)."""
     headers: Mapping[str, Node] = field(default_factory=_empty)

@@ -68,15 +68,19 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
 
 
 def _check_inner(reading: Reading, at: Fields, path: str) -> None:
-    node = at.get("inner")
-    # a `framing` that was removed is reported already
-    removed = at.node is not None and at.node.incomplete and at.get("framing") is None
-    if node is not None and at.text("framing", "") != "aws-eventstream" and not removed:
+    """Report an `inner` for events that are JSON, where nothing says which text in them is the inner stream."""
+    if at.node is not None and at.node.incomplete:
+        return  # a key that was removed is reported already
+    inner, piece = at.get("inner"), at.get("inner_of")
+    if inner is not None and piece is None and at.text("framing", "sse") in ("sse", "ndjson", "json-array"):
         reading.report(
-            node,
-            "there is nothing inside the events of this framing, wanted `framing: aws-eventstream` beside it",
+            inner,
+            "found no `inner_of` beside it, wanted the text inside an event of this framing",
             f"{path}.inner",
+            hint="inner_of: $.chunk",
         )
+    if inner is None and piece is not None:
+        reading.report(piece, "found no `inner` beside it, wanted the framing of that text", f"{path}.inner_of")
 
 
 def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, protocol: str) -> Map | None:

@@ -1,4 +1,4 @@
-"""Streams come in five framings, and some in one inside another; here they become frames. What an event means is left
+"""Streams come in seven framings, and some in one inside another; here they become frames. What an event means is left
 to the mappings.
 
 Whatever the framing: any cut gives the same frames, and what is held for an unfinished frame is bounded. A broken
@@ -7,9 +7,10 @@ framing is an upstream's failure and raised as one.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tollgate import sse
@@ -39,17 +40,26 @@ class FrameDecoder(Protocol):
     def finish(self) -> Sequence[Frame | sse.Event]: ...
 
 
-def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES, *, inner: Framing | None = None) -> FrameDecoder:
+def decoder(
+    framing: Framing,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    *,
+    inner: Framing | None = None,
+    piece_of: Callable[[bytes], bytes] | None = None,
+) -> FrameDecoder:
     """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}')]`.
 
-    `inner`: what the frames carry, put together, is a stream of its own in that framing.
+    `inner`: what the frames carry, put together, is a stream of its own in that framing. `piece_of` takes a piece of it
+    out of a frame's data; without it, the data is the piece.
     """
     if inner is not None:
-        return NestedFrames(decoder(framing, max_frame_bytes), decoder(inner, max_frame_bytes))
+        return NestedFrames(decoder(framing, max_frame_bytes), decoder(inner, max_frame_bytes), piece_of)
     if framing in ("sse", "sse-text"):
         return sse.Decoder(max_frame_bytes)
-    if framing == "ndjson":
-        return LineDecoder(max_frame_bytes)
+    if framing in ("ndjson", "lines"):
+        return LineDecoder(max_frame_bytes, blanks=b"\r" if framing == "lines" else None)
+    if framing == "text":
+        return TextDecoder()
     if framing == "json-array":
         return ArrayDecoder(max_frame_bytes)
     if framing == "aws-eventstream":
@@ -60,25 +70,50 @@ def decoder(framing: Framing, max_frame_bytes: int = MAX_FRAME_BYTES, *, inner: 
 class NestedFrames:
     """A stream inside the frames of another, cut there without regard to its own events."""
 
-    def __init__(self, outer: FrameDecoder, inner: FrameDecoder) -> None:
+    def __init__(
+        self, outer: FrameDecoder, inner: FrameDecoder, piece_of: Callable[[bytes], bytes] | None = None
+    ) -> None:
         self._outer = outer
         self._inner = inner
+        self._piece_of = piece_of
 
     def feed(self, data: bytes) -> list[Frame | sse.Event]:
-        frames: list[Frame | sse.Event] = []
-        for frame in self._outer.feed(data):
-            frames += [frame] if frame.error else self._inner.feed(frame.data)
-        return frames
+        return self._opened(self._outer.feed(data))
 
     def finish(self) -> list[Frame | sse.Event]:
-        self._outer.finish()
-        return list(self._inner.finish())
+        return [*self._opened(self._outer.finish()), *self._inner.finish()]
+
+    def _opened(self, outer: Sequence[Frame | sse.Event]) -> list[Frame | sse.Event]:
+        frames: list[Frame | sse.Event] = []
+        for frame in outer:
+            if frame.error:
+                frames.append(frame)
+            elif frame.data:  # the comments of an event stream have none
+                frames += self._inner.feed(frame.data if self._piece_of is None else self._piece_of(frame.data))
+        return frames
+
+
+class TextDecoder:
+    """No separators: the text that has arrived, without the beginning of a character that has not arrived whole."""
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def feed(self, data: bytes) -> list[Frame]:
+        text = self._decode(data)
+        return [Frame(None, text.encode())] if text else []
+
+    def finish(self) -> list[Frame]:
+        text = self._decode(b"", final=True)
+        return [Frame(None, text.encode())] if text else []
 
 
 class LineDecoder:
-    """One JSON document a line."""
+    """One event a line: a JSON document, or plain text. `blanks`: the bytes around a line that are not part of it, all
+    white space if None."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, *, blanks: bytes | None = None) -> None:
+        self._blanks = blanks
         self._held = bytearray()
         self._limit = max_frame_bytes
 
@@ -91,10 +126,10 @@ class LineDecoder:
         *lines, rest = (bytes(held) + data).split(b"\n")
         held[:] = rest
         self._check()
-        return [Frame(None, line) for each in lines if (line := each.strip())]
+        return [Frame(None, line) for each in lines if (line := each.strip(self._blanks))]
 
     def finish(self) -> list[Frame]:
-        rest = bytes(self._held).strip()
+        rest = bytes(self._held).strip(self._blanks)
         self._held.clear()
         return [Frame(None, rest)] if rest else []
 

@@ -77,6 +77,7 @@ class Offer:
     """How its token counts are read, if not as in its mapping."""
     framing: Framing = "sse"
     inner: InnerFraming | None = None
+    inner_of: Template | None = None
     unwrap: Template | None = None
     in_text: InText | None = None
     """Marks in the text of its answers. With marks, answers are converted for every client, also where the formats

@@ -90,6 +90,7 @@ class Offers:
             usage=spoken.usage.excluding("cache_write") if can.get("cache_write_apart") else spoken.usage,
             framing=endpoint.framing,
             inner=endpoint.inner,
+            inner_of=spoken.inner_of,
             unwrap=spoken.unwrap,
             in_text=self._scopes.in_text(endpoint, model),
             batch=endpoint.batch,

@@ -35,6 +35,7 @@ class Spoken:
     query: Mapping[str, Template]
     usage: ReportedUsage
     unwrap: Template | None
+    inner_of: Template | None
     polling: Polling | None
 
 
@@ -61,6 +62,7 @@ def compile_endpoint(
         query={**query, **compile_query(pieces, endpoint.query)},
         usage=compile_reported_usage(pieces, endpoint.usage, provider.usage),
         unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
+        inner_of=pieces.expression(endpoint.inner_of) if endpoint.inner_of is not None else None,
         polling=polling,
     )
 
