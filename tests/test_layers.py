@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
 
 FLOORS = {
-    0: "addresses content_encoding errors forms json_bounds wire sse money measures media_types outage passwords "
-    "process room wording",
+    0: "addresses content_encoding errors forms multipart json_bounds wire sse money measures media_types outage "
+    "passwords process room wording",
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",

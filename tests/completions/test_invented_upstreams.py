@@ -888,3 +888,94 @@ async def test_the_mapping_reads_the_body_of_an_error_status_unless_the_provider
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello"})
     assert reply.status_code == 400
     assert (reply.json()["error"]["message"], reply.json()["error"]["code"]) == (message, "prompt_too_wordy")
+
+
+SENT = """
+mapping: NAME
+request:
+  from_hub:
+    ask: "{{ $.turns[*].parts[*].text | join }}"
+    persona: "{{ $.system[*].text | join }}"
+    heat: $.temperature
+    cap: $.max_tokens
+response:
+  to_hub: {parts: [{kind: text, text: $.said}], stop: end}
+"""
+PERSONA = [{"role": "system", "content": "Né\nbrief"}, {"role": "user", "content": "a / b?"}]
+
+
+@pytest.mark.parametrize(
+    ("send", "method", "target", "body"),
+    [
+        ("path: '/{{ $.ask }}', method: GET", "GET", "/answer/a%20%2F%20b%3F?heat=0.5&live=false", b""),
+        (
+            "body: \"{{ $ | without('heat', 'persona', 'cap') }}\"",
+            "POST",
+            "/answer?heat=0.5&live=false",
+            b'{"ask":"a / b?"}',
+        ),
+        ("body: $.lacking, method: PUT", "PUT", "/answer?heat=0.5&live=false", b""),
+    ],
+    ids=["in the path", "in the body", "nothing"],
+)
+async def test_parts_of_a_request_may_stand_outside_its_body(tmp_path, send, method, target, body):
+    write_mapping(tmp_path, "outside", SENT)
+    seen = []
+    heading = 'headers: {X-Persona: "{{ $.persona | to_base64 }}", x-cap: $.cap}'
+    text = provider(
+        "acme", "outside", framing=f"sse, send: {{{send}, query: {{heat: $.heat, live: $stream}}, {heading}}}"
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": text}, apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)}
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "messages": PERSONA, "temperature": 0.5})
+        assert reply.status_code == 200, reply.text
+    assert (seen[0][0], seen[0][1], seen[0][3]) == (method, target, body)
+    headers = {name.lower(): value for name, value in seen[0][2].items()}
+    assert headers["x-persona"] == "TsOpCmJyaWVm" and "x-cap" not in headers
+    assert ("content-type" in headers) == bool(body)
+
+
+async def test_a_request_without_what_its_address_needs_is_refused(tmp_path):
+    write_mapping(tmp_path, "outside", SENT)
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "outside", framing="sse, send: {path: '/{{ $.cap }}'}")},
+        apps={"acme": replying(body=json.dumps(ANSWER).encode())},
+    ) as here:
+        assert (await here.post("/v1/messages", {**ASK, "max_tokens": 7})).status_code == 200
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi"})
+        assert reply.status_code == 400 and "address" in reply.json()["error"]["message"]
+
+
+async def test_a_native_request_may_leave_parts_of_itself_outside_its_body(tmp_path):
+    seen = []
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [], "usage": {}}
+    answer["choices"] = [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]
+    send = "sse, send: {query: {model: $.model}, body: \"{{ $ | without('model') }}\"}"
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "chat", framing=send)},
+        apps={"acme": replying(body=json.dumps(answer).encode(), seen=seen)},
+    ) as here:
+        assert (await here.post("/v1/chat/completions", {**ASK, "user": "u"})).status_code == 200
+    assert seen[0][1] == "/answer?model=up-1"
+    assert json.loads(seen[0][3]) == {"messages": ASK["messages"], "user": "u"}
+
+
+async def test_a_request_may_be_an_upload(tmp_path):
+    write_mapping(
+        tmp_path, "upload", SENT.replace("cap: $.max_tokens", "picture: {file: aGk=, name: a.png, type: image/png}")
+    )
+    seen = []
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "upload", framing="sse, encoding: multipart")},
+        apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)},
+    ) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+    kind = next(value for name, value in seen[0][2].items() if name.lower() == "content-type")
+    boundary = kind.removeprefix("multipart/form-data; boundary=")
+    assert boundary != kind and seen[0][3].count(boundary.encode()) == 3
+    assert b'name="ask"\r\n\r\nhello\r\n' in seen[0][3]
+    assert b'name="picture"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nhi\r\n' in seen[0][3]

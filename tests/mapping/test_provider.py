@@ -334,6 +334,25 @@ def test_a_mistake_is_told_with_its_place(case):
     assert str(errors.value).startswith("providers/acme.yaml:")
 
 
+def test_mistakes_in_what_stands_outside_the_body_are_reported_with_their_places():
+    send = """speaks:
+  chat:
+    path: /chat
+    query: {heat: $.temperature}
+    send: {method: GET, path: "/{{ $.model | lowr }}", query: {heat: $tempreature}, body: $.messages}
+"""
+    with pytest.raises(ConfigErrors) as errors:
+        compiled(SMALL.replace("speaks: {chat: /chat/completions}\n", send))
+    assert [
+        (problem.mark.line, problem.mark.column, problem.message, problem.hint) for problem in errors.value.problems
+    ] == [
+        (7, 19, "there is no document here, so `$` reads nothing", "the request is read under `send:` of an endpoint"),
+        (8, 46, "unknown filter `lowr`", "did you mean `lower`?"),
+        (8, 70, "unknown name `$tempreature`", "a field of the document is `$.tempreature`"),
+        (8, 91, "a GET has no body", "write it under `query` or `path`"),
+    ]
+
+
 def test_all_mistakes_of_a_file_are_told_at_once():
     with pytest.raises(ConfigErrors) as errors:
         compiled(SMALL + "request: [{dorp: [x]}]\nresponse: [{set: [x]}]\nerrors: {message: $y}\nquery: {a: $vars.b}\n")

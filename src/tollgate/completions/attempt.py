@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from tollgate.errors import UpstreamError
     from tollgate.mapping import Context
+    from tollgate.mapping.provider.sends import Sent
     from tollgate.routing import Offer
 
 
@@ -29,6 +30,8 @@ class Attempt:
     """The context of its conversion or edits, with the list of what they lost."""
     tier_sent: bool = True
     """False when the caller's service tier did not make it into the body that was sent."""
+    sent: Sent | None = None
+    """What of the request stands outside its body, where the file of its route says so."""
     words: tuple[str, ...] = ()
     """Values in the body that was sent on which a price may depend."""
     first_byte_ms: float | None = None

@@ -40,7 +40,10 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
-    call = call_to(offer, "POST", url, headers, body, stream)
+    method, sent = "POST", attempt.sent
+    if sent is not None:
+        method, url, headers = sent.method, sent.address(url), sent.heading(headers)
+    call = call_to(offer, method, url, headers, body, stream)
     del body
     if not attempt.routes_left:
         exchange.drop_client_bytes()
@@ -70,7 +73,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         body = {**body, "stream": True}
     elif replayed:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    rewritten = gathered or replayed or offer.encoding != "json"
+    rewritten = gathered or replayed or offer.encoding != "json" or offer.sends is not None
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
     if sealed or offer.request_edits is not None or rewritten:
@@ -82,7 +85,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         attempt.tier_sent = edited.get("service_tier") is not None
         attempt.words = offer.usage.words_of(edited)
         if sealed or edited is not document or rewritten:
-            return offer.encoded(edited)
+            return _encoded(exchange, offer, edited, stream)
     elif offer.usage.words is not None:
         attempt.words = offer.usage.words_of(body)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
@@ -119,12 +122,20 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
     attempt.words = offer.usage.words_of(document)
     try:
-        return offer.encoded(document)
+        return _encoded(exchange, offer, document, asks_stream(exchange, offer))
     except TypeError as error:
         # the arguments of a tool call are JSON text of their own, perhaps too deep or with too large numbers to write
         raise BadRequest(
             f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
         ) from None
+
+
+def _encoded(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
+    """The bytes of the request's body; what stands outside of it is noted in the attempt."""
+    if offer.sends is None:
+        return offer.encoded(document)
+    sent = exchange.attempt.sent = offer.sends.of(document, offer.model_facts, stream=stream)
+    return offer.encoded(sent.body) if sent.body is not None else b""
 
 
 def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:

@@ -103,8 +103,22 @@ def endpoint() -> Schema:
             "errors": {"$ref": "#/$defs/errors"},
             "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
             "encoding": text("How requests are written.", enum=list(get_args(BodyEncoding)), default="json"),
+            "send": _send(),
             "poll": _poll(),
             "count_tokens": address("Where tokens are counted: a path or an address."),
+        },
+    )
+
+
+def _send() -> Schema:
+    return record(
+        "What of the finished request (`$`, after all edits) stands outside its body.",
+        {
+            "method": text("The method.", enum=["GET", "POST", "PUT", "PATCH"], default="POST"),
+            "path": text("Appended to the address; holes are escaped.", pattern="^/", wanted="a path starting with /"),
+            "query": headers("Query parameters."),
+            "headers": headers("Headers."),
+            "body": template("What is sent as the body, instead of the whole request."),
         },
     )
 

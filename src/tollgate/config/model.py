@@ -49,7 +49,7 @@ Framing = Literal["sse", "sse-text", "ndjson", "json-array", "lines", "text", "a
 `sse`, `lines` has one event a line, and `text` has none: what has arrived is the event."""
 InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array", "lines"]
 TEXT_FRAMINGS = ("sse-text", "lines", "text")
-BodyEncoding = Literal["json", "form"]
+BodyEncoding = Literal["json", "form", "multipart"]
 StepEncoding = Literal["json", "multipart", "form", "file"]
 """Encodings of the requests of image jobs, which may upload files."""
 StepFraming = Literal["sse", "ndjson"]
@@ -109,6 +109,8 @@ class Endpoint:
     """How events are separated inside the frames of `framing`, where the frames carry a stream of their own."""
     inner_of: Node | None = None
     """An expression for the piece of that stream inside a frame; without it, the frame's data is the piece."""
+    send: Map | None = None
+    """What of a request stands outside its body."""
     unwrap: Node | None = None
     """An expression for the event inside a frame (base64 payloads of an event stream)."""
     headers: Mapping[str, Node] = field(default_factory=_empty)

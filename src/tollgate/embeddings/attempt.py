@@ -23,6 +23,7 @@ from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import clean
+from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
@@ -95,7 +96,7 @@ class _Attempt:
     async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
         """One call with these inputs, which are all of the request if `whole`."""
         answer, blocks = await self._called(
-            items, _body(self._exchange, self._request, self._offer, items, whole=whole)
+            items, *_body(self._exchange, self._request, self._offer, items, whole=whole)
         )
         kept = keep(blocks) if self._may_pass(answer) else None
         if kept is not None:
@@ -114,11 +115,14 @@ class _Attempt:
             written = packed_vector if self._request.packed else vector_text
             return await _parsed(self._offer, Embedded(items), raw, answer, written)
 
-    async def _called(self, items: list[Item], body: bytes) -> tuple[Answer, list[bytes]]:
+    async def _called(self, items: list[Item], body: bytes, sent: Sent | None) -> tuple[Answer, list[bytes]]:
         """Make one call: the answer, and its body in the blocks in which it came."""
         exchange, offer = self._exchange, self._offer
         url = offer.url(False, exchange.inbound.query if self._native else "")
-        call = call_to(offer, "POST", url, offer.headers(exchange.inbound.headers), body)
+        method, headers = "POST", offer.headers(exchange.inbound.headers)
+        if sent is not None:
+            method, url, headers = sent.method, sent.address(url), sent.heading(headers)
+        call = call_to(offer, method, url, headers, body)
         began = time.perf_counter()
         try:
             try:
@@ -162,12 +166,14 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     return blocks
 
 
-def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool) -> bytes:
+def _body(
+    exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool
+) -> tuple[bytes, Sent | None]:
     """The bytes to send: the client's own if the formats are the same and nothing is edited or split; else converted
-    ones."""
+    ones. With them, what of the request stands outside its body."""
     if offer.protocol == "embeddings":
-        if whole and offer.request_edits is None and offer.encoding == "json":
-            return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False)
+        if whole and offer.request_edits is None and offer.encoding == "json" and offer.sends is None:
+            return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
         document = {**request.native(items), "model": offer.model.upstream}
     else:
         document = _converted(exchange, request, offer, items)
@@ -175,7 +181,10 @@ def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: li
         context = exchange.attempt.context
         assert context is not None
         document = offer.request_edits(document, context)
-    return offer.encoded(document)
+    if offer.sends is None:
+        return offer.encoded(document), None
+    sent = offer.sends.of(document, offer.model_facts, stream=False)
+    return (offer.encoded(sent.body) if sent.body is not None else b""), sent
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:

@@ -231,7 +231,11 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
                 "`$` is not visible inside a function", offset, "a function sees its parameters; pass what it needs"
             )
         else:
-            spot.mistake("there is no document here, so `$` reads nothing", offset)
+            spot.mistake(
+                "there is no document here, so `$` reads nothing",
+                offset,
+                "the request is read under `send:` of an endpoint",
+            )
         return
     if name == "nothing":
         spot.mistake(

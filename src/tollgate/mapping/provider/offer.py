@@ -15,11 +15,12 @@ from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model
 from tollgate.config.settings import Timeouts
-from tollgate.forms import encode_fields
+from tollgate.forms import FORM, encode_fields
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.names import readable_headers
 from tollgate.mapping.provider.reported_usage import ReportedUsage
+from tollgate.multipart import encode_form, multipart_type, new_boundary
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.errors import ErrorRules
     from tollgate.mapping.provider.polling import Polling
+    from tollgate.mapping.provider.sends import Sends
     from tollgate.tariff import Tariff
 
 Values = Mapping[str, Any]
@@ -41,6 +43,15 @@ class Address:
     whole: str
     stream: str
     count_tokens: str | None = None
+
+
+BOUNDARY = new_boundary()
+"""Between the fields of this process's uploads; callers do not know it."""
+CONTENT_TYPES: Mapping[BodyEncoding, str] = {
+    "json": "application/json",
+    "form": FORM,
+    "multipart": multipart_type(BOUNDARY),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +97,8 @@ class Offer:
     encoding: BodyEncoding = "json"
     polling: Polling | None = None
     """How an answer that is not ready at once is polled."""
+    sends: Sends | None = None
+    """What of a request stands outside its body; None for a POST of the request as its body."""
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
     prices_text: str = ""
@@ -134,7 +147,12 @@ class Offer:
             raise UnfitRequest(
                 f"a form has fields, and the request came to a {type(document).__name__}", self.mapping.file
             )
-        return encode_fields(document)
+        if self.encoding == "form":
+            return encode_fields(document)
+        try:
+            return encode_form(document, BOUNDARY)[0]
+        except ValueError as error:
+            raise UnfitRequest(str(error), self.mapping.file) from None
 
     def headers(
         self,

@@ -11,12 +11,11 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Endpoint, Model
 from tollgate.config.provider_model import model_type_of
 from tollgate.config.settings import Timeouts
-from tollgate.forms import FORM
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
 from tollgate.mapping.provider.headers import split_headers
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
-from tollgate.mapping.provider.offer import Offer
+from tollgate.mapping.provider.offer import CONTENT_TYPES, Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.scopes import Scopes
 from tollgate.mapping.provider.spoken import Spoken
@@ -69,7 +68,7 @@ class Offers:
         can = self._scopes.can(endpoint, model)
         values: dict[str, Any] = {"model": facts, "can": can, "vars": pieces.variables, "secret": pieces.secrets}
         fixed, made = split_headers(spoken.headers, values)
-        kind = "application/json" if endpoint.encoding == "json" else FORM
+        kind = CONTENT_TYPES[endpoint.encoding]
         return Offer(
             provider=provider.name,
             route=f"{provider.name}/{model.upstream}",
@@ -96,6 +95,7 @@ class Offers:
             batch=endpoint.batch,
             encoding=endpoint.encoding,
             polling=spoken.polling,
+            sends=spoken.sends,
             tariff=tariff,
             own_tariff=tariff,
             prices_text=prices_text(model),

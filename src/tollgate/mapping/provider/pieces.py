@@ -78,9 +78,9 @@ class Pieces:
         """The names that a template may read, with the fields of each."""
         return {name: self._fields.get(name) for name in wanted}
 
-    def template(self, node: Node, names: Names) -> Template | None:
-        """A template over the given names; one that reads `$` reads the provider's answer."""
-        return self._once(compile_template, node, names, answer="$" in names)
+    def template(self, node: Node, names: Names, *, answer: bool | None = None) -> Template | None:
+        """A template over the given names; one that reads `$` reads the provider's answer, unless `answer` is False."""
+        return self._once(compile_template, node, names, answer="$" in names if answer is None else answer)
 
     def expression(self, node: Node, *more: str) -> Template | None:
         """An expression over `$` and more names."""

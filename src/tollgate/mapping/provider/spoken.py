@@ -16,6 +16,7 @@ from tollgate.mapping.provider.headers import Headers, compile_headers
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.polling import Polling, compile_polling
 from tollgate.mapping.provider.reported_usage import ReportedUsage, compile_reported_usage
+from tollgate.mapping.provider.sends import Sends, compile_sends
 
 if TYPE_CHECKING:
     from tollgate.mapping import Mapping as ProtocolMapping
@@ -37,6 +38,7 @@ class Spoken:
     unwrap: Template | None
     inner_of: Template | None
     polling: Polling | None
+    sends: Sends | None
 
 
 def compile_endpoint(
@@ -64,6 +66,7 @@ def compile_endpoint(
         unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
         inner_of=pieces.expression(endpoint.inner_of) if endpoint.inner_of is not None else None,
         polling=polling,
+        sends=compile_sends(pieces, endpoint.send, f"speaks.{endpoint.protocol}.send"),
     )
 
 

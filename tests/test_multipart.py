@@ -8,7 +8,7 @@ from email.policy import HTTP
 
 import pytest
 
-from tollgate.images.multipart import encode_form
+from tollgate.multipart import encode_form
 
 PIXEL = b"\x89PNG\r\n\x1a\n--"
 

@@ -17,9 +17,20 @@ from tollgate.forms import field_text, form_fields
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?,", re.IGNORECASE)
 
 
-def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
-    """The body and its content type. ValueError when a file part's content is not base64."""
-    boundary = "tollgate-" + secrets.token_hex(16)
+def new_boundary() -> str:
+    """A separator of the fields of an upload that no field contains."""
+    return "tollgate-" + secrets.token_hex(16)
+
+
+def multipart_type(boundary: str) -> str:
+    """The content type of an upload with this boundary."""
+    return f"multipart/form-data; boundary={boundary}"
+
+
+def encode_form(fields: Mapping[str, object], boundary: str = "") -> tuple[bytes, str]:
+    """The body and its content type; with a new boundary, if none is given. ValueError when a file part's content is
+    not base64."""
+    boundary = boundary or new_boundary()
     out = bytearray()
     for name, item in form_fields(fields):
         out += f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"'.encode()
@@ -32,7 +43,7 @@ def encode_form(fields: Mapping[str, object]) -> tuple[bytes, str]:
             out += b"\r\n\r\n" + field_text(item).encode()
         out += b"\r\n"
     out += f"--{boundary}--\r\n".encode()
-    return bytes(out), f"multipart/form-data; boundary={boundary}"
+    return bytes(out), multipart_type(boundary)
 
 
 def encode_file(content: object) -> tuple[bytes, str]:

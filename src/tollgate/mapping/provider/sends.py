@@ -1,0 +1,103 @@
+"""What of a finished request stands outside its body: a part of the address, query parameters, headers, the method.
+
+Owns what a file declares under `send:` of an endpoint. Its templates read the request as it is sent, after all edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tollgate.addresses import with_query
+from tollgate.config.load import Map, Node, entries_of, text_in
+from tollgate.mapping.context import Context
+from tollgate.mapping.failures import MappingFailure, UnfitRequest
+from tollgate.mapping.pieces import Template, compile_url
+from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.values import text_of
+
+_NAMES = ("$", "model", "vars", "stream")
+
+
+class Sent(NamedTuple):
+    """One request: its method, what is added to its address and headers, and its body (None: no body)."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Any
+
+    def address(self, url: str) -> str:
+        """`url` with the path behind its own, and with the query parameters."""
+        base, mark, query = url.partition("?")
+        return with_query(f"{base.rstrip('/')}{self.path}{mark}{query}" if self.path else url, self.query)
+
+    def heading(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """`headers` with those of the request; without a content type if there is no body."""
+        kept = {name: value for name, value in headers.items() if self.body is not None or name != "content-type"}
+        return {**kept, **self.headers}
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """The compiled `send:` of an endpoint."""
+
+    method: str
+    path: Template | None
+    query: Mapping[str, Template]
+    headers: Mapping[str, Template]
+    body: Template | None
+    variables: Mapping[str, Any]
+
+    def of(self, document: Any, facts: Mapping[str, Any], *, stream: bool) -> Sent:
+        """What is sent of a finished request to a model with these facts. Raises `UnfitRequest` if a template cannot
+        be computed."""
+        context, values = Context(model=facts), {"model": facts, "vars": self.variables, "stream": stream}
+
+        def texts(templates: Mapping[str, Template]) -> dict[str, str]:
+            made = {name: template(document, context, **values) for name, template in templates.items()}
+            return {name: text_of(value) for name, value in made.items() if value is not None}
+
+        try:
+            path = self.path(document, context, **values) if self.path is not None else ""
+            if path is None:
+                raise UnfitRequest("the request lacks what this model's address needs")
+            if self.body is not None:
+                body = self.body(document, context, **values)
+            else:
+                body = None if self.method == "GET" else document
+            return Sent(self.method, path, texts(self.query), texts(self.headers), body)
+        except UnfitRequest:
+            raise
+        except MappingFailure as failure:
+            raise UnfitRequest(failure.message, failure.place) from None
+
+
+def compile_sends(pieces: Pieces, node: Map | None, path: str) -> Sends | None:
+    """The `send:` of an endpoint; None without one. Mistakes are noted in `pieces`."""
+    if node is None:
+        return None
+    names = pieces.names(*_NAMES)
+
+    def made(at: Node | None) -> Template | None:
+        return pieces.template(at, names, answer=False) if at is not None else None
+
+    def table(key: str) -> dict[str, Template]:
+        found = {name: made(value) for name, value in entries_of(node.get(key)).items()}
+        return {name: template for name, template in found.items() if template is not None}
+
+    tail, method = node.get("path"), text_in(node.get("method")) or "POST"
+    if method == "GET" and "body" in node.entries:
+        pieces.mistake(node.entries["body"], "a GET has no body", f"{path}.body", "write it under `query` or `path`")
+    return Sends(
+        method,
+        pieces.tried(lambda: compile_url(pieces.document, tail, names=names, defines=pieces.functions))
+        if tail is not None
+        else None,
+        table("query"),
+        {name.lower(): template for name, template in table("headers").items()},
+        made(node.get("body")),
+        pieces.variables,
+    )
