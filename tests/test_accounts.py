@@ -1,4 +1,4 @@
-"""Accounts, keys and credits as commands and pages change and show them."""
+"""Accounts, keys and credits, as commands and pages change and show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(books: Ledger) -> None:
+async def test_the_initial_account_is_an_operator_or_else_the_oldest_account(books: Ledger) -> None:
     assert await accounts.initial_account(books) == "alice"
     await accounts.create_account(books, "carol", role="operator")
     assert await accounts.initial_account(books) == "carol"
@@ -36,7 +36,7 @@ async def test_what_a_start_prints_is_for_an_operator_or_for_the_oldest_account(
 
 
 @pytest.mark.parametrize("id", ["", "Alice", "-a", "a b", "a/b", "ä", "a" * 64, "../x"])
-async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
+async def test_an_account_id_with_other_characters_is_rejected(books: Ledger, id: str) -> None:
     with pytest.raises(BadRequest, match="wanted lower-case letters"):
         await accounts.create_account(books, id)
 
@@ -64,15 +64,15 @@ async def test_an_account_id_is_a_readable_word(books: Ledger, id: str) -> None:
         (KeyForm(addresses=" ".join(f"10.0.{i // 256}.{i % 256}" for i in range(501))), "501 entries, wanted at most"),
     ],
 )
-async def test_a_wrong_value_names_the_field_and_makes_no_key(books: Ledger, form: KeyForm, message: str) -> None:
+async def test_an_invalid_value_names_its_field_and_creates_no_key(books: Ledger, form: KeyForm, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         await accounts.create_key(books, "alice", form)
     assert await books.list_keys() == []
 
 
-async def test_a_key_has_what_was_wished(books: Ledger) -> None:
-    wished = KeyForm("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True, "3", "mcp,chat", "10.0.0.0/8")
-    key, secret = await accounts.create_key(books, "alice", wished)
+async def test_a_key_has_the_requested_limits(books: Ledger) -> None:
+    form = KeyForm("lap\n top", "acme/*", "30d", "5", "month", "60", "1_000", True, "3", "mcp,chat", "10.0.0.0/8")
+    key, secret = await accounts.create_key(books, "alice", form)
     assert books.find_key(secret) == key
     assert (key.name, key.allowed_models, key.spend_cap, key.cap_window, key.rpm, key.tpm, key.strict) == (
         "lap top",
@@ -105,27 +105,27 @@ async def test_a_key_is_found_by_id_name_or_end(books: Ledger) -> None:
     assert two.name == "phone"
 
 
-class Counted:
-    """Books that count what they are asked."""
+class CountingLedger:
+    """A ledger that records which of its methods are called."""
 
     def __init__(self, books: Ledger) -> None:
         self.books = books
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> object:
-        self.asked.append(name)
+        self.calls.append(name)
         return getattr(self.books, name)
 
 
-async def test_views_of_all_accounts_and_keys_ask_no_more_of_many_than_of_one(books: Ledger) -> None:
-    """A hundred thousand accounts took minutes, on the event loop when a page showed them."""
+async def test_listing_many_accounts_and_keys_takes_a_constant_number_of_ledger_calls(books: Ledger) -> None:
+    """With calls for each account, 100,000 accounts took minutes, on the event loop when a page showed them."""
     for number in range(20):
         await books.create_account(f"account{number}")
         await books.create_key(f"account{number}")
-    counted = Counted(books)
+    counted = CountingLedger(books)
     assert len(await accounts.account_views(counted)) == 21
     assert len(await accounts.key_views(counted)) == 20
-    assert len(counted.asked) == 5
+    assert len(counted.calls) == 5
 
 
 async def test_views_show_states_and_sums(books: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""Query parameters are added behind those an address has."""
+"""Query parameters are appended to those that a URL has."""
 
 import pytest
 
@@ -15,5 +15,5 @@ from tollgate.addresses import with_query
         ("https://x/a", "", "https://x/a"),
     ],
 )
-def test_an_address_gets_more_parameters(address, query, wanted):
+def test_query_parameters_are_appended_to_a_url(address, query, wanted):
     assert with_query(address, query) == wanted

@@ -1,4 +1,4 @@
-"""Which key a request carries, and whose it is."""
+"""Which key a request uses, and why a request without a valid key is rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollgate.errors import Unauthorized
 
 
 class Keys:
-    """A ledger that knows some keys."""
+    """A ledger with some known keys."""
 
     def __init__(self, *known: str) -> None:
         self.known = known
@@ -47,7 +47,7 @@ class Keys:
         "none",
     ],
 )
-def test_a_key_stands_in_either_header(headers, key):
+def test_a_key_is_read_from_either_header(headers, key):
     assert key_of(headers) == key
 
 
@@ -64,13 +64,13 @@ def test_a_placeholder_in_one_header_does_not_hide_the_key_in_the_other():
     ],
     ids=["none", "a wrong one", "two wrong ones: the bearer's"],
 )
-def test_who_has_no_key_is_told_why(headers, reason, shown):
+def test_a_rejected_key_has_a_reason_and_is_shown(headers, reason, shown):
     with pytest.raises(Unauthorized) as refused:
         authenticate(Keys("sk-1"), headers)
     assert (refused.value.reason, refused.value.shown) == (reason, shown)
 
 
-def test_where_no_key_is_needed_a_wrong_one_is_refused_all_the_same():
+def test_a_wrong_key_is_rejected_even_where_none_is_required():
     assert authenticate_optional(Keys("sk-1"), {}) is None
     assert authenticate_optional(Keys("sk-1"), {"x-api-key": "sk-1"}).secret == "sk-1"
     with pytest.raises(Unauthorized):

@@ -1,4 +1,4 @@
-"""The catalog says what the specification lists, hides what a caller may not use, and resolves every name at once."""
+"""Catalog entries, lists by access, and name resolution."""
 
 import gzip
 import json
@@ -71,7 +71,7 @@ def test_a_full_entry_has_every_field_of_the_specification():
     }
 
 
-def test_a_bare_entry_has_the_same_fields():
+def test_a_minimal_entry_has_defaults():
     bare = model_entry(model())
     assert bare["name"] == bare["display_name"] == bare["canonical_slug"] == "acme/large"
     assert (bare["hugging_face_id"], bare["created"], bare["supported_parameters"]) == (None, 0, [])
@@ -81,10 +81,12 @@ def test_a_bare_entry_has_the_same_fields():
     assert "max_dimension" not in bare
 
 
-@pytest.mark.parametrize(("created", "told"), [(0, "1970-01-01T00:00:00Z"), (1700000000000000, "9999-12-31T23:59:59Z")])
-def test_a_publication_time_can_always_be_written(created: int, told: str) -> None:
+@pytest.mark.parametrize(
+    ("created", "written"), [(0, "1970-01-01T00:00:00Z"), (1700000000000000, "9999-12-31T23:59:59Z")]
+)
+def test_any_publication_time_can_be_formatted(created: int, written: str) -> None:
     entry = model_entry(model(created=created))
-    assert (entry["created"], entry["created_at"]) == (created, told)
+    assert (entry["created"], entry["created_at"]) == (created, written)
 
 
 def test_only_embedding_models_have_dimensions():
@@ -93,7 +95,7 @@ def test_only_embedding_models_have_dimensions():
     assert "max_dimension" not in model_entry(model(type="embedding"))
 
 
-def test_volumes_are_rows_as_written():
+def test_volume_prices_are_listed_as_written():
     from decimal import Decimal
 
     rows = (Volume({"prompt": Decimal("0.60")}, {"prompt": "0.60"}, min_prompt_tokens=200000, thinking=False),)
@@ -101,7 +103,7 @@ def test_volumes_are_rows_as_written():
     assert entry["pricing"]["volumes"] == [{"min_prompt_tokens": 200000, "thinking": False, "prompt": "0.60"}]
 
 
-def test_a_length_that_the_first_route_does_not_know_is_anothers():
+def test_a_context_length_unknown_to_the_first_route_is_taken_from_the_next():
     known = [route("c", priority=2, context=4096), route("d", priority=3, context=9)]
     routes = [route("a"), route("b", priority=1), *known]
     assert make_catalog(routes).resolve("acme/large").entry["context_length"] == 4096
@@ -123,7 +125,7 @@ def test_entries_are_sorted_by_id_and_listed_once():
     assert listed(catalog) == ["a/z", "b/a", "b/z"]
 
 
-def test_image_models_have_a_list_of_their_own():
+def test_image_models_have_a_separate_list():
     catalog = make_catalog([route("a", id="a/chat"), route("a", id="a/picture", type="image", protocols=())])
     assert listed(catalog) == ["a/chat"]
     assert [found.id for found in catalog.image_models(EVERYTHING)] == ["a/picture"]
@@ -131,7 +133,7 @@ def test_image_models_have_a_list_of_their_own():
     assert catalog.model("a/picture", EVERYTHING) is None
 
 
-def test_aliases_of_models_and_of_the_gateway_lead_to_the_canonical_model():
+def test_aliases_of_models_and_of_the_gateway_resolve_to_the_canonical_model():
     catalog = make_catalog(
         [route(aliases=("large", "big"))],
         {"best": "big", "house": "best", "plain": "acme/large", "gone": "no/model", "a": "b", "b": "a"},
@@ -166,7 +168,7 @@ def test_an_id_wins_over_an_alias_and_the_smaller_id_over_the_larger():
     ],
     ids=str,
 )
-def test_a_key_sees_what_its_globs_match(allowed, expected):
+def test_a_key_sees_the_models_that_its_globs_match(allowed, expected):
     catalog = make_catalog([route("p", id=name, aliases=(name[2:] + name[0],)) for name in ("a/one", "a/two", "b/one")])
     assert listed(catalog, access_of(SimpleNamespace(allowed_models=allowed))) == expected
 
@@ -184,14 +186,14 @@ def test_a_key_sees_what_its_globs_match(allowed, expected):
     ],
     ids=str,
 )
-def test_a_key_may_not_use_what_its_list_leaves_out(allowed, expected):
+def test_a_key_does_not_see_the_models_that_its_list_excludes(allowed, expected):
     catalog = make_catalog([route("p", id=name) for name in ("a/one", "a/two", "b/one")])
     access = access_of(SimpleNamespace(allowed_models=allowed))
     assert listed(catalog, access) == expected
     assert [name for name in catalog.models if catalog.find(name, access)] == expected
 
 
-def test_nobody_without_a_key_sees_a_private_model():
+def test_a_private_model_is_hidden_without_a_key():
     catalog = make_catalog([route("p", id="a/open"), route("p", id="a/closed", public=False)])
     assert listed(catalog, ANONYMOUS) == ["a/open"]
     assert listed(catalog) == ["a/closed", "a/open"]
@@ -208,7 +210,7 @@ globs = st.one_of(
 
 
 @given(globs, st.booleans())
-def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
+def test_exactly_the_listed_models_can_be_called(allowed, anonymous):
     catalog = make_catalog(
         [route("p", id=name, public=name != "b/one") for name in ("a/one", "a/two", "b/one", "b/two")]
     )
@@ -218,7 +220,7 @@ def test_what_is_listed_is_what_can_be_called(allowed, anonymous):
     assert all(may_use(access, catalog.models[name]) for name in callable_ids)
 
 
-def test_lists_are_rendered_once_and_tagged():
+def test_lists_are_rendered_once_and_have_etags():
     catalog = make_catalog([route("p", id="a/one"), route("p", id="b/two")])
     first = catalog.listing(Access(("a/*",)))
     assert catalog.listing(Access(("a/on?",))) is first
@@ -231,10 +233,10 @@ def test_lists_are_rendered_once_and_tagged():
     assert len(catalog._listings) <= 256
     assert len(catalog._by_names) <= 256
     assert catalog.listed(Access(("a/999",))) is catalog.listing(Access(("a/999",)))
-    assert catalog.listed(Access(("b/never asked",))) is None
+    assert catalog.listed(Access(("b/not requested",))) is None
 
 
-def test_lists_of_many_keys_take_no_more_than_some_megabytes():
+def test_cached_lists_of_many_keys_take_at_most_some_megabytes():
     catalog = make_catalog([route(id=f"a/{number}", description="x" * 20_000) for number in range(100)])
     tracemalloc.start()
     try:
@@ -247,7 +249,7 @@ def test_lists_of_many_keys_take_no_more_than_some_megabytes():
     assert taken < 40_000_000
 
 
-def test_a_model_whose_offers_differ_keeps_every_offer():
+def test_a_model_with_several_offers_keeps_them():
     of = model(price=price(prompt="1"))
     only = make_route(of, (offer(of, "responses"), offer(of, "chat")))
     assert make_catalog([only]).resolve("acme/large").routes[0].offer("chat").protocol == "chat"
@@ -256,7 +258,7 @@ def test_a_model_whose_offers_differ_keeps_every_offer():
 @pytest.mark.parametrize(
     ("ids", "shown"), [((), "MODEL"), (("b/b", "a/a"), "a/a"), (("a/a", "sandbox/echo"), "sandbox/echo")]
 )
-def test_the_model_of_examples_is_the_sandbox_s_or_the_first(ids, shown):
+def test_the_example_model_is_the_sandbox_s_or_the_first(ids, shown):
     assert make_catalog([route(id=name) for name in ids]).example() == shown
 
 
@@ -276,7 +278,7 @@ def test_the_model_of_examples_is_the_sandbox_s_or_the_first(ids, shown):
         ("large-1-2026", "", None),
     ],
 )
-def test_a_provider_s_own_name_for_a_model_leads_to_it(name, provider, found):
+def test_a_provider_s_name_for_a_model_resolves_to_it(name, provider, found):
     catalog = make_catalog(
         [
             route("acme", aliases=("big",)),

@@ -1,4 +1,5 @@
-"""Facts become models files: prices by the million with every digit, aliases without doubt, hand-made keys kept."""
+"""Facts become models files: prices per million tokens with every digit, unambiguous aliases, and keys added by hand
+are kept."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ def offer(**more):
     } | more
 
 
-def made(*offers, source=Source("acme"), **more):
+def imported(*offers, source=Source("acme"), **more):
     return import_models({"models": list(offers)}, source, **more)
 
 
 def entry(**more):
-    return made(offer(**more)).models["acme/large-1"]
+    return imported(offer(**more)).models["acme/large-1"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_price_keeps_its_digits(given, unit, written):
     )
 
 
-def test_calls_pictures_and_searches_are_not_by_the_million():
+def test_prices_per_request_image_and_search_are_not_scaled_to_a_million():
     price = entry(
         pricing={
             "prompt": "0.000001",
@@ -85,8 +86,8 @@ def test_calls_pictures_and_searches_are_not_by_the_million():
     assert (price["request"], price["web_search"], price["image"]) == ("0.005", "0.01", "0.0001")
 
 
-def test_the_price_of_an_image_token_is_not_one_of_a_picture():
-    built = made(offer(pricing={"prompt": "0.0000003", "image": "0.0000003", "unit": 1}))
+def test_a_price_per_image_token_is_not_used_as_a_price_per_image():
+    built = imported(offer(pricing={"prompt": "0.0000003", "image": "0.0000003", "unit": 1}))
     assert "image" not in built.models["acme/large-1"]["price"]
     assert built.left_out == ["acme/large-1: the price of image"]
 
@@ -112,7 +113,7 @@ def test_tiers_windows_and_factors():
     ]
 
 
-def test_fees_by_a_word_of_the_request_are_rows():
+def test_fees_by_search_context_become_volume_rows():
     fees = {"low": "0.005", "high": "0.012", "medium": "0.008"}
     pricing = {"prompt": "0.000001", "request": "0.005", "unit": 1, "request_by_search_context": fees}
     price = entry(pricing=pricing)["price"]
@@ -122,12 +123,12 @@ def test_fees_by_a_word_of_the_request_are_rows():
     )
 
 
-def test_what_is_the_default_is_not_written():
+def test_default_values_are_not_written():
     plain_text = entry(architecture={"input_modalities": ["text"], "output_modalities": ["text"], "tokenizer": "Other"})
     assert not {"upstream", "modalities", "tokenizer", "type", "dimensions"} & plain_text.keys()
 
 
-def test_a_description_is_made_of_the_facts():
+def test_the_description_is_composed_from_the_facts():
     assert entry()["description"] == "Chat model that takes images beside text and calls tools."
     assert (
         entry(type="embedding", dimensions=[256, 1536], max_dimension=1536)["description"]
@@ -143,8 +144,8 @@ def test_a_description_is_made_of_the_facts():
         ({"endpoints": ["/v1beta/interactions"]}, "served through /v1beta/interactions only"),
     ],
 )
-def test_what_cannot_be_said_is_told(more, words):
-    built = made(offer(**more), speaks=["chat"])
+def test_an_offer_that_cannot_be_imported_is_listed_with_a_reason(more, words):
+    built = imported(offer(**more), speaks=["chat"])
     assert built.models == {}
     assert words in built.left_out[0]
 
@@ -160,12 +161,12 @@ def test_what_cannot_be_said_is_told(more, words):
         ([], ["chat", "responses"], None),
     ],
 )
-def test_models_are_limited_to_what_serves_them(paths, speaks, protocols):
-    assert made(offer(endpoints=paths), speaks=speaks).models["acme/large-1"].get("protocols") == protocols
+def test_a_model_is_limited_to_the_protocols_that_serve_it(paths, speaks, protocols):
+    assert imported(offer(endpoints=paths), speaks=speaks).models["acme/large-1"].get("protocols") == protocols
 
 
-def test_of_several_offers_the_one_that_runs_anywhere_is_taken():
-    built = made(
+def test_the_global_offer_wins_among_inference_profiles():
+    built = imported(
         offer(upstream_model="us.large", inference_profile="us"),
         offer(upstream_model="large"),
         offer(upstream_model="global.large", inference_profile="global"),
@@ -174,20 +175,20 @@ def test_of_several_offers_the_one_that_runs_anywhere_is_taken():
     assert len(built.left_out) == 2
 
 
-def test_a_moving_name_gives_way_to_a_fixed_one():
+def test_a_fixed_name_wins_over_a_moving_alias():
     assert (
-        made(offer(upstream_model="x-latest", moving_alias=True), offer(upstream_model="large-fixed-2026")).models[
+        imported(offer(upstream_model="x-latest", moving_alias=True), offer(upstream_model="large-fixed-2026")).models[
             "acme/large-1"
         ]["upstream"]
         == "large-fixed-2026"
     )
 
 
-def test_other_providers_and_retired_offers_stay_out():
-    assert made(offer(provider="other"), offer(status="deprecated")).models == {}
+def test_other_providers_and_retired_offers_are_not_imported():
+    assert imported(offer(provider="other"), offer(status="deprecated")).models == {}
 
 
-def test_a_name_two_models_could_be_meant_by_is_nobodys():
+def test_an_ambiguous_short_name_is_no_alias():
     facts = {
         "models": [offer(aliases=["large-1-20260101"])],
         "canonical": [
@@ -205,7 +206,7 @@ def test_a_name_two_models_could_be_meant_by_is_nobodys():
     }
 
 
-def test_a_name_that_only_another_provider_has_counts_where_it_can_mean_no_other_model():
+def test_a_name_used_only_by_another_provider_is_an_alias_if_unambiguous():
     facts = {
         "models": [
             offer(),
@@ -233,7 +234,7 @@ def test_a_name_that_only_another_provider_has_counts_where_it_can_mean_no_other
     }
 
 
-def test_the_stable_slug_is_taken_where_it_is_another_name_than_the_id():
+def test_the_canonical_slug_is_written_only_if_it_differs_from_the_id():
     facts = {
         "models": [offer(), offer(id="acme/plain", upstream_model="plain")],
         "canonical": [
@@ -241,14 +242,15 @@ def test_the_stable_slug_is_taken_where_it_is_another_name_than_the_id():
             {"id": "acme/plain", "canonical_slug": "acme/plain", "offers": []},
         ],
     }
-    made = import_models(facts, Source("acme")).models
+    models = import_models(facts, Source("acme")).models
     assert (
-        made["acme/large-1"]["canonical_slug"] == "acme/large-1-20260101" and "canonical_slug" not in made["acme/plain"]
+        models["acme/large-1"]["canonical_slug"] == "acme/large-1-20260101"
+        and "canonical_slug" not in models["acme/plain"]
     )
 
 
-def test_the_text_is_the_same_each_time_and_loads():
-    built = made(
+def test_the_written_text_is_stable_and_loads():
+    built = imported(
         offer(),
         offer(id="acme/other:free", name='Say "hi": now', description="x"),
         offer(id="acme/embed-1", type="embedding", dimensions=[3, 2]),
@@ -267,13 +269,13 @@ def test_the_text_is_the_same_each_time_and_loads():
     assert list(read["models"]) == ["acme/large-1", "acme/other:free", "acme/embed-1"]
 
 
-def test_a_list_many_share_is_written_once():
-    text = write(made(offer(), offer(id="acme/b"), offer(id="acme/c", supported_parameters=["n"])), "acme")
+def test_a_shared_parameter_list_is_written_once():
+    text = write(imported(offer(), offer(id="acme/b"), offer(id="acme/c", supported_parameters=["n"])), "acme")
     assert text.count("temperature") == 1
     assert plain(read_text(text, "x").root)["models"]["acme/b"]["parameters"] == ["temperature", "tools"]
 
 
-def test_keys_a_person_added_stay():
+def test_keys_added_by_hand_are_kept():
     kept = {
         "acme/large-1": {
             "can": {"video": True},
@@ -282,7 +284,7 @@ def test_keys_a_person_added_stay():
         },
         "acme/gone": {"can": {}},
     }
-    built = made(offer(), kept=kept)
+    built = imported(offer(), kept=kept)
     assert built.models["acme/large-1"]["can"] == {"video": True}
     assert built.models["acme/large-1"]["name"] == "Large 1"
     assert built.models["acme/large-1"]["price"]["why"] == "a promotion"
@@ -293,7 +295,7 @@ def test_keys_a_person_added_stay():
     assert list(built.models) == ["acme/large-1"]
 
 
-def test_changes_in_words():
+def test_changes_are_described_by_model():
     assert changes({"a": {"x": 1}, "b": {"x": 1}, "d": {}}, {"a": {"x": 2, "y": 1}, "c": {}, "d": {}}) == [
         "+ c",
         "- b",
@@ -301,7 +303,7 @@ def test_changes_in_words():
     ]
 
 
-def test_digits_never_have_an_exponent():
+def test_digits_have_no_exponent():
     assert digits(Decimal("1E-7")) == "0.0000001"
 
 
@@ -320,11 +322,11 @@ def facts(tmp_path: Path) -> Path:
     return file
 
 
-def test_it_shows_what_changes_and_asks(facts: Path):
+def test_the_command_shows_the_changes_and_asks_for_confirmation(facts: Path):
     out = facts.parent / "providers" / "models"
-    refused = run(facts, "--provider", "acme", "--out", out, answer="n\n")
-    assert refused.exit_code == 1
-    assert "+ acme/large-1" in refused.stdout
+    declined = run(facts, "--provider", "acme", "--out", out, answer="n\n")
+    assert declined.exit_code == 1
+    assert "+ acme/large-1" in declined.stdout
     assert list(out.iterdir()) == []
     agreed = run(facts, "--provider", "acme", "--out", out, answer="y\n")
     assert agreed.exit_code == 0, agreed.output
@@ -332,7 +334,7 @@ def test_it_shows_what_changes_and_asks(facts: Path):
     assert "large-1" in (out / "acme.yaml").read_text()
 
 
-def test_without_a_provider_every_file_is_brought_up_to_date(facts: Path):
+def test_without_a_provider_every_file_is_updated(facts: Path):
     out = facts.parent / "providers" / "models"
     run(facts, "--provider", "acme", "--as", "mine", "--out", out, "--yes")
     assert run(facts, "--out", out).stdout.strip().endswith("nothing changes")
@@ -345,7 +347,7 @@ def test_without_a_provider_every_file_is_brought_up_to_date(facts: Path):
     assert '"0.40"' in (out / "mine.yaml").read_text()
 
 
-def test_a_starter_set_keeps_the_schemas_its_editors_use(facts: Path):
+def test_imported_files_of_a_starter_set_keep_their_schema_line(facts: Path):
     assert CliRunner().invoke(init, [str(facts.parent / "set")]).exit_code == 0
     out = facts.parent / "set" / "providers" / "models"
     line = "# yaml-language-server: $schema=../../schemas/models.schema.json"
@@ -362,7 +364,7 @@ def test_the_folder_of_models_files_may_have_any_name(facts: Path):
     assert run(facts, "--out", out).stdout.strip().endswith("nothing changes")
 
 
-def test_a_broken_file_is_not_overwritten(facts: Path):
+def test_an_invalid_file_is_not_overwritten(facts: Path):
     out = facts.parent / "providers" / "models"
     (out / "acme.yaml").write_text("models: {a: [}\n")
     result = run(facts, "--provider", "acme", "--out", out, "--yes")
@@ -375,13 +377,13 @@ def test_a_broken_file_is_not_overwritten(facts: Path):
     ("text", "words"),
     [("{", "found no JSON"), ("{}", "found no list `models`"), ('{"models": [1]}', "found no list `models`")],
 )
-def test_what_is_no_facts_file_is_said(facts: Path, text, words):
+def test_an_invalid_facts_file_is_reported(facts: Path, text, words):
     facts.write_text(text)
     result = run(facts, "--provider", "acme", "--out", facts.parent / "providers" / "models")
     assert result.exit_code == 1
     assert words in result.output
 
 
-def test_an_unknown_provider_is_answered_with_the_known(facts: Path):
+def test_an_unknown_provider_is_reported_with_the_known_ones(facts: Path):
     result = run(facts, "--provider", "acne", "--out", facts.parent / "providers" / "models")
     assert 'found no offers of "acne", it has acme' in result.output

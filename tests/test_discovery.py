@@ -1,4 +1,5 @@
-"""Providers' own lists, asked in the background: taken over, kept when they fail, and never in a request's way."""
+"""Providers' own model lists, read in the background: merged into the catalog, kept when a refresh fails, and never
+awaited by requests."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ discover:
 
 
 class Lists:
-    """An upstream with a list that can be changed, broken and held up."""
+    """An upstream whose model list can be changed, broken and held back."""
 
     def __init__(self) -> None:
         self.models: list[dict] = [{"id": "one", "max_model_len": 1000, "cost": "0.5"}]
@@ -73,8 +74,8 @@ class Scene:
         self.swaps: list[object] = []
         self.discoverer = Discoverer(self.holder, self.client, on_swap=self.swaps.append, spread=lambda: 1.0)
 
-    async def ask_again(self) -> bool:
-        """Ask every list, as if its time had come."""
+    async def refresh_now(self) -> bool:
+        """Refreshes every list, as if it were due."""
         for state in self.discoverer.states.values():
             state.due = 0.0
         return await self.discoverer.refresh()
@@ -90,7 +91,7 @@ async def scene(tmp_path):
     await made.client.close()
 
 
-async def test_found_models_join_the_catalog_with_routes_and_prices(scene):
+async def test_discovered_models_are_in_the_catalog_with_routes_and_prices(scene):
     assert await scene.discoverer.refresh()
     assert scene.ids() == ["acme/one", "acme/written"]
     route = scene.holder.current.catalog.models["acme/one"].routes[0]
@@ -99,21 +100,21 @@ async def test_found_models_join_the_catalog_with_routes_and_prices(scene):
     assert scene.swaps == [scene.holder.current]
 
 
-async def test_a_written_model_of_the_same_id_wins(scene):
+async def test_a_written_model_wins_over_a_discovered_one(scene):
     scene.lists.models.append({"id": "written", "max_model_len": 5, "cost": "9"})
     await scene.discoverer.refresh()
     assert scene.holder.current.catalog.models["acme/written"].routes[0].model.name == "Written by hand"
 
 
-async def test_an_unchanged_list_costs_no_rebuild(scene):
+async def test_an_unchanged_list_rebuilds_nothing(scene):
     await scene.discoverer.refresh()
     before = scene.holder.current
-    assert not await scene.ask_again()
+    assert not await scene.refresh_now()
     assert scene.holder.current is before
     assert scene.lists.asked == 2
 
 
-async def test_it_is_asked_again_only_when_due(scene):
+async def test_a_list_is_requested_only_when_due(scene):
     await scene.discoverer.refresh()
     assert not await scene.discoverer.refresh()
     assert scene.lists.asked == 1
@@ -134,10 +135,10 @@ async def test_it_is_asked_again_only_when_due(scene):
     ],
     ids=["a status", "a page", "another shape", "no usable entry", "entries without an id"],
 )
-async def test_the_last_good_list_stays(scene, status, raw, words):
+async def test_the_last_good_list_is_kept(scene, status, raw, words):
     await scene.discoverer.refresh()
     scene.lists.status, scene.lists.raw = status, raw
-    assert not await scene.ask_again()
+    assert not await scene.refresh_now()
     assert "acme/one" in scene.ids()
     state = scene.discoverer.states["acme"]
     assert state.failures == 1
@@ -145,59 +146,59 @@ async def test_the_last_good_list_stays(scene, status, raw, words):
     assert words in state.problem
 
 
-async def test_a_failed_list_is_asked_again_soon_and_then_less_often(scene):
+async def test_a_failed_list_is_retried_with_increasing_delays(scene):
     scene.lists.status = 503
     loop = asyncio.get_running_loop()
     waits = []
     for _ in range(4):
-        await scene.ask_again()
+        await scene.refresh_now()
         waits.append(round(scene.discoverer.states["acme"].due - loop.time()))
     assert waits == [30, 60, 120, 240]
     scene.lists.status = 200
-    await scene.ask_again()
+    await scene.refresh_now()
     assert scene.discoverer.states["acme"].problem == ""
     assert round(scene.discoverer.states["acme"].due - loop.time()) == 3600
 
 
-async def test_models_that_are_gone_go(scene):
+async def test_models_missing_from_a_list_are_removed(scene):
     await scene.discoverer.refresh()
     scene.lists.models = []
-    assert await scene.ask_again()
+    assert await scene.refresh_now()
     assert scene.ids() == ["acme/written"]
 
 
-async def test_one_bad_entry_spoils_nothing(scene):
+async def test_an_invalid_entry_is_skipped(scene):
     scene.lists.models.append({"id": "two words", "cost": "1"})
     await scene.discoverer.refresh()
     assert scene.ids() == ["acme/one", "acme/written"]
     assert len(scene.discoverer.states["acme"].skipped) == 1
 
 
-async def test_entries_left_out_are_logged_when_they_change(scene, caplog):
+async def test_skipped_entries_are_logged_when_they_change(scene, caplog):
     caplog.set_level("INFO", "tollgate.discovery")
 
-    async def told() -> list[str]:
+    async def logged() -> list[str]:
         caplog.clear()
-        await scene.ask_again()
+        await scene.refresh_now()
         return [line for line in caplog.messages if "entr" in line]
 
-    assert await told() == []
+    assert await logged() == []
     scene.lists.models += [{"id": "two words", "cost": "1"}, {"name": "x", "cost": "1"}]
-    (said,) = await told()
-    assert said.startswith("entries in the list of models of acme were left out (2):\n")
-    assert "found no id for an entry with the fields name, cost, wanted a text" in said and "two words" in said
-    assert "providers/acme.yaml" in said
-    assert await told() == [], "the same list again says nothing"
+    (message,) = await logged()
+    assert message.startswith("entries in the list of models of acme were left out (2):\n")
+    assert "found no id for an entry with the fields name, cost, wanted a text" in message and "two words" in message
+    assert "providers/acme.yaml" in message
+    assert await logged() == [], "an unchanged list logs nothing"
     scene.lists.models.reverse()
-    assert await told() == [], "another order is no other problem"
+    assert await logged() == [], "another order is not another problem"
     scene.lists.models += [{"id": f"{number} words"} for number in range(10)]
-    (said,) = await told()
-    assert said.endswith("\nand 7 more")
+    (message,) = await logged()
+    assert message.endswith("\nand 7 more")
     scene.lists.models = [{"id": "one", "max_model_len": 1000, "cost": "0.5"}]
-    assert await told() == ["every entry in the list of models of acme is used again"]
+    assert await logged() == ["every entry in the list of models of acme is used again"]
 
 
-async def test_a_list_longer_than_is_read_says_so(scene, monkeypatch, caplog):
+async def test_a_list_over_the_maximum_is_truncated_with_a_warning(scene, monkeypatch, caplog):
     monkeypatch.setattr("tollgate.mapping.provider.discover.MAX_MODELS", 2)
     scene.lists.models = [{"id": f"m{number}", "cost": "1"} for number in range(4)]
     await scene.discoverer.refresh()
@@ -205,33 +206,33 @@ async def test_a_list_longer_than_is_read_says_so(scene, monkeypatch, caplog):
     assert "found 4 entries, wanted at most 2: the others are left out" in caplog.text
 
 
-async def test_models_found_without_a_price_are_logged_once_per_list(scene, caplog):
-    async def told() -> list[str]:
+async def test_discovered_models_without_a_price_are_logged_once_per_list(scene, caplog):
+    async def logged() -> list[str]:
         caplog.clear()
-        await scene.ask_again()
+        await scene.refresh_now()
         return [line for line in caplog.messages if "price" in line]
 
     scene.lists.models = [{"id": "paid", "cost": "1"}, {"id": "free", "cost": "0"}]
-    assert await told() == []
+    assert await logged() == []
     scene.lists.models += [{"id": f"m{number}"} for number in range(5)]
-    (said,) = await told()
-    assert said == (
+    (message,) = await logged()
+    assert message == (
         '5 models in the list of acme have no price, so their tokens cost nothing ("0" in its `discover:` says that '
         "they are free): "
         "acme/m0, acme/m1, acme/m2 and 2 more"
     )
-    assert await told() == []
+    assert await logged() == []
     scene.lists.models.append({"id": "m5"})
-    assert len(await told()) == 1
+    assert len(await logged()) == 1
     scene.holder.current.catalog.models["acme/m6"] = replace(
         (known := scene.holder.current.catalog.models["acme/m5"]),
         routes=(replace(known.routes[0], provider="another", priority=-1), *known.routes),
     )
     scene.lists.models.append({"id": "m6"})
-    assert await told() == [], "another provider's price is billed"
+    assert await logged() == [], "another provider's price is billed"
 
 
-async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_file(scene):
+async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files(scene):
     await scene.discoverer.refresh()
     reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
     assert (await reloader.reload()).ok
@@ -244,7 +245,7 @@ async def test_a_reload_keeps_what_was_found_and_asks_again_only_for_a_changed_f
     assert scene.ids() == ["acme/new-one", "acme/written"]
 
 
-async def test_the_list_of_a_provider_that_a_reload_brings_is_asked_for_soon(scene):
+async def test_a_provider_added_by_a_reload_is_discovered_soon(scene):
     reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
     running = asyncio.ensure_future(scene.discoverer.run())
     try:
@@ -259,14 +260,14 @@ async def test_the_list_of_a_provider_that_a_reload_brings_is_asked_for_soon(sce
         running.cancel()
 
 
-async def test_a_provider_that_is_off_is_not_asked(tmp_path):
+async def test_the_list_of_a_disabled_provider_is_not_requested(tmp_path):
     scene = Scene(tmp_path, environ={})
     assert not await scene.discoverer.refresh()
     assert scene.lists.asked == 0
     await scene.client.close()
 
 
-async def test_a_provider_that_went_takes_its_models_along(scene):
+async def test_models_of_a_disabled_provider_are_removed(scene):
     await scene.discoverer.refresh()
     scene.environ.clear()
     reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
@@ -276,7 +277,7 @@ async def test_a_provider_that_went_takes_its_models_along(scene):
     assert scene.discoverer.states == {}
 
 
-async def test_a_list_is_asked_for_with_the_providers_own_authorisation(tmp_path):
+async def test_a_list_is_requested_with_the_provider_s_authorisation(tmp_path):
     signature = "\"{{ $call.path | hmac('md5', $secret.ACME_KEY) }}\""
     auth = f"auth: {{kind: signed, adds: {{headers: {{Authorization: {signature}}}}}}}"
     text = PROVIDER.replace('headers: {Authorization: "Bearer {{ $secret.ACME_KEY }}"}', auth)
@@ -286,26 +287,26 @@ async def test_a_list_is_asked_for_with_the_providers_own_authorisation(tmp_path
     assert "acme/one" in scene.ids()
 
 
-def in_pages(folder: Path, onward: str) -> Scene:
-    """A scene whose list is read as `onward` says."""
-    return Scene(folder, PROVIDER.replace("  list: $.data\n", f"  list: $.data\n  next: {onward}\n"))
+def paged_scene(folder: Path, next_page: str) -> Scene:
+    """A scene whose list is paged: `next_page` is its `next:`."""
+    return Scene(folder, PROVIDER.replace("  list: $.data\n", f"  list: $.data\n  next: {next_page}\n"))
 
 
 async def pages(method: str, path: str, headers, body: bytes):
-    """A list in three pages, which then says what the last one says of itself."""
+    """A list of three pages."""
     number = int(path.partition("page=")[2] or 1)
     entry = {"id": f"m{number}", "max_model_len": 1000, "cost": "0.5"}
     after = {1: "2", 2: "3"}.get(number)
-    told = {"data": [entry], "after": after, "same": path, "away": "https://elsewhere.example/v1/models"}
+    content_of_page = {"data": [entry], "after": after, "same": path, "away": "https://elsewhere.example/v1/models"}
 
     async def content() -> AsyncIterator[bytes]:
-        yield orjson.dumps(told)
+        yield orjson.dumps(content_of_page)
 
     return 200, {"content-type": "application/json"}, content()
 
 
 @pytest.mark.parametrize(
-    ("onward", "found"),
+    ("next_page", "found"),
     [
         ('"app://acme/v1/models?page={{ $.after }}"', ["acme/m1", "acme/m2", "acme/m3"]),
         ("\"{{ 'app://acme' ~ $.same }}\"", ["acme/m1"]),
@@ -313,21 +314,21 @@ async def pages(method: str, path: str, headers, body: bytes):
     ],
     ids=["to the end", "in a circle", "one page"],
 )
-async def test_a_list_in_pages_is_read_to_its_end(tmp_path, onward, found):
-    scene = in_pages(tmp_path, onward)
+async def test_a_paged_list_is_read_to_its_end(tmp_path, next_page, found):
+    scene = paged_scene(tmp_path, next_page)
     scene.client.register_app("acme", pages)
     await scene.discoverer.refresh()
     assert [model for model in scene.ids() if model != "acme/written"] == found
 
 
-async def test_a_list_does_not_take_our_key_elsewhere(tmp_path):
-    scene = in_pages(tmp_path, "$.away")
+async def test_a_list_s_next_page_on_another_host_is_not_requested(tmp_path):
+    scene = paged_scene(tmp_path, "$.away")
     scene.client.register_app("acme", pages)
     await scene.discoverer.refresh()
     assert "another host" in scene.discoverer.states["acme"].problem
 
 
-async def test_nobody_waits_for_a_list_that_hangs(scene):
+async def test_a_list_that_hangs_delays_nothing(scene):
     scene.lists.gate = asyncio.Event()
     task = asyncio.create_task(scene.discoverer.run())
     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""README.md and docs/ are true: their tables are the code's, their snippets run, their links lead somewhere."""
+"""README.md and docs/ match the code: tables are complete, snippets run, links resolve."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROVIDER_FILE = (ROOT / "docs" / "provider-file.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def named(path: Path) -> str:
+def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
@@ -53,7 +53,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def table(text: str, first: str) -> list[list[str]]:
-    """The cells of the table whose first heading is `first`, without heading."""
+    """The rows of the table whose first heading is `first`, without its heading."""
     lines = text.split(f"\n| {first} |", 1)[1].splitlines()[2:]
     rows = []
     for line in lines:
@@ -63,10 +63,11 @@ def table(text: str, first: str) -> list[list[str]]:
     return rows
 
 
-# -- README: what there is --------------------------------------------------------------------------------------------
+# -- README: tables
+# ---------------------------------------------------------------------------------------------------
 
 
-def test_every_endpoint_is_in_the_readme_and_every_one_there_exists():
+def test_the_readme_lists_exactly_the_endpoints():
     written: dict[str, set[str]] = {}
     for row in table(README, "endpoint"):
         for methods, path in re.findall(r"`([A-Z, ]+) (/[^`]*)`", row[0]):
@@ -78,7 +79,7 @@ def test_every_endpoint_is_in_the_readme_and_every_one_there_exists():
     assert {path: methods for path, methods in written.items() if path in served} == served
 
 
-def test_every_command_is_in_the_readme_and_every_one_there_exists():
+def test_the_readme_lists_exactly_the_commands():
     assert [re.findall(r"`tollgate (\w+)`", row[0]) for row in table(README, "command")] == [
         [name] for name in _in_readme_order()
     ]
@@ -90,7 +91,7 @@ def _in_readme_order() -> list[str]:
     return written
 
 
-def test_the_settings_of_the_readme_exist_with_these_defaults():
+def test_the_readme_lists_settings_with_their_defaults():
     keys = gateway_schema()["properties"]
     shown = {
         "32 MiB": 33554432,
@@ -121,14 +122,14 @@ def test_the_settings_of_the_readme_exist_with_these_defaults():
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
-def test_the_unit_of_the_readme_is_one_that_systemd_takes_and_finds_closed(tmp_path):
+def test_systemd_accepts_the_unit_of_the_readme_and_rates_it_secure(tmp_path):
     (unit,) = re.findall(r"```ini\n(.*?)```", README, re.DOTALL)
     file = tmp_path / "tollgate.service"
     file.write_text(unit.replace("/srv/tollgate/.venv/bin/tollgate serve", "/bin/true").replace("User=tollgate\n", ""))
     for words in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=25"]):
         done = subprocess.run(["systemd-analyze", *words, str(file)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "nknown" not in done.stderr, "a setting that is none is a warning"
+        assert "nknown" not in done.stderr, "an unknown setting is only a warning"
 
 
 def _at(keys: dict, name: str) -> dict:
@@ -146,10 +147,10 @@ def _at(keys: dict, name: str) -> dict:
 
 def test_gateway_yaml_lists_every_setting_with_its_default():
     lines = (ROOT / "gateway.yaml").read_text("utf-8").splitlines()
-    said = yaml.safe_load("\n".join(line[2:] for line in lines if re.match(r"# ( +)?[a-z_]+:( |$)", line)))
+    listed = yaml.safe_load("\n".join(line[2:] for line in lines if re.match(r"# ( +)?[a-z_]+:( |$)", line)))
     keys = gateway_schema()["properties"]
-    assert set(said) == set(keys)
-    for name, value in said.items():
+    assert set(listed) == set(keys)
+    for name, value in listed.items():
         if isinstance(value, dict) and value and name != "aliases":
             block = _at(keys, name)
             inside = (
@@ -164,7 +165,7 @@ def test_gateway_yaml_lists_every_setting_with_its_default():
             assert value == keys[name]["default"], name
 
 
-def test_every_header_of_ours_is_in_the_readme():
+def test_the_readme_lists_exactly_our_headers():
     sent = {
         name
         for path in (ROOT / "src").rglob("*.py")
@@ -176,41 +177,42 @@ def test_every_header_of_ours_is_in_the_readme():
 # -- docs/troubleshooting.md ------------------------------------------------------------------------------------------
 
 
-NOT_IN_THE_HEADER = (
+NOT_IN_A_HEADER = (
     "address_taken",
-    "config_invalid",  # end a start
-    "context_length_exceeded",  # stands in bodies, a word of the APIs
-    "form_refused",  # is a page
-    "upstream_error",  # is told as one of its kinds
+    "config_invalid",  # stops a start
+    "context_length_exceeded",  # in bodies only, as defined by the APIs
+    "form_refused",  # a page, not an API error
+    "upstream_error",  # replaced by a more specific word
 )
 
 
-def test_the_words_of_errors_are_those_of_the_code():
+def test_troubleshooting_lists_exactly_the_error_words_of_the_code():
     files = [path for path in (ROOT / "src").rglob("*.py") if path.parent.name != "sandbox"]
     source = "\n".join(path.read_text("utf-8") for path in files)
-    said = [
+    listed = [
         word
         for row in table((ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), "word")
         for word in re.findall(r"`(\w+)`", row[0])
     ]
     in_code = set(re.findall(r'\bcode(?:: str)? ?= ?"(\w+)"', source))
-    assert [word for word in said if word not in in_code] == []
-    assert sorted(in_code - set(said)) == sorted(NOT_IN_THE_HEADER)
+    assert [word for word in listed if word not in in_code] == []
+    assert sorted(in_code - set(listed)) == sorted(NOT_IN_A_HEADER)
 
 
 # -- docs/conversion.md -----------------------------------------------------------------------------------------------
 
 
-def test_the_words_of_can_are_those_that_something_reads():
+def test_conversion_lists_exactly_the_words_of_can():
     gateway = load_gateway(ROOT / "gateway.yaml", environ={}, everything=True).gateway
     words = [row[0].strip("`") for row in table((ROOT / "docs" / "conversion.md").read_text("utf-8"), "word")]
     assert words == sorted(words_read(gateway))
 
 
-# -- README: what it says to type -------------------------------------------------------------------------------------
+# -- README: commands and snippets
+# ------------------------------------------------------------------------------------
 
 
-def test_the_two_commands_stand_alone():
+def test_the_readme_s_two_commands_are_self_contained():
     start, tests = blocks(README, "sh")[:2]
     assert start.startswith("python3 -m venv ") and start.endswith("tollgate serve\n")
     between = re.search(r"^<!-- tests -->\n(.*?)^<!-- end -->$", README, re.DOTALL | re.MULTILINE)
@@ -223,7 +225,7 @@ def test_the_two_commands_stand_alone():
     assert '"${' not in tests and "README.md" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
-def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_path, caplog):
+def test_a_start_names_providers_that_are_off_unless_they_are_many(tmp_path, caplog):
     path = write_config(
         tmp_path,
         providers={
@@ -243,11 +245,11 @@ def test_what_serve_prints_is_not_buried_under_the_providers_that_are_off(tmp_pa
     caplog.clear()
     with caplog.at_level("INFO", "tollgate"):
         server.load(ROOT / "gateway.yaml", {})
-    [said] = [record.message for record in caplog.records if "off" in record.message]
-    assert said.endswith("providers are off, because a secret is not set (`tollgate check` names it)")
+    [line] = [record.message for record in caplog.records if "off" in record.message]
+    assert line.endswith("providers are off, because a secret is not set (`tollgate check` names it)")
 
 
-def test_the_snippets_of_the_readme_run(tmp_path):
+def test_the_python_snippets_of_the_readme_run(tmp_path):
     write_config(tmp_path)
     snippets = blocks(README, "python")
     assert len(snippets) == 2
@@ -262,7 +264,7 @@ def test_the_snippets_of_the_readme_run(tmp_path):
             assert "You said: Hello" in names["answer"].model_dump_json()
 
 
-def test_the_statement_of_the_readme_runs(tmp_path):
+def test_the_sql_statement_of_the_readme_runs(tmp_path):
     (tmp_path / "2026-11-21").mkdir()
     with duckdb.connect(tmp_path / "2026-11-21" / "14.duckdb") as file:
         file.execute("CREATE TABLE usage AS SELECT 'a/b' AS model, 0.5::DECIMAL(38, 12) AS cost")
@@ -271,10 +273,8 @@ def test_the_statement_of_the_readme_runs(tmp_path):
         assert [row[:2] for row in reader.execute(statement).fetchall()] == [("a/b", 1)]
 
 
-def test_the_questions_of_the_usage_page_are_answered():
-    questions = [
-        text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")
-    ]
+def test_the_queries_of_the_usage_page_return_what_they_describe():
+    queries = [text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")]
     prices = '{"prompt":"3","completion":"9","input_cache_read":"0.5","unit":1000000}'
     with duckdb.connect() as reader:
         reader.execute(create_table("usage"))
@@ -309,9 +309,9 @@ def test_the_questions_of_the_usage_page_are_answered():
                 f"INSERT INTO usage ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
                 list(values.values()),
             )
-        answers = [reader.execute(question).fetchall() for question in questions]
-    answers[5].sort()
-    assert answers == [
+        results = [reader.execute(query).fetchall() for query in queries]
+    results[5].sort()
+    assert results == [
         [(date(2026, 11, 21), "key_1", "a/b", Decimal("0.75"))],
         [("a", 100.0, 100.0, 1000.0)],
         [("a/b", 3, 1, 1, 0, Decimal("0.25"))],
@@ -328,7 +328,7 @@ def test_the_provider_of_the_readme_loads(tmp_path):
     assert set(runtime.providers) == {"acme"} and "acme/large" in runtime.catalog.models
 
 
-def test_the_image_provider_of_the_docs_loads(tmp_path):
+def test_the_image_providers_of_the_docs_load(tmp_path):
     first, second, *_ = blocks((ROOT / "docs" / "images.md").read_text("utf-8"), "yaml")
     runtime = _loaded(tmp_path, first, ACME_KEY="x")
     assert runtime.catalog.models["acme/draw"].type == "image"
@@ -337,7 +337,7 @@ def test_the_image_provider_of_the_docs_loads(tmp_path):
     assert [step.name for offer in runtime.images for step in offer.before] == ["prepare", "upload"]
 
 
-def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
+def test_the_wire_format_of_the_docs_loads_and_its_examples_pass(tmp_path):
     [mapping] = [
         text
         for text in blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
@@ -357,7 +357,7 @@ def test_the_wire_format_of_the_docs_loads_and_its_examples_hold(tmp_path):
     )
 
 
-def test_the_provider_of_the_docs_that_shares_a_file_loads(tmp_path):
+def test_the_provider_of_the_docs_with_a_shared_file_loads(tmp_path):
     texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
     [shared] = [text for text in texts if text.startswith("# providers/shared/acme.yaml\n")]
     [own] = [text for text in texts if "\nprovider: acme-eu\n" in text]
@@ -367,7 +367,7 @@ def test_the_provider_of_the_docs_that_shares_a_file_loads(tmp_path):
     assert offer.model.context == 131072 and offer.model.price is not None
 
 
-def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
+def test_the_polled_provider_of_the_docs_loads_and_its_examples_pass(tmp_path):
     texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
     [provider] = [text for text in texts if "\nprovider: queue\n" in text]
     [mapping] = [text for text in texts if "\nmapping: predictions\n" in text]
@@ -389,7 +389,7 @@ def test_the_polled_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
     )
 
 
-def test_the_signing_provider_of_the_docs_loads_and_its_examples_hold(tmp_path):
+def test_the_signing_provider_of_the_docs_loads_and_its_examples_pass(tmp_path):
     texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
     [provider] = [text for text in texts if "\nprovider: signing\n" in text]
     (tmp_path / "providers").mkdir()
@@ -410,7 +410,7 @@ def _loaded(folder: Path, provider: str, name: str = "acme", **secrets: str):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_the_file_with_all_provider_keys_loads(tmp_path):
+def test_the_example_with_all_provider_keys_loads(tmp_path):
     (tmp_path / "providers" / "models").mkdir(parents=True)
     (tmp_path / "providers" / "models" / "acme.yaml").write_text("models:\n  acme/more: {}\n")
     (tmp_path / "providers" / "shared").mkdir()
@@ -420,45 +420,48 @@ def test_the_file_with_all_provider_keys_loads(tmp_path):
     assert {"acme/large", "acme/embed", "acme/draw", "acme/more"} <= set(runtime.catalog.models)
 
 
-def test_it_has_every_key_a_provider_file_may_have():
-    schema, said = provider_schema(), yaml.safe_load(blocks(PROVIDER_FILE, "yaml")[0])
-    kinds, models = schema["$defs"], said["models"].values()
-    only_images = set(_image_words())
+def test_the_example_has_every_key_of_a_provider_file():
+    schema, example = provider_schema(), yaml.safe_load(blocks(PROVIDER_FILE, "yaml")[0])
+    kinds, models = schema["$defs"], example["models"].values()
+    only_images = set(_image_price_keys())
     wanted = {
-        "provider": (schema["properties"], [said]),
+        "provider": (schema["properties"], [example]),
         "speaks": (
             kinds["endpoint"]["properties"],
-            [each for each in said["speaks"].values() if isinstance(each, dict)],
+            [each for each in example["speaks"].values() if isinstance(each, dict)],
         ),
-        "policies": (schema["properties"]["policies"]["items"]["properties"], said["policies"]),
-        "errors": (kinds["errors"]["properties"], [said["errors"]]),
-        "usage": (kinds["usage"]["properties"], [said["usage"]]),
-        "timeouts": (schema["properties"]["timeouts"]["properties"], [said["timeouts"]]),
+        "policies": (schema["properties"]["policies"]["items"]["properties"], example["policies"]),
+        "errors": (kinds["errors"]["properties"], [example["errors"]]),
+        "usage": (kinds["usage"]["properties"], [example["usage"]]),
+        "timeouts": (schema["properties"]["timeouts"]["properties"], [example["timeouts"]]),
         "models": (kinds["model"]["properties"], models),
         "price": (
             {key: each for key, each in kinds["price"]["properties"].items() if key not in only_images},
             [each["price"] for each in models if "price" in each],
         ),
-        "images": (schema["properties"]["images"]["properties"].keys() - {"give_up"}, [said["images"]]),
-        "images steps": (schema["properties"]["images"]["properties"]["poll"]["properties"], said["images"].values()),
-        "discover": (schema["properties"]["discover"]["properties"], [said["discover"]]),
+        "images": (schema["properties"]["images"]["properties"].keys() - {"give_up"}, [example["images"]]),
+        "images steps": (
+            schema["properties"]["images"]["properties"]["poll"]["properties"],
+            example["images"].values(),
+        ),
+        "discover": (schema["properties"]["discover"]["properties"], [example["discover"]]),
     }
     for name, (keys, written) in wanted.items():
         assert set(keys) <= {key for each in written for key in each}, name
 
 
-def _image_words() -> tuple[str, ...]:
+def _image_price_keys() -> tuple[str, ...]:
     from tollgate.config.image_schema import PRICE_KEYS
 
     return PRICE_KEYS
 
 
-def test_docs_images_has_every_key_of_a_price():
+def test_docs_images_has_every_key_of_an_image_price():
     page = (ROOT / "docs" / "images.md").read_text("utf-8")
-    assert [key for key in _image_words() if not re.search(rf"\b{key}\b", page)] == []
+    assert [key for key in _image_price_keys() if not re.search(rf"\b{key}\b", page)] == []
 
 
-def test_the_table_of_floors_is_the_tested_one():
+def test_building_has_the_floors_of_test_layers():
     for number, modules in test_layers.FLOORS.items():
         row = next(row for row in table(BUILDING, "floor") if row[0].startswith(str(number)))
         written = {
@@ -469,10 +472,10 @@ def test_the_table_of_floors_is_the_tested_one():
         assert set(modules.split()) - {"__main__"} <= written, number
 
 
-def test_every_module_is_named_in_building():
-    named_there = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", BUILDING))))
+def test_building_names_every_module():
+    mentioned = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", BUILDING))))
     modules = [path for path in (ROOT / "src" / "tollgate").rglob("*.py") if not path.stem.startswith("__")]
-    assert [named(path) for path in modules if path.stem not in named_there] == []
+    assert [relative(path) for path in modules if path.stem not in mentioned] == []
 
 
 def test_every_module_that_building_lists_exists():
@@ -481,7 +484,7 @@ def test_every_module_that_building_lists_exists():
     assert [word for word in re.findall(r"`([a-z_0-9]+)`", listed) if word not in modules] == []
 
 
-def test_where_to_look_exists():
+def test_every_place_in_where_to_change_what_exists():
     package = ROOT / "src" / "tollgate"
     for row in table(BUILDING, "to change"):
         for word in re.findall(r"`([\w./<>{}-]+?)(?:: \w+)?`", " ".join(row)):
@@ -500,21 +503,21 @@ def test_where_to_look_exists():
 # -- every page -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_links_lead_somewhere(page):
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_resolve(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if not target.startswith(("http:", "https:", "#")):
             assert (page.parent / unquote(target.partition("#")[0])).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_files_that_are_named_exist(page):
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_mentioned_files_exist(page):
     for word in re.findall(r"`((?:docs|bench|tests|src|providers|mappings)/[\w./-]*\w)`", page.read_text("utf-8")):
         assert (ROOT / word).exists(), word
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_keys_and_values_inside_a_text_are_yaml(page):
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_inline_keys_and_values_are_valid_yaml(page):
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     for word in re.findall(r"`([^`]+)`", text):
         if re.match(r"[\w$]+: *[\[{\"$]", word):
@@ -529,20 +532,20 @@ def _commands(page: Path) -> list[str]:
     return found
 
 
-def test_modules_that_docstrings_and_comments_name_exist():
+def test_modules_mentioned_in_docstrings_and_comments_exist():
     sources = [path for part in ("src", "tests", "bench") for path in sorted((ROOT / part).rglob("*.py"))]
-    there = [path.as_posix() for path in sources]
+    existing = [path.as_posix() for path in sources]
     stale = {
-        f"{named(path)}: {word}"
+        f"{relative(path)}: {word}"
         for path in sources
         for word in re.findall(r"`([\w/]+\.py)`", path.read_text("utf-8"))
-        if not any(each.endswith(f"/{word}") for each in there)
+        if not any(each.endswith(f"/{word}") for each in existing)
     }
     assert not stale
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_commands_and_their_options_exist(page):
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_mentioned_commands_and_options_exist(page):
     for line in _commands(page):
         words = shlex.split(re.sub(r"[\[\]]", " ", line))[1:]
         command: click.Command = main
@@ -558,16 +561,17 @@ def test_commands_and_their_options_exist(page):
         assert [word for word in words if word.startswith("--") and word not in known] == [], line
 
 
-# -- what must stand nowhere ------------------------------------------------------------------------------------------
+# -- what must not occur anywhere
+# -------------------------------------------------------------------------------------
 
 TEXTS = ("README.md", "gateway.yaml", "pyproject.toml", ".ci", "docs", "bench", "providers", "mappings", "src", "tests")
-OF_A_MACHINE = re.compile(r"(?<![\w.{}/-])/(?:work|root|tmp|home/\w+)/")
-OF_A_REGISTRY = re.compile(
+MACHINE_PATH = re.compile(r"(?<![\w.{}/-])/(?:work|root|tmp|home/\w+)/")
+REGISTRY = re.compile(
     r"p[y]pi\.|pytho[n]hosted|npmj[s]\.|crate[s]\.io/|proxy\.gola[n]g|--(?:extra-)?index-ur[l]|--find-link[s]"
 )
 
 
-def _kept_by_a_tool(path: Path) -> bool:
+def _is_generated(path: Path) -> bool:
     return any(part.startswith((".", "__pycache__")) for part in path.parts)
 
 
@@ -581,7 +585,7 @@ def _texts() -> list[Path]:
             else [
                 path
                 for path in sorted(place.rglob("*"))
-                if path.is_file() and not _kept_by_a_tool(path.relative_to(place))
+                if path.is_file() and not _is_generated(path.relative_to(place))
             ]
         )
     return [
@@ -591,22 +595,22 @@ def _texts() -> list[Path]:
     ]
 
 
-def test_no_path_of_a_machine_and_no_registry_is_named():
-    """Tests may name a made-up path; nothing else may."""
+def test_no_path_of_a_machine_and_no_registry_is_mentioned():
+    """Tests may contain made-up paths; other files may not."""
     wrong = []
     for path in _texts():
         text = path.read_text("utf-8", "replace")
         if path.is_relative_to(ROOT / "tests"):
-            found = OF_A_REGISTRY.search(text)
+            found = REGISTRY.search(text)
         else:
-            found = OF_A_MACHINE.search(text) or OF_A_REGISTRY.search(text)
+            found = MACHINE_PATH.search(text) or REGISTRY.search(text)
         if found:
-            wrong.append(f"{named(path)}: {found[0]}")
+            wrong.append(f"{relative(path)}: {found[0]}")
     assert not wrong
 
 
-def test_a_starter_set_needs_no_other_file(tmp_path):
-    """`tollgate init` promises editors their schemas: the first line of each file leads to one."""
+def test_the_schema_of_each_file_in_a_starter_set_exists(tmp_path):
+    """`tollgate init` promises schemas to editors: the first line of each file names one."""
     from click.testing import CliRunner
 
     assert CliRunner().invoke(main, ["init", str(tmp_path)]).exit_code == 0

@@ -1,5 +1,4 @@
-"""Which HTTP server the settings ask for, and what each does with idle connections; how both serve: test_serving.py and
-conformance/."""
+"""The configured HTTP server, and how each treats idle connections. test_serving.py and conformance/ test requests."""
 
 import asyncio
 import contextlib
@@ -27,7 +26,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
             message = await receive()
     if scope["path"] == "/slow":
         await asyncio.sleep(2 * KEPT)
-    body = b"ok" if scope["path"] != "/large" else bytes(30_000_000)  # more than sockets hold
+    body = b"ok" if scope["path"] != "/large" else bytes(30_000_000)  # more than socket buffers hold
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]}
     )
@@ -35,13 +34,13 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Served:
-    """The application behind an engine, and what is asked of it over one connection."""
+    """The application behind an engine, with one client connection to it."""
 
     def __init__(self, name: str, drain_seconds: float = 1) -> None:
         self.stop = asyncio.Event()
         self.engine = engine_of(Server(engine=name, bind=("127.0.0.1:0",), drain_seconds=drain_seconds))
         [address] = self.engine.bind()
-        self.port = int(address.removeprefix("127.0.0.1:"))  # the one that was had
+        self.port = int(address.removeprefix("127.0.0.1:"))  # the port that was bound
         self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))  # type: ignore[arg-type]
 
     async def connect(self) -> None:
@@ -53,16 +52,16 @@ class Served:
                 except ConnectionRefusedError:
                     await asyncio.sleep(0.01)
 
-    async def ask(self, path: str = "/") -> bytes:
+    async def get(self, path: str = "/") -> bytes:
         self.writer.write(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % path.encode())
         await self.reader.readuntil(b"\r\n\r\n")
         return await self.reader.readexactly(2)
 
     async def closed_after(self) -> float:
-        """Seconds until the engine closes the connection; fails where it does not."""
+        """Seconds until the engine closes the connection; fails if it does not."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with asyncio.timeout(30):  # a busy machine takes its time
+        async with asyncio.timeout(30):  # a busy machine is slow
             assert await self.reader.read() == b""
         return loop.time() - began
 
@@ -70,99 +69,99 @@ class Served:
 @pytest.fixture(params=["hypercorn", "uvicorn"])
 async def served(request, monkeypatch):
     monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", KEPT)
-    here = Served(request.param)
-    await here.connect()
-    yield here
-    here.writer.close()
-    here.stop.set()
-    await asyncio.wait_for(here.task, 5)
+    running = Served(request.param)
+    await running.connect()
+    yield running
+    running.writer.close()
+    running.stop.set()
+    await asyncio.wait_for(running.task, 5)
 
 
-async def test_a_connection_is_kept_while_it_is_of_use_and_closed_when_it_is_not(served):
+async def test_a_connection_stays_open_while_used_and_closes_when_idle(served):
     for _ in range(3):
-        assert await served.ask() == b"ok"
+        assert await served.get() == b"ok"
         await asyncio.sleep(KEPT / 2)
-    assert await served.ask("/slow") == b"ok"  # longer than an idle connection is kept
-    assert await served.ask() == b"ok"
+    assert await served.get("/slow") == b"ok"  # longer than the idle time
+    assert await served.get() == b"ok"
     assert await served.closed_after() > KEPT / 2
 
 
-async def test_the_first_request_may_take_longer_than_an_idle_connection_is_kept(served):
-    assert await served.ask("/slow") == b"ok"
-    assert await served.ask() == b"ok"
+async def test_the_first_request_may_take_longer_than_the_idle_time(served):
+    assert await served.get("/slow") == b"ok"
+    assert await served.get() == b"ok"
 
 
-async def test_a_connection_that_asks_nothing_is_closed(served):
+async def test_a_connection_without_a_request_is_closed(served):
     await served.closed_after()
 
 
-async def test_requests_of_one_connection_are_watched_by_one_task(served):
-    assert await served.ask() == b"ok"
+async def test_all_requests_of_a_connection_use_one_task(served):
+    assert await served.get() == b"ok"
     before = asyncio.all_tasks()
     for _ in range(5):
-        assert await served.ask() == b"ok"
+        assert await served.get() == b"ok"
     assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
 @pytest.mark.parametrize("address", ["*:0", ":0", "0.0.0.0:0", "localhost:00"])
-def test_a_port_of_any_notation_is_taken_and_told(name, address):
-    [taken] = engine_of(Server(engine=name, bind=(address,))).bind()
-    host, _, port = taken.rpartition(":")
+def test_any_notation_of_a_port_is_bound_and_reported(name, address):
+    [bound] = engine_of(Server(engine=name, bind=(address,))).bind()
+    host, _, port = bound.rpartition(":")
     assert host == address.rpartition(":")[0] and int(port)
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
-async def test_an_idle_connection_ends_with_the_engine(name):
-    here = Served(name)  # which keeps idle connections for more than a minute
-    await here.connect()
-    assert await here.ask() == b"ok"
-    here.stop.set()
+async def test_an_idle_connection_closes_when_the_engine_stops(name):
+    running = Served(name)  # keeps idle connections for more than a minute
+    await running.connect()
+    assert await running.get() == b"ok"
+    running.stop.set()
     async with asyncio.timeout(20):
-        assert await here.reader.read() == b""
-        here.writer.close()
-        await here.task
+        assert await running.reader.read() == b""
+        running.writer.close()
+        await running.task
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
-def test_a_client_that_does_not_read_holds_the_end_up_no_longer_than_the_time_to_drain(name, caplog):
+def test_a_client_that_does_not_read_delays_the_stop_by_the_drain_time_at_most(name, caplog):
     async def ended():
-        here = Served(name, drain_seconds=0.1)
-        await here.connect()
-        here.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
-        await here.reader.readuntil(b"\r\n\r\n")
-        here.stop.set()
-        done, _ = await asyncio.wait([here.task], timeout=30)
-        here.writer.transport.abort()
+        running = Served(name, drain_seconds=0.1)
+        await running.connect()
+        running.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
+        await running.reader.readuntil(b"\r\n\r\n")
+        running.stop.set()
+        done, _ = await asyncio.wait([running.task], timeout=30)
+        running.writer.transport.abort()
         return done
 
-    # since Python 3.12 a server of asyncio's own loop waits for such a client
+    # since Python 3.12, a server of asyncio's own loop waits for such a client
     assert uvloop.run(ended()) and "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
-def test_a_client_that_never_reads_does_not_keep_its_connection(name, monkeypatch, caplog):
+def test_a_connection_whose_client_never_reads_is_closed(name, monkeypatch, caplog):
     monkeypatch.setattr("tollgate.engines.http1.STUCK_SECONDS", 0.1)
     monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", 0.1)
 
     async def never_reading():
-        here = Served(name)
-        await here.connect()
-        here.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
-        await here.reader.readuntil(b"\r\n\r\n")
+        running = Served(name)
+        await running.connect()
+        running.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
+        await running.reader.readuntil(b"\r\n\r\n")
         await asyncio.sleep(0.4)
         with contextlib.suppress(ConnectionResetError):
-            assert len(await asyncio.wait_for(here.reader.read(), 30)) < 30_000_000
-        here.writer.close()
-        here.stop.set()
-        await asyncio.wait_for(here.task, 30)
+            assert len(await asyncio.wait_for(running.reader.read(), 30)) < 30_000_000
+        running.writer.close()
+        running.stop.set()
+        await asyncio.wait_for(running.task, 30)
 
-    uvloop.run(never_reading())  # the loop that serves
+    uvloop.run(never_reading())  # the event loop used in production
     assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("served", ["hypercorn"], indirect=True)
-async def test_http2_is_spoken_with_who_begins_so(served):
+async def test_hypercorn_serves_http2_with_prior_knowledge(served):
     client = h2.connection.H2Connection()
     client.initiate_connection()
     client.send_headers(
@@ -177,7 +176,7 @@ async def test_http2_is_spoken_with_who_begins_so(served):
     assert b"".join(event.data for event in found if isinstance(event, h2.events.DataReceived)) == b"ok"
 
 
-async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
+async def test_a_websocket_upgrade_is_ignored(served, caplog):
     served.writer.write(
         b"GET / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
         b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -185,14 +184,14 @@ async def test_a_wish_for_a_web_socket_is_overlooked(served, caplog):
     async with asyncio.timeout(5):
         assert (await served.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         assert await served.reader.readexactly(2) == b"ok"
-    assert await served.ask() == b"ok" and caplog.text == ""
+    assert await served.get() == b"ok" and caplog.text == ""
 
 
-@pytest.mark.parametrize("wish", [b"upgrade: websocket", b"UPGRADE: h2c, x"])
-async def test_what_follows_a_wish_is_read_whatever_protocol_it_is_for(served, wish):
+@pytest.mark.parametrize("header", [b"upgrade: websocket", b"UPGRADE: h2c, x"])
+async def test_the_body_behind_an_upgrade_header_is_read(served, header):
     served.writer.write(
         b"POST / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\n%b\r\ncontent-length: 3\r\n\r\nabcGET / "
-        b"HTTP/1.1\r\nhost: a\r\n\r\n" % wish
+        b"HTTP/1.1\r\nhost: a\r\n\r\n" % header
     )
     async with asyncio.timeout(5):
         for _ in range(2):
@@ -200,28 +199,28 @@ async def test_what_follows_a_wish_is_read_whatever_protocol_it_is_for(served, w
             assert await served.reader.readexactly(2) == b"ok"
 
 
-async def test_words_of_a_body_are_no_wish(served):
-    """Were they taken out of it, the beginning of the next request would be read as its end: behind a proxy, that is
-    another client's."""
+async def test_an_upgrade_header_inside_a_body_is_ignored(served):
+    """If it were removed from the body, the start of the next request would be read as the body's end; behind a proxy,
+    that is another client's request."""
     body = b"\r\nupgrade: h2c\r\n"
     served.writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
     async with asyncio.timeout(5):
         await served.reader.readuntil(b"\r\n\r\n")
-        assert await served.reader.readexactly(2) == b"ok" and await served.ask() == b"ok"
+        assert await served.reader.readexactly(2) == b"ok" and await served.get() == b"ok"
 
 
 @pytest.mark.parametrize(
     "head",
     [b"host: a\r\nhost: b", b"x: y", b"host: a\r\ntransfer-encoding: gzip, chunked"],
-    ids=["two hosts", "no host", "a coding nobody undoes"],
+    ids=["two hosts", "no host", "an unsupported transfer coding"],
 )
-async def test_a_head_that_means_nothing_is_refused(served, head):
+async def test_an_invalid_head_is_rejected(served, head):
     served.writer.write(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % head)
     async with asyncio.timeout(5):
         assert (await served.reader.read()).split(b" ")[1] in (b"400", b"501")
 
 
-async def test_a_body_that_goes_on_forever_behind_its_answer_ends_with_the_connection(served):
+async def test_an_endless_body_after_the_response_ends_with_the_connection(served):
     served.writer.write(b"POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nabc")
     async with asyncio.timeout(30):
         while not served.reader.at_eof():
@@ -230,24 +229,24 @@ async def test_a_body_that_goes_on_forever_behind_its_answer_ends_with_the_conne
                 await asyncio.wait_for(served.reader.read(1000), KEPT / 4)
 
 
-async def test_requests_sent_at_once_are_answered_one_after_another(served):
+async def test_pipelined_requests_are_answered_in_order(served):
     served.writer.write(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n" + b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 2)
     for _ in range(3):
         await served.reader.readuntil(b"\r\n\r\n")
         assert await served.reader.readexactly(2) == b"ok"
 
 
-async def test_a_head_and_its_body_leave_in_one_piece(served):
+async def test_head_and_body_are_sent_in_one_write(served):
     loop = asyncio.get_running_loop()
     with socket.socket() as client:
         client.setblocking(False)
         await loop.sock_connect(client, ("127.0.0.1", served.port))
         await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        said = await loop.sock_recv(client, 65536)
-    assert said.startswith(b"HTTP/1.1 200 OK\r\n") and said.endswith(b"\r\n\r\nok")
+        response = await loop.sock_recv(client, 65536)
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n") and response.endswith(b"\r\n\r\nok")
 
 
-def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeypatch):
+def test_an_engine_that_is_not_installed_is_reported_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "tollgate.engines.uvicorn", raising=False)
     with pytest.raises(
@@ -256,7 +255,7 @@ def test_an_engine_that_is_not_installed_is_told_before_anything_is_made(monkeyp
         engine_of(Server(engine="uvicorn"))
 
 
-async def test_a_body_of_which_hardly_anything_comes_ends_with_its_connection(served):
+async def test_a_body_that_is_too_slow_closes_the_connection(served):
     served.writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nx")
 
     async def trickle():
@@ -273,7 +272,7 @@ async def test_a_body_of_which_hardly_anything_comes_ends_with_its_connection(se
         trickling.cancel()
 
 
-async def test_a_body_that_goes_on_may_take_its_time(served, monkeypatch):
+async def test_a_slow_body_above_the_minimum_pace_is_read(served, monkeypatch):
     monkeypatch.setattr("tollgate.engines.body_pace.SLOWEST_BYTES", 1)
     served.writer.write(b"POST /whole HTTP/1.1\r\nhost: a\r\ncontent-length: 60\r\n\r\n")
     for _ in range(60):

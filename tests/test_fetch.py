@@ -1,4 +1,4 @@
-"""Facts about the guarded download: what may be fetched, how much, how long, and what is never told."""
+"""The guarded download: allowed addresses, limits of size and time, and what its errors omit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ GUARDED = Fetch(max_bytes=100_000, seconds=2)
 
 
 class Site:
-    """A web site on loopback: `pages` by path, raw bytes or a function of the writer; `heads` are the requests."""
+    """A web site on loopback. `pages` maps paths to raw bytes or functions of the writer; `heads` are the received
+    requests."""
 
     def __init__(self, pages: dict[str, bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]]) -> None:
         self.pages, self.heads, self.port = pages, [], 0
@@ -68,11 +69,11 @@ def page(body: bytes, kind: str | None = "image/png", *more: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def moved(where: str, status: int = 302) -> bytes:
+def redirect(where: str, status: int = 302) -> bytes:
     return f"HTTP/1.1 {status} Moved\r\nlocation: {where}\r\ncontent-length: 0\r\n\r\n".encode()
 
 
-async def test_a_picture_is_fetched_with_nothing_of_ours_sent_along() -> None:
+async def test_an_image_is_fetched_without_credentials() -> None:
     async with site({"/a.png?sig=1": page(PNG)}) as web:
         assert await fetch_inline(web.url("/a.png?sig=1"), OPEN, resolver=web.resolver) == ("image/png", PNG)
         head = web.heads[0].lower()
@@ -82,23 +83,23 @@ async def test_a_picture_is_fetched_with_nothing_of_ours_sent_along() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirects_are_followed_three_times(status: int) -> None:
-    pages = {"/0": page(PNG), **{f"/{n}": moved(f"/{n - 1}", status) for n in range(1, 5)}}
+async def test_at_most_three_redirects_are_followed(status: int) -> None:
+    pages = {"/0": page(PNG), **{f"/{n}": redirect(f"/{n - 1}", status) for n in range(1, 5)}}
     async with site(pages) as web:
         assert (await fetch_inline(web.url("/3"), OPEN, resolver=web.resolver))[1] == PNG
         with pytest.raises(BadRequest, match="redirects more than 3 times"):
             await fetch_inline(web.url("/4"), OPEN, resolver=web.resolver)
 
 
-async def test_every_redirect_is_checked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_redirect_target_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "is_public", lambda address: address == "127.0.0.1")
     async with site({}) as web:
         web.pages |= {
-            "/a": moved(web.url("/secret", "inner.example")),
-            "/b": moved("file:///etc/passwd"),
-            "/c": moved("//u:p@x/"),
-            "/d": moved("http://pictures.example:25/"),
-            "/ok": moved("/png"),
+            "/a": redirect(web.url("/secret", "inner.example")),
+            "/b": redirect("file:///etc/passwd"),
+            "/c": redirect("//u:p@x/"),
+            "/d": redirect("http://pictures.example:25/"),
+            "/ok": redirect("/png"),
             "/png": page(PNG),
             "/secret": page(b"secret"),
         }
@@ -113,29 +114,29 @@ async def test_every_redirect_is_checked_anew(monkeypatch: pytest.MonkeyPatch) -
     "host",
     ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"],
 )
-async def test_this_machine_is_never_reached_however_it_is_spelt(host: str) -> None:
+async def test_loopback_is_rejected_in_every_spelling(host: str) -> None:
     async with site({"/": page(PNG)}) as web:
         with pytest.raises(BadRequest, match="unknown, unreachable or not a public address"):
             await fetch_inline(web.url("/", host), GUARDED)
         assert web.heads == []
 
 
-async def test_names_that_hang_keep_no_others_from_being_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookups_that_hang_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    asked, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
     real = socket.getaddrinfo
 
     def hanging(host: str, *rest: object, **more: object) -> object:
         if host != "hangs.example":
             return real(host, *rest, **more)
-        asked.set()
+        started.set()
         end.wait(60)
         raise socket.gaierror("nobody answers")
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
     slow = asyncio.ensure_future(fetch_inline("http://hangs.example/a.png", GUARDED))
     async with asyncio.timeout(30):
-        while not asked.is_set():
+        while not started.is_set():
             await asyncio.sleep(0)
     try:
         async with asyncio.timeout(30):
@@ -217,19 +218,19 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
         f"http://{'a' * 64}.example/",
     ],
 )
-async def test_only_plain_web_addresses_are_taken(url: str) -> None:
+async def test_only_plain_http_urls_are_accepted(url: str) -> None:
     with pytest.raises(BadRequest, match="cannot be fetched"):
         await fetch_inline(url, OPEN)
 
 
-async def test_a_redirect_to_no_address_is_told() -> None:
-    async with site({"/": moved("http://[")}) as web:
+async def test_a_redirect_to_an_invalid_url_is_reported() -> None:
+    async with site({"/": redirect("http://[")}) as web:
         with pytest.raises(BadRequest, match="it redirects to an invalid URL"):
             await fetch_inline(web.url("/"), OPEN, resolver=web.resolver)
 
 
 @pytest.mark.parametrize("port", [1, 22, 25, 110, 445])
-async def test_ports_of_other_services_are_refused(port: int) -> None:
+async def test_ports_of_other_services_are_rejected(port: int) -> None:
     with pytest.raises(BadRequest, match=f"port {port} is not allowed"):
         await fetch_inline(f"http://x.example:{port}/", OPEN)
 
@@ -278,7 +279,7 @@ async def _silent(writer: asyncio.StreamWriter) -> None:
         "not HTTP",
     ],
 )
-async def test_a_download_is_bounded_and_its_failure_said_without_the_path(answer, wanted: str) -> None:
+async def test_a_download_is_bounded_and_its_error_omits_the_path(answer, wanted: str) -> None:
     async with site({"/p?sig=canary": answer}) as web:
         with pytest.raises(BadRequest, match=wanted) as caught:
             await fetch_inline(
@@ -306,7 +307,7 @@ async def test_a_download_is_bounded_and_its_failure_said_without_the_path(answe
         ("TEXT/Plain;charset=utf-8", b"hi", "text/plain"),
     ],
 )
-def test_the_type_is_what_the_bytes_say_else_the_server(header: str, data: bytes, wanted: str) -> None:
+def test_the_media_type_is_detected_from_the_bytes_or_else_the_header(header: str, data: bytes, wanted: str) -> None:
     assert media_type(header, data) == wanted
 
 
@@ -337,12 +338,12 @@ async def test_a_data_url_is_decoded(url: str, wanted: tuple[str, bytes]) -> Non
     ],
     ids=["no comma", "not base64", "one letter", "too long", "too long encoded"],
 )
-async def test_a_bad_data_url_is_the_callers_fault(url: str) -> None:
+async def test_an_invalid_data_url_is_a_bad_request(url: str) -> None:
     with pytest.raises(BadRequest, match="a data URL"):
         await fetch_inline(url, GUARDED)
 
 
-async def test_others_run_while_a_long_data_url_is_decoded() -> None:
+async def test_other_tasks_run_while_a_long_data_url_is_decoded() -> None:
     rounds, ended = 0, False
 
     async def others() -> None:
@@ -359,7 +360,7 @@ async def test_others_run_while_a_long_data_url_is_decoded() -> None:
     assert rounds > 20
 
 
-async def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     async with site({"/": page(PNG)}) as web:
         assert (await fetch_inline(web.url("/"), OPEN, resolver=web.resolver))[1] == PNG

@@ -35,7 +35,7 @@ def fail(health, times=1, route="a/x", provider="a", **more):
         health.failed(route, provider, "upstream_failed", "boom", **more)
 
 
-def test_a_route_rests_after_failures_in_a_row(health, clock):
+def test_a_route_cools_down_after_consecutive_failures(health, clock):
     fail(health, 2)
     assert health.cooling_until("a/x", "a") == 0
     fail(health)
@@ -43,7 +43,7 @@ def test_a_route_rests_after_failures_in_a_row(health, clock):
     assert health.cooling() == {"a/x": 30}
 
 
-def test_a_success_ends_the_row_and_the_rest(health):
+def test_a_success_resets_the_count_and_the_cooldown(health):
     fail(health, 2)
     health.succeeded("a/x", "a")
     fail(health, 2)
@@ -53,14 +53,14 @@ def test_a_success_ends_the_row_and_the_rest(health):
     assert health.cooling() == {}
 
 
-def test_retry_after_is_honoured_at_once_and_bounded(health, clock):
+def test_retry_after_applies_at_once_and_is_bounded(health, clock):
     fail(health, retry_after=7)
     assert health.cooling_until("a/x", "a") == clock.at + 7
     fail(health, retry_after=86_400)
     assert health.cooling_until("a/x", "a") == clock.at + 120
 
 
-def test_the_longest_rest_that_was_told_holds(health, clock):
+def test_the_longest_cooldown_holds(health, clock):
     fail(health, 3, retry_after=100)
     assert health.cooling_until("a/x", "a") == clock.at + 100, "not the 30 of three failures"
     fail(health, retry_after=1)
@@ -72,25 +72,26 @@ def test_the_longest_rest_that_was_told_holds(health, clock):
     fail(health, 3, "b/x", "b")
     assert list(health.cooling()) == ["a/x", "a/y", "b/x"]
     clock.at += 30
-    assert list(health.cooling()) == ["a/x", "a/y"], "one that may be tried rests no more"
+    assert list(health.cooling()) == ["a/x", "a/y"], "a route that may be tried is not listed"
 
 
-def test_a_failing_route_keeps_resting_when_it_fails_again(health, clock):
+def test_a_failing_route_cools_down_again_when_it_fails_again(health, clock):
     fail(health, 25)
     clock.at += 31
     fail(health)
     assert health.cooling_until("a/x", "a") == clock.at + 30
 
 
-def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
+def test_an_empty_balance_or_bad_key_cools_down_the_whole_provider(health, clock):
     fail(health, alarm="key")
     assert health.cooling_until("a/other", "a") == clock.at + 30
     assert health.cooling_until("b/x", "b") == 0
     new = [
-        health.failed("a/x", "a", "upstream_failed", said, alarm="balance", retry_after=60) for said in ("one", "two")
+        health.failed("a/x", "a", "upstream_failed", message, alarm="balance", retry_after=60)
+        for message in ("one", "two")
     ]
     health.failed("a/x", "a", "upstream_unreachable", "proxy p:3128 refused a request to a:80: 407", alarm="proxy")
-    assert new == [True, False], "the operator is told of each alarm once"
+    assert new == [True, False], "each alarm is reported once"
     assert [(name, alarm.kind, alarm.count, alarm.message) for name, alarm in health.alarms()] == [
         ("a", "key", 1, "boom"),
         ("a", "balance", 2, "two"),
@@ -101,14 +102,14 @@ def test_an_empty_balance_or_bad_key_rests_the_whole_provider(health, clock):
     assert health.cooling_until("a/other", "a") == 0
 
 
-def test_a_request_that_was_wrong_is_no_failure_of_the_route(health):
+def test_a_rejected_request_is_no_failure_of_the_route(health):
     for _ in range(9):
         health.rejected("a/x", "a")
     assert health.cooling() == {}
     assert health.routes()[0].rejections == 9
 
 
-def test_counters_tell_errors_rates_and_latency(health):
+def test_counters_report_errors_rates_and_latency(health):
     health.succeeded("a/x", "a", 1.0)
     health.succeeded("a/x", "a", 2.0)
     fail(health)
@@ -124,16 +125,16 @@ def test_counters_tell_errors_rates_and_latency(health):
     assert (known.last_error, known.last_error_at) == ("upstream_failed: boom", 1_700_000_000.0)
 
 
-def test_a_reload_forgets_what_is_gone_and_keeps_the_rest(health):
+def test_a_reload_drops_removed_routes_and_keeps_the_others(health):
     fail(health, 3, "a/x", "a", alarm="key")
     fail(health, 3, "b/x", "b")
     health.keep({"b/x"}, {"b"})
     assert list(health.cooling()) == ["b/x"]
     assert health.alarms() == []
-    assert health.cooling_until("a/x", "a") == 0, "one of this name that comes back begins anew"
+    assert health.cooling_until("a/x", "a") == 0, "a route that returns under the same name starts anew"
 
 
-def test_the_log_tells_of_a_failing_route_now_and_then_and_of_everything_when_debugging(health, clock, caplog):
+def test_a_failing_route_is_logged_occasionally_and_always_at_debug_level(health, clock, caplog):
     log = logging.getLogger("tollgate.test")
     caplog.set_level(logging.DEBUG, "tollgate.test")
     for number, seconds in enumerate((0, 1, 8.9, 0.1)):

@@ -1,4 +1,4 @@
-"""The edge of ASGI, alone."""
+"""The boundary to ASGI, tested alone."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ from tollgate.http import Responder
 from tollgate.services import Reply
 
 
-async def test_an_answer_whose_client_was_watched_is_freed_without_the_collector(monkeypatch):
+async def test_a_responder_is_freed_without_the_garbage_collector(monkeypatch):
     monkeypatch.setattr(http, "_WATCH_AFTER", 0.0)
     sent = []
 
@@ -41,22 +41,22 @@ async def test_an_answer_whose_client_was_watched_is_freed_without_the_collector
     assert not left
 
 
-async def test_a_client_that_does_not_read_is_owed_one_comment_at_a_time():
-    under_way = []
+async def test_a_client_that_does_not_read_has_at_most_one_pending_comment():
+    pending = []
 
     async def send(message):
-        under_way.append(message["type"])
+        pending.append(message["type"])
         await asyncio.Event().wait()
 
     responder = Responder(asyncio.Event().wait, send, [])
     responder.keep_alive(0.01)
     await asyncio.sleep(0.1)
     responder.close()
-    assert under_way == ["http.response.start"]
+    assert pending == ["http.response.start"]
 
 
-async def test_no_comment_gets_into_an_error_that_is_told_whole():
-    """The answer was to be a stream, and no route gave one."""
+async def test_no_keep_alive_comment_is_sent_within_an_error():
+    """The response was to be a stream, but no route delivered one."""
     sent = []
 
     async def send(message):
@@ -70,7 +70,7 @@ async def test_no_comment_gets_into_an_error_that_is_told_whole():
     assert [message.get("body") for message in sent] == [None, b"{}"]
 
 
-async def test_once_it_was_asked_whether_an_answer_has_begun_no_comment_begins_it():
+async def test_no_keep_alive_comment_starts_a_response_once_has_begun_was_read():
     sent = []
 
     async def send(message):

@@ -1,4 +1,4 @@
-"""How many values JSON text holds, told without reading it."""
+"""How many values a JSON text contains, counted without parsing it."""
 
 import orjson
 import pytest
@@ -16,9 +16,9 @@ from tollgate.json_bounds import count_of, too_many
         (b'["a,b", "[{", "\\",\\\\", "\\\\"]', 5),
         (b'{"[,{": "\\\\\\"", ",": 2}', 3),
     ],
-    ids=["one", "a list", "nested", "marks in texts", "marks in names"],
+    ids=["one", "a list", "nested", "punctuation in strings", "punctuation in names"],
 )
-def test_values_are_counted_outside_of_texts_however_the_text_is_cut(monkeypatch, raw, values):
+def test_values_are_counted_outside_strings_at_any_piece_boundary(monkeypatch, raw, values):
     orjson.loads(raw)
     for size in (1, 2, 3, 5, 1000):
         monkeypatch.setattr(json_bounds, "_PIECE", size)
@@ -28,5 +28,5 @@ def test_values_are_counted_outside_of_texts_however_the_text_is_cut(monkeypatch
 @pytest.mark.parametrize(
     ("raw", "times"), [(b"", 0), (b"a", 0), (b":", 1), (b'{"a": {"b:": "c:d"}}', 4), (b"::" * 999, 1998)]
 )
-def test_a_mark_is_counted_wherever_it_stands(raw, times):
+def test_every_occurrence_of_a_byte_is_counted(raw, times):
     assert count_of(raw, b":") == times

@@ -1,4 +1,4 @@
-"""Imports go down only, every module has a floor, and vendors live in YAML."""
+"""Imports never go up a floor, every module has a floor, and no vendor is named in the code."""
 
 import ast
 import io
@@ -20,13 +20,13 @@ FLOORS = {
     4: "services completions embeddings images accounts notations reload discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http __main__",
 }
-"""Docs: `docs/building.md`. A package counts as one module."""
+"""As in `docs/building.md`. A package counts as one module."""
 
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def shown(path: Path) -> str:
+def relative(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
@@ -35,13 +35,13 @@ def module_of(path: Path) -> str:
 
 
 def imports(tree: ast.AST):
-    """The tollgate modules a file imports when it runs: (line, first part of the name). Imports for type checkers do
-    not count."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
+    """The tollgate modules that a file imports at run time: (line, first part of the name). Imports for type checkers
+    do not count."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting.extend(node.orelse)
+            stack.extend(node.orelse)
             continue
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -52,24 +52,24 @@ def imports(tree: ast.AST):
                 yield from ((node.lineno, alias.name) for alias in node.names if alias.name in FLOOR_OF)
             elif node.module.startswith("tollgate."):
                 yield node.lineno, node.module.split(".")[1]
-        waiting.extend(ast.iter_child_nodes(node))
+        stack.extend(ast.iter_child_nodes(node))
 
 
-@pytest.mark.parametrize("path", FILES, ids=shown)
-def test_imports_go_down_only(path):
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_imports_never_go_up(path):
     module = module_of(path)
     if module == "__init__":
         return
     assert module in FLOOR_OF, f"{module} has no floor: give it one in the table of this file and in docs/building.md"
     for line, imported in imports(ast.parse(path.read_text("utf-8"))):
-        assert imported in FLOOR_OF, f"{shown(path)}:{line} imports {imported}, which has no floor"
+        assert imported in FLOOR_OF, f"{relative(path)}:{line} imports {imported}, which has no floor"
         assert FLOOR_OF[imported] <= FLOOR_OF[module], (
-            f"{shown(path)}:{line} imports {imported}, which stands above {module}"
+            f"{relative(path)}:{line} imports {imported}, which is on a floor above {module}"
         )
 
 
-def test_config_and_core_are_free_of_each_other():
-    """What the lowest floors may import is little, and it is listed."""
+def test_the_lowest_modules_import_next_to_nothing():
+    """Only the listed imports are allowed."""
     for path in FILES:
         if module_of(path) in ("errors", "wire", "sse", "money"):
             assert {name for _, name in imports(ast.parse(path.read_text("utf-8")))} <= {"errors", "money", "wire"}, (
@@ -80,7 +80,7 @@ def test_config_and_core_are_free_of_each_other():
 # -- vendors ----------------------------------------------------------------------------------------------------------
 
 GENERIC = {"cny", "images", "models", "sandbox", "labs", "black", "forest", "together", "ideogram"}
-"""Parts of provider names that are ordinary words, and our own sandbox."""
+"""Parts of provider names that are common words, and our own sandbox."""
 FORMAT_NAMES = re.compile(r"gemini\b", re.IGNORECASE)
 """The name of a wire format's mapping."""
 
@@ -91,7 +91,7 @@ def vendors() -> list[str]:
 
 
 def words_of(path: Path):
-    """(line, text) of everything that is code: names and strings, without comments and docstrings."""
+    """Yields (line, text) of all names and strings, without comments and docstrings."""
     text = path.read_text("utf-8")
     docs = set()
     for node in ast.walk(ast.parse(text)):
@@ -109,19 +109,19 @@ def words_of(path: Path):
 
 def test_no_vendor_is_named_in_the_code():
     known = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, vendors()))})(?![a-z])", re.IGNORECASE)
-    files = [  # most name none in their comments either
+    files = [  # most files mention no vendor, even in comments
         path
         for path in FILES
         if known.search(text := path.read_text("utf-8")) or known.search(FORMAT_NAMES.sub("", text))
     ]
     found = [
-        f"{shown(path)}:{line}: {text[:80]}"
+        f"{relative(path)}:{line}: {text[:80]}"
         for path in files
         for line, text in words_of(path)
         if known.search(FORMAT_NAMES.sub("", text))
     ]
-    assert not found, "vendors belong into providers/ and mappings/:\n" + "\n".join(found)
+    assert not found, "vendor names belong in providers/ and mappings/:\n" + "\n".join(found)
 
 
-def test_the_word_list_knows_the_big_ones():
+def test_the_vendor_list_contains_well_known_names():
     assert {"openai", "anthropic", "azure", "openrouter"} <= set(vendors())

@@ -1,4 +1,4 @@
-"""Sums add up, and percentiles read from them are close to the exact ones."""
+"""Sums of measures, and percentiles estimated from histograms."""
 
 import math
 import random
@@ -26,34 +26,34 @@ def packed(values: list[float]) -> int:
     ],
     ids=["even", "lognormal", "exponential"],
 )
-def test_a_percentile_is_within_a_few_percent(spread, share):
+def test_a_percentile_is_accurate_within_six_percent(spread, share):
     rng = random.Random(7)
     values = sorted(spread(rng) for _ in range(5000))
     exact = values[int(share * len(values))]
     assert percentile(packed(values), share) == pytest.approx(exact, rel=0.06)
 
 
-def test_times_under_a_millisecond_are_not_shown_as_longer():
+def test_times_below_a_millisecond_have_a_percentile_below_one():
     assert percentile(packed([0.4] * 10), 0.5) < 1
 
 
-def test_a_percentile_of_nothing_is_none():
+def test_a_percentile_of_no_values_is_none():
     assert percentile(0, 0.5) is None and Measures().first_byte_ms(0.95) is None
 
 
-def test_histograms_add_up_like_their_values():
+def test_histograms_add_like_their_values():
     one, other = [10.0, 200.0, 3000.0], [15.0, 15.0, 9e9]
     assert packed(one) + packed(other) == packed(one + other)
 
 
-def test_measures_add_up_exactly():
+def test_measures_add_exactly():
     one = Measures(requests=2, failed=1, cost=Decimal("0.1"), input_tokens=5, first_byte=packed([10]))
     one.add(Measures(requests=1, cost=Decimal("0.000000000002"), output_tokens=7, first_byte=packed([20])))
     assert (one.requests, one.failed, one.cost, one.tokens) == (3, 1, Decimal("0.100000000002"), 12)
     assert one.failure_rate == pytest.approx(1 / 3)
 
 
-def test_a_report_sums_its_buckets_dearest_first():
+def test_a_report_sums_its_buckets_by_descending_cost():
     start = datetime(2026, 11, 21, tzinfo=UTC)
     day = [
         Bucket(
@@ -73,7 +73,7 @@ def test_a_report_sums_its_buckets_dearest_first():
     assert report.until == start + timedelta(hours=3)
 
 
-def test_the_words_to_choose_rows_by_are_those_the_columns_explain():
+def test_the_choices_of_endpoint_and_outcome_match_the_column_descriptions():
     about = {column.name: column.about for column in COLUMNS}
     assert about["endpoint"].partition(": ")[2].partition(" (")[0].split(", ") == list(ENDPOINTS)
     assert about["outcome"].partition(": ")[2].split(", ") == list(OUTCOMES)

@@ -1,4 +1,4 @@
-"""What bytes begin like is what they are."""
+"""Media types detected from the first bytes."""
 
 import pytest
 
@@ -19,5 +19,5 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("data", BEGINNINGS)
-def test_bytes_tell_their_type(data: bytes) -> None:
+def test_a_media_type_is_detected_from_the_first_bytes(data: bytes) -> None:
     assert type_by_bytes(data) == BEGINNINGS[data]

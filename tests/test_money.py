@@ -50,7 +50,7 @@ def test_a_decimal_keeps_its_digits(text, value):
     ],
     ids=lambda v: repr(v)[:20],
 )
-def test_what_is_no_exact_decimal_is_refused(text):
+def test_a_value_that_is_no_exact_decimal_is_rejected(text):
     with pytest.raises(ValueError, match="decimal|digits"):
         decimal_of(text)
 
@@ -82,24 +82,24 @@ def test_cost_is_rounded_half_even_at_twelve_places(amount, rounded):
         ("-1.10", "-1.1"),
     ],
 )
-def test_amounts_are_shown_plainly(amount, shown):
+def test_amounts_are_formatted_without_exponent(amount, shown):
     assert decimal_text(Decimal(amount)) == shown
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**12), max_value=10**12))
-def test_showing_and_reading_gives_the_same_amount(amount):
+def test_a_formatted_amount_is_read_back_unchanged(amount):
     assert decimal_of(decimal_text(amount)) == amount
     assert round_cost(amount) == amount
 
 
-def test_a_float_in_an_amount_is_an_error_not_a_rounding():
+def test_a_float_amount_raises_instead_of_rounding():
     from decimal import FloatOperation
 
     with pytest.raises(FloatOperation):
         CONTEXT.create_decimal(0.1)
 
 
-def test_currency_codes_are_three_capitals():
+def test_a_currency_code_has_three_capitals():
     assert is_currency("USD")
     assert not is_currency("usd")
     assert not is_currency("US$")

@@ -1,4 +1,4 @@
-"""What people type about accounts, keys and credits, and what they are told when it is wrong."""
+"""How input about accounts, keys and credits is read, and the messages for invalid input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_expiry_is_a_span_a_last_day_or_a_time(text: str, moment: datetime | 
         ("2026-11-20", "over already"),
     ],
 )
-def test_a_wrong_expiry_is_refused(text: str, message: str) -> None:
+def test_an_invalid_expiry_is_rejected(text: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         read_expiry(text, NOW)
 
@@ -77,7 +77,7 @@ def test_an_amount_is_exact(text: str, amount: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ten", "NaN", "Infinity", "1e999", "1,5"])
-def test_a_wrong_amount_is_refused(text: str) -> None:
+def test_an_invalid_amount_is_rejected(text: str) -> None:
     with pytest.raises(BadRequest, match="amount"):
         read_amount(text)
 
@@ -93,7 +93,7 @@ def test_a_wrong_amount_is_refused(text: str) -> None:
         ("1.0000000000005", "13 decimal places"),
     ],
 )
-def test_an_amount_of_more_places_than_are_kept_is_refused(text: str, words: str) -> None:
+def test_an_amount_with_more_decimal_places_than_are_stored_is_rejected(text: str, words: str) -> None:
     with pytest.raises(BadRequest, match=words.replace(".", r"\.")):
         read_amount(text)
 
@@ -112,7 +112,7 @@ def test_an_amount_of_more_places_than_are_kept_is_refused(text: str, words: str
         ("::/0, 0.0.0.0/0", ("::/0", "0.0.0.0/0")),
     ],
 )
-def test_addresses_are_kept_in_one_notation(text: str, kept: tuple[str, ...] | None) -> None:
+def test_addresses_are_normalized(text: str, kept: tuple[str, ...] | None) -> None:
     assert read_addresses(text) == kept
 
 
@@ -120,5 +120,5 @@ def test_addresses_are_kept_in_one_notation(text: str, kept: tuple[str, ...] | N
     ("text", "kept"),
     [("", None), ("all", None), ("chat", ("chat",)), ("MCP, chat  chat", ("chat", "mcp"))],
 )
-def test_endpoints_are_kept_in_one_order(text: str, kept: tuple[str, ...] | None) -> None:
+def test_endpoints_are_sorted_without_duplicates(text: str, kept: tuple[str, ...] | None) -> None:
     assert read_endpoints(text) == kept

@@ -1,4 +1,4 @@
-"""An outage is logged once for each reason, and once when it is over."""
+"""An outage is logged once for each reason, and its end once."""
 
 import logging
 
@@ -9,11 +9,11 @@ from tollgate.outage import Outage
 log = logging.getLogger("tollgate.test")
 
 
-def written(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records]
 
 
-def test_each_reason_is_logged_once_and_the_end_once(caplog):
+def test_each_reason_and_the_end_are_logged_once(caplog):
     outage = Outage(log)
     outage.end("it works again")
     outage.begin("the disk is full", "the disk is full; 3 rows wait")
@@ -24,7 +24,7 @@ def test_each_reason_is_logged_once_and_the_end_once(caplog):
     outage.end("it works again")
     assert outage.reason == ""
     outage.begin("the disk is full")
-    assert written(caplog) == [
+    assert logged(caplog) == [
         ("ERROR", "the disk is full; 3 rows wait"),
         ("ERROR", "the disk is broken"),
         ("WARNING", "it works again"),
@@ -32,8 +32,8 @@ def test_each_reason_is_logged_once_and_the_end_once(caplog):
     ]
 
 
-def test_level_and_traceback_are_the_caller_s_to_choose(caplog):
+def test_level_and_traceback_can_be_chosen(caplog):
     error = ValueError("100%s")
     Outage(log).begin("a mistake of ours: 100%s", level=logging.CRITICAL, error=error)
-    assert written(caplog) == [("CRITICAL", "a mistake of ours: 100%s")]
+    assert logged(caplog) == [("CRITICAL", "a mistake of ours: 100%s")]
     assert caplog.records[0].exc_info[1] is error

@@ -1,4 +1,4 @@
-"""tollgate.public_errors: the status in a row is the status the caller got."""
+"""The status in a usage row is the status that the caller received."""
 
 import pytest
 
@@ -25,12 +25,12 @@ ERRORS = [
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages", "embeddings", "images"])
 @pytest.mark.parametrize("error", ERRORS, ids=[f"{type(error).__name__}-{error.status}" for error in ERRORS])
-def test_a_row_has_the_status_that_was_told(dialect, error):
+def test_a_row_has_the_status_of_the_reply(dialect, error):
     assert public_status(dialect, error) == error_reply(dialect, error, "req_1").status
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "told"),
+    ("message", "code", "shown"),
     [
         (
             "Your input exceeds the context window.",
@@ -45,13 +45,13 @@ def test_a_row_has_the_status_that_was_told(dialect, error):
         ("Your input is wrong.", "invalid_value", "Your input is wrong."),
     ],
 )
-def test_messages_clients_know_a_prompt_that_is_too_long_by_its_words(message: str, code: str, told: str):
-    assert messages_error_message(UpstreamRejected(message, upstream_code=code)) == told
+def test_a_messages_error_for_a_long_prompt_starts_with_the_expected_words(message: str, code: str, shown: str):
+    assert messages_error_message(UpstreamRejected(message, upstream_code=code)) == shown
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
-def test_a_stream_does_not_quote_what_the_database_or_the_disk_says(dialect):
-    told = stream_error_events(dialect, Unavailable("could not extend file base/16384/2609: No space left on device"))
-    assert b"base/16384" not in told
-    assert b"Service temporarily unavailable" in told
+def test_a_stream_error_does_not_quote_the_database_or_the_disk(dialect):
+    sent = stream_error_events(dialect, Unavailable("could not extend file base/16384/2609: No space left on device"))
+    assert b"base/16384" not in sent
+    assert b"Service temporarily unavailable" in sent
     assert b"the gateway is shutting down" in stream_error_events(dialect, ShuttingDown())

@@ -1,4 +1,4 @@
-"""Request bodies have a bound together: who finds no room waits with the body unread, and everybody gives it back."""
+"""Request bodies share a bound: one without room waits unread, and every request returns its room."""
 
 import asyncio
 import concurrent.futures
@@ -20,7 +20,7 @@ from tollgate.room import SMALL, Room
 BIG = 4 * SMALL
 
 
-async def test_what_fits_is_let_in_at_once_and_what_does_not_waits_its_turn():
+async def test_a_body_that_fits_is_admitted_and_others_wait():
     room = Room(2 * BIG)
     first, second, third, small = (room.place() for _ in range(4))
     await first.widen(BIG)
@@ -29,7 +29,7 @@ async def test_what_fits_is_let_in_at_once_and_what_does_not_waits_its_turn():
     await asyncio.sleep(0)
     assert (room.held, room.waiting, waiting.done()) == (2 * BIG, 1, False)
     await small.widen(SMALL)
-    assert room.held == 2 * BIG + SMALL, "small ones are counted and never wait"
+    assert room.held == 2 * BIG + SMALL, "small bodies are counted and never wait"
     small.leave()
     first.leave()
     await waiting
@@ -39,7 +39,7 @@ async def test_what_fits_is_let_in_at_once_and_what_does_not_waits_its_turn():
     assert room.held == 0
 
 
-async def test_smaller_ones_pass_one_for_which_there_is_no_room_yet():
+async def test_smaller_bodies_pass_one_that_does_not_fit_yet():
     room = Room(3 * BIG)
     first = room.place()
     await first.widen(2 * BIG)
@@ -53,7 +53,7 @@ async def test_smaller_ones_pass_one_for_which_there_is_no_room_yet():
     await waiting
 
 
-async def test_a_body_that_is_alone_is_let_in_whatever_its_size():
+async def test_a_body_that_is_alone_is_admitted_at_any_size():
     room = Room(BIG)
     place = room.place()
     await place.widen(BIG)
@@ -61,7 +61,7 @@ async def test_a_body_that_is_alone_is_let_in_whatever_its_size():
     assert room.held == 3 * BIG
 
 
-async def test_who_waits_too_long_is_refused_and_leaves_nothing_behind():
+async def test_a_body_that_waits_too_long_is_rejected_and_holds_nothing():
     room = Room(BIG, patience=0.01)
     first, second = room.place(), room.place()
     await first.widen(BIG)
@@ -71,20 +71,20 @@ async def test_who_waits_too_long_is_refused_and_leaves_nothing_behind():
     assert (room.held, room.waiting) == (BIG, 0)
 
 
-async def test_a_request_that_ends_while_it_waits_leaves_nothing_behind():
+async def test_a_request_cancelled_while_waiting_holds_nothing():
     room = Room(BIG)
     first, second = room.place(), room.place()
     await first.widen(BIG)
     waiting = asyncio.create_task(second.widen(BIG))
     await asyncio.sleep(0)
     waiting.cancel()
-    first.leave()  # in the same turn
+    first.leave()  # in the same turn of the event loop
     await asyncio.wait([waiting])
     second.leave()
     assert (room.held, room.waiting) == (0, 0)
 
 
-async def test_who_holds_a_part_is_let_in_once_alone_also_after_others_gave_up():
+async def test_a_partly_admitted_body_is_admitted_once_alone():
     room = Room(1_000_000)
     first, second, third = room.place(), room.place(), room.place()
     await first.widen(600_000)
@@ -101,7 +101,7 @@ async def test_who_holds_a_part_is_let_in_once_alone_also_after_others_gave_up()
     assert room.held == second.bytes == 2_000_000
 
 
-async def test_a_place_is_kept_for_whoever_works_on():
+async def test_a_kept_place_needs_a_second_leave():
     room = Room(BIG)
     place = room.place()
     await place.widen(BIG)
@@ -112,9 +112,9 @@ async def test_a_place_is_kept_for_whoever_works_on():
     assert room.held == 0
 
 
-async def test_any_order_of_coming_and_leaving_holds_the_bound_and_ends_at_nothing():
+async def test_random_arrivals_and_departures_keep_the_bound_and_end_at_zero():
     room, most = Room(10 * SMALL, patience=0.02), 0
-    dice = random.Random(5)
+    rng = random.Random(5)
 
     async def request(size: int, stay: float) -> None:
         nonlocal most
@@ -132,18 +132,18 @@ async def test_any_order_of_coming_and_leaving_holds_the_bound_and_ends_at_nothi
 
     tasks = []
     for _ in range(400):
-        work = request(dice.randrange(SMALL + 1, 6 * SMALL), dice.random() / 500)
+        work = request(rng.randrange(SMALL + 1, 6 * SMALL), rng.random() / 500)
         tasks.append(asyncio.create_task(work))
-        if dice.random() < 0.3:
-            dice.choice(tasks).cancel()
-        await asyncio.sleep(dice.random() / 1000)
+        if rng.random() < 0.3:
+            rng.choice(tasks).cancel()
+        await asyncio.sleep(rng.random() / 1000)
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (room.held, room.waiting) == (0, 0)
     assert SMALL < most <= 10 * SMALL
 
 
-class Watched(Room):
-    """A room that counts at how many of those who wait it looks."""
+class CountingRoom(Room):
+    """A room that counts how many waiting bodies it checks."""
 
     looks = 0
 
@@ -152,8 +152,8 @@ class Watched(Room):
         return super().fits(place, size)
 
 
-async def test_nobody_is_looked_at_while_nobody_can_fit():
-    room = Watched(10 * BIG)
+async def test_no_waiting_body_is_checked_while_none_can_fit():
+    room = CountingRoom(10 * BIG)
     holder, small = room.place(), room.place()
     await holder.widen(9 * BIG)
     waiting = [asyncio.create_task(room.place().widen(size)) for size in [3 * BIG] * 50 + [2 * BIG] * 50]
@@ -166,27 +166,27 @@ async def test_nobody_is_looked_at_while_nobody_can_fit():
     holder.narrow(4 * BIG)
     await asyncio.sleep(0)
     assert [task.done() for task in waiting] == [True, True, *[False] * 98]
-    assert room.looks == 2, "at the oldest, and no more"
+    assert room.looks == 2, "only the two oldest are checked"
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert room.waiting == 0
 
 
-async def test_after_every_change_nobody_waits_who_fits():
-    room, dice = Room(10 * SMALL), random.Random(7)
+async def test_no_body_that_fits_is_left_waiting():
+    room, rng = Room(10 * SMALL), random.Random(7)
     places, tasks = [room.place() for _ in range(30)], {}
     for _ in range(3000):
-        place = dice.choice(places)
+        place = rng.choice(places)
         task = tasks.get(place)
         if task is not None and task.done():
             del tasks[place]
-        if place not in tasks and dice.random() < 0.6:
-            tasks[place] = asyncio.create_task(place.widen(dice.randrange(6 * SMALL)))
-        elif place in tasks and dice.random() < 0.2:
+        if place not in tasks and rng.random() < 0.6:
+            tasks[place] = asyncio.create_task(place.widen(rng.randrange(6 * SMALL)))
+        elif place in tasks and rng.random() < 0.2:
             tasks[place].cancel()
         elif place not in tasks:
-            place.narrow(dice.randrange(place.bytes + 1))
+            place.narrow(rng.randrange(place.bytes + 1))
         await asyncio.sleep(0)
         assert not [1 for place, size in room._waiting.values() if room.fits(place, size)]
         assert room.held == sum(place.bytes for place in places)
@@ -200,42 +200,42 @@ SETTINGS = "server: {max_body_bytes: 1000000, max_bodies_bytes: 1000000}\n"
 
 
 def padded(dialect: str, size: int, **more) -> dict:
-    """A request of about so many bytes."""
+    """A request of about `size` bytes."""
     return {**ASKS[dialect], "model": "acme/one", "metadata": {"pad": "x" * size}, **more}
 
 
 @pytest.mark.parametrize("dialect", PROTOCOLS)
-async def test_without_room_a_request_is_told_to_come_back(tmp_path, dialect):
+async def test_a_request_without_room_is_503_with_retry_after(tmp_path, dialect):
     async with inprocess(
         tmp_path,
         providers={"acme": provider("app://acme/v1", dialect)},
         apps={"acme": replying(500, b"{}")},
         settings=SETTINGS,
-    ) as here:
-        room = here.services.room
+    ) as app:
+        room = app.services.room
         room.patience = 0.01
         taken = room.place()
         await taken.widen(900_000)
-        reply = await here.post(PATHS[dialect], padded(dialect, 200_000))
+        reply = await app.post(PATHS[dialect], padded(dialect, 200_000))
         assert reply.status_code == 503
         assert reply.json() == {"message": "Service temporarily unavailable"}
         assert (reply.headers["retry-after"], reply.headers["x-tollgate-error"]) == ("10", "too_much_at_once")
         packed = gzip.compress(json.dumps(padded(dialect, 200_000)).encode())
-        assert (await here.post(PATHS[dialect], packed, content_encoding="gzip")).status_code == 503, "as it will be"
-        assert (await here.post(PATHS[dialect], padded(dialect, 10))).status_code == 500, "small ones are let in"
-        metrics = (await here.get("/metrics", key=None)).text
+        assert (await app.post(PATHS[dialect], packed, content_encoding="gzip")).status_code == 503, "unpacked size"
+        assert (await app.post(PATHS[dialect], padded(dialect, 10))).status_code == 500, "small ones are admitted"
+        metrics = (await app.get("/metrics", key=None)).text
         assert "\ntollgate_request_body_bytes 900000.0\n" in metrics
         assert "\ntollgate_request_body_bytes_max 1000000.0\n" in metrics
         assert 'tollgate_refused_total{reason="too_much_at_once"} 2' in metrics
         assert room.held == 900_000
 
 
-async def test_every_end_of_a_request_gives_its_room_back(tmp_path):
+async def test_every_outcome_of_a_request_returns_its_room(tmp_path):
     chunk = b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
     held = []
 
-    async def app(method, path, headers, body):
-        held.append(here.services.room.held)
+    async def upstream(method, path, headers, body):
+        held.append(app.services.room.held)
 
         async def answer():
             yield chunk
@@ -246,31 +246,31 @@ async def test_every_end_of_a_request_gives_its_room_back(tmp_path):
         return (400 if b"refuse" in body else 200), {"content-type": "text/event-stream"}, answer()
 
     async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}, settings=SETTINGS
-    ) as here:
-        path, room = PATHS["chat"], here.services.room
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": upstream}, settings=SETTINGS
+    ) as app:
+        path, room = PATHS["chat"], app.services.room
         for user, status in (("whole", 200), ("cut", 200), ("refuse", 400)):
             sent = json.dumps(padded("chat", 200_000, user=user, stream=True)).encode()
-            assert (await here.post(path, sent)).status_code == status
+            assert (await app.post(path, sent)).status_code == status
             assert held.pop() == len(sent)
             assert room.held == 0, user
         for body in (b"{" * 200_000, padded("chat", 200_000, model="no/model"), padded("chat", 1_000_000)):
-            assert (await here.post(path, body)).status_code in (400, 404, 413)
+            assert (await app.post(path, body)).status_code in (400, 404, 413)
             assert room.held == 0
         packed = gzip.compress(sent)
-        await here.post(path, packed, content_encoding="gzip")
-        assert held.pop() == len(sent), "as large as it is unpacked"
-        assert (await here.post(path, gzip.compress(b" " * 2_000_000), content_encoding="gzip")).status_code == 413
-        assert (await here.post(path, packed[:-9], content_encoding="gzip")).status_code == 400
+        await app.post(path, packed, content_encoding="gzip")
+        assert held.pop() == len(sent), "its unpacked size"
+        assert (await app.post(path, gzip.compress(b" " * 2_000_000), content_encoding="gzip")).status_code == 413
+        assert (await app.post(path, packed[:-9], content_encoding="gzip")).status_code == 400
 
         async def in_pieces():
             for at in range(0, len(sent), 10_000):
                 yield sent[at : at + 10_000]
 
-        about = {"authorization": f"Bearer {here.key}", "content-type": "application/json"}
-        await here.http.post(path, content=in_pieces(), headers=about)
-        assert held.pop() == len(sent), "a length nobody told"
-        tool = await here.post(
+        about = {"authorization": f"Bearer {app.key}", "content-type": "application/json"}
+        await app.http.post(path, content=in_pieces(), headers=about)
+        assert held.pop() == len(sent), "without content-length"
+        tool = await app.post(
             "/v1/images/mcp",
             {"jsonrpc": "2.0", "id": 1, "method": "x", "pad": "x" * 100_000},
             accept="application/json, text/event-stream",
@@ -279,10 +279,10 @@ async def test_every_end_of_a_request_gives_its_room_back(tmp_path):
         assert (room.held, room.waiting) == (0, 0)
 
 
-async def test_who_leaves_gives_room_back_once_what_was_used_is_counted(tmp_path, monkeypatch):
+async def test_a_disconnected_request_returns_its_room_after_its_usage_is_counted(tmp_path, monkeypatch):
     began, counting = asyncio.Event(), asyncio.Event()
 
-    async def app(method, path, headers, body):
+    async def upstream(method, path, headers, body):
         began.set()
         await asyncio.sleep(60)
 
@@ -292,42 +292,42 @@ async def test_who_leaves_gives_room_back_once_what_was_used_is_counted(tmp_path
 
     monkeypatch.setattr("tollgate.completions.retry.estimate_usage", slow_count)
     async with inprocess(
-        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}, settings=SETTINGS
-    ) as here:
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": upstream}, settings=SETTINGS
+    ) as app:
         sent = json.dumps(padded("chat", 200_000)).encode()
         gone = asyncio.Event()
-        said = [{"type": "http.request", "body": sent, "more_body": False}]
+        messages = [{"type": "http.request", "body": sent, "more_body": False}]
 
         async def receive():
-            if said:
-                return said.pop()
+            if messages:
+                return messages.pop()
             await gone.wait()
             return {"type": "http.disconnect"}
 
         async def send(message):
-            raise AssertionError("nobody is there")
+            raise AssertionError("the client is gone")
 
         scope = {
             "type": "http", "method": "POST", "path": PATHS["chat"], "query_string": b"", "http_version": "1.1",
             "headers": [
-                (b"authorization", f"Bearer {here.key}".encode()),
+                (b"authorization", f"Bearer {app.key}".encode()),
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(sent)).encode()),
             ],
         }  # fmt: skip
-        running = asyncio.create_task(here.opened.app(scope, receive, send))
+        running = asyncio.create_task(app.opened.app(scope, receive, send))
         await began.wait()
         gone.set()
         await running
-        assert here.services.room.held == len(sent), "its tokens are still being counted"
+        assert app.services.room.held == len(sent), "its tokens are still being counted"
         counting.set()
-        await here.services.settlements.drain(5)
+        await app.services.settlements.drain(5)
         await asyncio.sleep(0)
-        assert here.services.room.held == 0
+        assert app.services.room.held == 0
 
 
 @pytest.mark.parametrize("engine", ["hypercorn", "uvicorn"])
-def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine):
+def test_many_large_bodies_at_once_are_read_in_turn(tmp_path, engine):
     settings = f"server: {{engine: {engine}, max_body_bytes: 400000, max_bodies_bytes: 700000}}\n"
     write_config(tmp_path, settings=settings)
     with gateway(tmp_path) as running:
@@ -335,7 +335,7 @@ def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine
         content = "[[delay=100ms]] " + "x" * 300_000
         body = json.dumps({"model": "sandbox/echo", "messages": [{"role": "user", "content": content}]})
 
-        def ask(_: int) -> int:
+        def post(_: int) -> int:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request(
                 "POST",
@@ -354,12 +354,12 @@ def test_many_large_bodies_at_once_are_read_one_after_the_other(tmp_path, engine
             return {name: float(value) for name, value in rows if name.endswith(("_body_bytes", "_waiting"))}
 
         with concurrent.futures.ThreadPoolExecutor(12) as threads:
-            answers = [threads.submit(ask, each) for each in range(12)]
+            statuses = [threads.submit(post, each) for each in range(12)]
             seen = [measures()]
-            while not all(answer.done() for answer in answers):
+            while not all(answer.done() for answer in statuses):
                 seen.append(measures())
-            assert {answer.result() for answer in answers} == {200}
-        # who leaves in the middle of a body, and who declares one and sends nothing of it
+            assert {answer.result() for answer in statuses} == {200}
+        # one client disconnects in the middle of its body, another one before sending any of it
         for sent in (body.encode()[:100_000], b""):
             with socket.create_connection(("127.0.0.1", port)) as leaving:
                 leaving.sendall(

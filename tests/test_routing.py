@@ -21,23 +21,23 @@ class Clock:
         return self.at
 
 
-def of(*routes):
+def model_of_routes(*routes):
     return make_catalog(routes).resolve("acme/large")
 
 
-def steady():
-    """Draws that keep file order among equals: each is smaller than the one before."""
+def descending_draws():
+    """Draws that keep the order of the file among equal routes: each is smaller than the one before."""
     return (1 - n / 1000 for n in count()).__next__
 
 
 def tried(model, protocol="chat", *args, **kwargs):
-    kwargs.setdefault("rng", steady())
+    kwargs.setdefault("rng", descending_draws())
     offers, calls = plan(model, protocol, *args, **kwargs)
     return [f"{o.provider}:{o.protocol}" for o in offers[:calls]]
 
 
 def test_lower_priority_numbers_come_first():
-    assert tried(of(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == [
+    assert tried(model_of_routes(route("c", priority=2), route("a", priority=1), route("b", priority=0))) == [
         "b:chat",
         "a:chat",
         "c:chat",
@@ -45,9 +45,9 @@ def test_lower_priority_numbers_come_first():
 
 
 def test_at_most_three_different_routes_are_tried():
-    found = tried(of(*(route(name, protocols=("chat", "responses")) for name in "abcdef")))
+    found = tried(model_of_routes(*(route(name, protocols=("chat", "responses")) for name in "abcdef")))
     assert found == ["a:chat", "b:chat", "c:chat"]
-    assert tried(of(*(route(name) for name in "abc")), attempts=1) == ["a:chat"]
+    assert tried(model_of_routes(*(route(name) for name in "abc")), attempts=1) == ["a:chat"]
 
 
 @pytest.mark.parametrize(
@@ -63,40 +63,42 @@ def test_at_most_three_different_routes_are_tried():
         ("messages", ("converse", "gemini"), "converse"),
     ],
 )
-def test_a_route_answers_in_the_protocol_that_loses_least(client, protocols, chosen):
-    assert tried(of(route("a", protocols)), client) == [f"a:{chosen}"]
+def test_a_route_uses_the_protocol_that_loses_least(client, protocols, chosen):
+    assert tried(model_of_routes(route("a", protocols)), client) == [f"a:{chosen}"]
 
 
-def test_a_native_route_comes_before_a_converted_one_of_its_priority():
-    model = of(route("a", ("chat",)), route("b", ("messages",)))
+def test_a_native_route_precedes_a_converted_one_of_the_same_priority():
+    model = model_of_routes(route("a", ("chat",)), route("b", ("messages",)))
     assert tried(model, "messages") == ["b:messages", "a:chat"]
     assert tried(model, "chat") == ["a:chat", "b:messages"]
 
 
-def test_the_operators_priority_comes_before_the_protocol_unless_conversion_would_lose_something():
-    model = of(route("a", ("chat",)), route("b", ("messages",), priority=5))
+def test_priority_precedes_the_protocol_unless_conversion_would_lose_something():
+    model = model_of_routes(route("a", ("chat",)), route("b", ("messages",), priority=5))
     assert tried(model, "messages") == ["a:chat", "b:messages"]
     assert tried(model, "messages", Needs(prefer_native=True)) == ["b:messages", "a:chat"]
 
 
-def test_some_requests_only_a_native_route_can_carry():
-    model = of(route("a", ("chat",)), route("b", ("messages",)))
+def test_a_request_that_cannot_be_converted_uses_native_routes_only():
+    model = model_of_routes(route("a", ("chat",)), route("b", ("messages",)))
     assert tried(model, "messages", Needs(native=True)) == ["b:messages"]
     assert tried(model, "responses", Needs(native=True)) == []
     assert tried(model, "messages", Needs(native=True, threads=True)) == []
-    assert tried(model, "messages", pinned="a") == ["a:chat"], "an id that it minted may be met in another format"
-    threads = of(route("a", ("messages",)), route("b", ("messages",), can={"threads": True}))
+    assert tried(model, "messages", pinned="a") == ["a:chat"], "the id of a provider may be used in another format"
+    threads = model_of_routes(route("a", ("messages",)), route("b", ("messages",), can={"threads": True}))
     assert tried(threads, "messages", Needs(native=True, threads=True)) == ["b:messages"]
 
 
 @pytest.mark.parametrize(("type", "client"), [("embedding", "chat"), ("chat", "embeddings"), ("image", "chat")])
 def test_a_model_serves_only_the_endpoints_of_its_type(type, client):
-    assert tried(of(route("a", type=type)), client) == []
+    assert tried(model_of_routes(route("a", type=type)), client) == []
 
 
 def test_an_embedding_model_serves_embeddings():
     assert tried(
-        of(route("a", ("embeddings",), type="embedding"), route("b", ("cohere-embeddings",), type="embedding")),
+        model_of_routes(
+            route("a", ("embeddings",), type="embedding"), route("b", ("cohere-embeddings",), type="embedding")
+        ),
         "embeddings",
     ) == ["a:embeddings", "b:cohere-embeddings"]
 
@@ -104,12 +106,12 @@ def test_an_embedding_model_serves_embeddings():
 @pytest.mark.parametrize(
     ("needs", "facts"),
     [
-        pytest.param(Needs(images=True), {"input_modalities": ("text", "image")}, id="pictures"),
+        pytest.param(Needs(images=True), {"input_modalities": ("text", "image")}, id="images"),
         pytest.param(Needs(audio=True), {"input_modalities": ("text", "audio")}, id="audio"),
         pytest.param(Needs(files=True), {"can": {"files": True}}, id="files"),
         pytest.param(Needs(files=True), {"input_modalities": ("text", "file")}, id="files by modality"),
         pytest.param(Needs(prompt_tokens=500), {"context": 1000}, id="a long prompt"),
-        pytest.param(Needs(prompt_tokens=500), {"context": 0}, id="a long prompt where no length is known"),
+        pytest.param(Needs(prompt_tokens=500), {"context": 0}, id="a long prompt with unknown context length"),
         pytest.param(Needs(tools=True), {"parameters": ("tools",)}, id="tools by parameter"),
         pytest.param(Needs(tools=True), {"can": {"tools": True}}, id="tools by ability"),
         pytest.param(Needs(schema=True), {"can": {}}, id="schemas unless denied"),
@@ -117,50 +119,50 @@ def test_an_embedding_model_serves_embeddings():
 )
 def test_only_routes_that_fit_are_tried(needs, facts):
     narrow = {"context": 100, "parameters": ("temperature",), "can": {"schema": False}}
-    model = of(route("a", **narrow), route("b", priority=9, **facts))
+    model = model_of_routes(route("a", **narrow), route("b", priority=9, **facts))
     assert tried(model, "chat", needs) == ["b:chat"]
     assert tried(model, "chat") == ["a:chat", "b:chat"]
 
 
-def test_a_protocol_that_does_not_take_it_is_left_for_another_of_the_same_provider():
+def test_another_protocol_of_the_same_provider_is_used_if_one_lacks_an_ability():
     model_of = model()
     chat, responses = offer(model_of), offer(model_of, "responses")
     chat.can["tools"] = False
-    one = of(make_route(model_of, (chat, responses)))
+    one = model_of_routes(make_route(model_of, (chat, responses)))
     assert tried(one, needs=Needs(tools=True)) == ["acme:responses"]
     assert tried(one) == ["acme:chat"]
     assert tried(one, needs=Needs(tools=True, native=True)) == ["acme:chat"]
-    assert tried(of(make_route(model_of, (chat,))), needs=Needs(tools=True)) == ["acme:chat"]
+    assert tried(model_of_routes(make_route(model_of, (chat,))), needs=Needs(tools=True)) == ["acme:chat"]
 
 
-def test_tools_may_be_taken_with_some_efforts_only():
+def test_tools_may_be_limited_to_some_efforts():
     model_of = model()
     chat, responses = offer(model_of), offer(model_of, "responses")
     chat.can["tools_with_effort"] = ["unset", "none"]
-    one = of(make_route(model_of, (chat, responses)))
+    one = model_of_routes(make_route(model_of, (chat, responses)))
     for effort, taken in (("unset", "acme:chat"), ("none", "acme:chat"), ("high", "acme:responses")):
         assert tried(one, needs=Needs(tools=True, effort=effort)) == [taken]
     assert tried(one, needs=Needs(effort="high")) == ["acme:chat"]
 
 
-def test_when_no_route_declares_it_the_upstream_may_say_so_itself():
-    assert tried(of(route("a"), route("b")), "chat", Needs(images=True)) == ["a:chat", "b:chat"]
+def test_if_no_route_declares_an_ability_all_are_tried():
+    assert tried(model_of_routes(route("a"), route("b")), "chat", Needs(images=True)) == ["a:chat", "b:chat"]
 
 
-def test_equals_share_by_weight():
+def test_equal_routes_are_chosen_by_weight():
     import random
 
-    model = of(route("a", weight=3), route("b", weight=1), route("c", weight=0))
+    model = model_of_routes(route("a", weight=3), route("b", weight=1), route("c", weight=0))
     draw = random.Random(7).random
     first = Counter(plan(model, "chat", rng=draw).offers[0].provider for _ in range(4000))
     assert first["c"] == 0
     assert 0.70 < first["a"] / 4000 < 0.80
 
 
-def test_routes_alike_in_everything_keep_their_order():
-    """Without weight there is no draw: nothing else may be compared, as offers have no order."""
+def test_routes_that_are_equal_in_everything_keep_their_order():
+    """Routes without weight are not drawn; offers have no order, so they must not be compared."""
     health = Health(Retry(cooldown_failures=1), Clock())
-    model = of(*(route(name, weight=0) for name in "abc"))
+    model = model_of_routes(*(route(name, weight=0) for name in "abc"))
     assert tried(model, health=health) == ["a:chat", "b:chat", "c:chat"]
     for name in "abc":
         health.failed(f"{name}/large-1", name, "upstream_failed")
@@ -168,29 +170,29 @@ def test_routes_alike_in_everything_keep_their_order():
 
 
 def test_a_conversation_stays_with_its_route():
-    model = of(route("a"), route("b"), route("c", ("messages",), priority=3))
+    model = model_of_routes(route("a"), route("b"), route("c", ("messages",), priority=3))
     assert tried(model, sticky="c/large-1")[0] == "c:messages"
     assert tried(model, sticky="gone/x")[0] == "a:chat"
 
 
-def test_a_conversation_leaves_a_route_that_cools():
+def test_a_conversation_leaves_a_route_that_cools_down():
     clock = Clock()
     health = Health(Retry(cooldown_failures=1), clock)
-    model = of(route("a"), route("b"))
+    model = model_of_routes(route("a"), route("b"))
     health.failed("b/large-1", "b", "upstream_failed")
     assert tried(model, health=health, sticky="b/large-1") == ["a:chat", "b:chat"]
 
 
-def test_an_id_minted_by_a_provider_goes_back_to_it():
-    model = of(route("a"), route("b"))
+def test_a_pinned_provider_is_the_only_one_tried():
+    model = model_of_routes(route("a"), route("b"))
     assert tried(model, pinned="b") == ["b:chat"]
     assert tried(model, pinned="gone") == []
 
 
-def test_cooling_routes_come_last():
+def test_routes_in_cooldown_come_last():
     clock = Clock()
     health = Health(Retry(cooldown_failures=3, cooldown_seconds=30), clock)
-    model = of(route("a"), route("b"), route("c"))
+    model = model_of_routes(route("a"), route("b"), route("c"))
     for _ in range(3):
         health.failed("a/large-1", "a", "upstream_failed", "boom")
     assert tried(model, health=health) == ["b:chat", "c:chat", "a:chat"]
@@ -198,20 +200,20 @@ def test_cooling_routes_come_last():
     assert tried(model, health=health) == ["a:chat", "b:chat", "c:chat"]
 
 
-def test_when_all_cool_the_first_to_recover_is_tried():
+def test_if_all_routes_cool_down_the_first_to_recover_is_tried():
     health = Health(Retry(), Clock())
-    model = of(route("a"), route("b"), route("c"))
+    model = model_of_routes(route("a"), route("b"), route("c"))
     for name, seconds in (("a", 50), ("b", 20), ("c", 90)):
         health.failed(f"{name}/large-1", name, "rate_limited", retry_after=seconds)
     assert tried(model, health=health) == ["b:chat"]
-    steady_one = of(route("a"), route("b"), route("c"), route("d", priority=9))
-    assert tried(steady_one, health=health, attempts=4) == ["d:chat", "b:chat", "a:chat", "c:chat"]
+    with_available = model_of_routes(route("a"), route("b"), route("c"), route("d", priority=9))
+    assert tried(with_available, health=health, attempts=4) == ["d:chat", "b:chat", "a:chat", "c:chat"]
 
 
-def test_a_single_route_is_tried_even_when_it_cools():
+def test_a_single_route_is_tried_even_in_cooldown():
     health = Health(Retry(), Clock())
     health.failed("a/large-1", "a", "rate_limited", retry_after=50)
-    assert tried(of(route("a")), health=health) == ["a:chat"]
+    assert tried(model_of_routes(route("a")), health=health) == ["a:chat"]
 
 
 @given(
@@ -222,7 +224,7 @@ def test_a_single_route_is_tried_even_when_it_cools():
     ),
     st.integers(1, 3),
 )
-def test_any_plan_is_short_and_never_repeats_a_route(rows, attempts):
+def test_no_plan_exceeds_the_attempts_or_repeats_a_route(rows, attempts):
     health = Health(Retry(cooldown_failures=1), Clock())
     routes = [route(name, priority=p, weight=w) for name, p, w, _ in rows]
     for name, _, _, cooling in rows:
@@ -230,39 +232,41 @@ def test_any_plan_is_short_and_never_repeats_a_route(rows, attempts):
             health.failed(f"{name}/large-1", name, "x")
     if not routes:
         return
-    found = plan(of(*routes), "chat", health=health, attempts=attempts)
+    found = plan(model_of_routes(*routes), "chat", health=health, attempts=attempts)
     assert 1 <= found.calls <= attempts
-    assert {offer.provider for offer in found.offers} == {name for name, *_ in rows}, "one may refuse: all are there"
+    assert {offer.provider for offer in found.offers} == {name for name, *_ in rows}, (
+        "all are offered, in case one refuses"
+    )
     assert len({offer.route for offer in found.offers}) == len(found.offers)
 
 
 class TestSticky:
-    def test_it_remembers_the_last_route_of_a_conversation(self):
+    def test_the_last_route_of_a_conversation_is_remembered(self):
         sticky = Sticky()
         assert sticky.get(b"x") is None
         sticky.remember(b"x", "a")
         sticky.remember(b"x", "b")
         assert sticky.get(b"x") == "b"
 
-    def test_a_route_is_forgotten_once_no_prompt_cache_is_left_there(self):
+    def test_a_route_is_forgotten_when_its_prompt_cache_has_expired(self):
         clock = Clock()
         sticky = Sticky(clock=clock)
         sticky.remember(b"x", "a")
         clock.at += 3600
         assert sticky.get(b"x") == "a"
         clock.at += 1
-        assert sticky.get(b"x") is None, "asked for is not answered: the cache is as old as before"
+        assert sticky.get(b"x") is None, "reading does not renew the entry"
         sticky.remember(b"x", "a")
         assert sticky.get(b"x") == "a"
 
-    def test_it_forgets_the_conversation_unused_longest(self):
+    def test_the_least_recently_used_conversation_is_forgotten(self):
         sticky = Sticky(capacity=2)
         sticky.remember(b"1", "a")
         sticky.remember(b"2", "a")
         sticky.get(b"1")
         sticky.remember(b"3", "a")
         assert (sticky.get(b"1"), sticky.get(b"2"), len(sticky)) == ("a", None, 2)
-        sticky.remember(b"3", "b")  # answered again, though nobody asked for its route
+        sticky.remember(b"3", "b")  # writing renews the entry even if it was not read
         sticky.remember(b"4", "a")
         assert (sticky.get(b"1"), sticky.get(b"3")) == (None, "b")
 
@@ -298,14 +302,14 @@ CONVERSATIONS = {
 
 
 @pytest.mark.parametrize("case", CONVERSATIONS)
-def test_turns_of_one_conversation_have_one_fingerprint(case):
+def test_turns_of_a_conversation_have_the_same_fingerprint(case):
     first, later = CONVERSATIONS[case]
     assert fingerprint("acc", "m", first) == fingerprint("acc", "m", later)
     assert fingerprint("acc", "m", first) != fingerprint("other", "m", first)
     assert fingerprint("acc", "m", first) != fingerprint("acc", "n", first)
 
 
-def test_other_openings_have_other_fingerprints():
+def test_different_openings_have_different_fingerprints():
     bodies = [first for first, _ in CONVERSATIONS.values()] + [
         {"input": "Hi"},
         {"input": "Ho"},
@@ -318,12 +322,12 @@ def test_other_openings_have_other_fingerprints():
 
 
 @pytest.mark.parametrize("name", ["system", "instructions"])
-def test_what_a_system_text_says_outside_the_messages_tells_conversations_apart(name):
+def test_a_system_text_outside_the_messages_changes_the_fingerprint(name):
     turns = {"messages": [{"role": "user", "content": "hi"}], "prompt_cache_key": ""}
     assert fingerprint("acc", "m", {**turns, name: "a"}) != fingerprint("acc", "m", {**turns, name: "b"})
 
 
-def test_a_fingerprint_is_of_the_first_8_kb_however_they_are_cut():
+def test_a_fingerprint_covers_the_first_8_kb_of_all_texts():
     def of_texts(*texts):
         return fingerprint("acc", "m", {"messages": [{"role": "system", "content": text} for text in texts]})
 

@@ -1,5 +1,4 @@
-"""A configuration compiled whole: what it offers, that a reload compiles only what changed, that all mistakes are
-told."""
+"""Building a runtime: its contents, what a reload reuses, and that all mistakes are reported."""
 
 import gc
 import time
@@ -43,7 +42,7 @@ class Files:
         self.write(
             "gateway.yaml", "mappings: ['mappings/*.yaml']\nproviders: ['providers/*.yaml']\naliases: {best: large}\n"
         )
-        # none of the built-in ones
+        # leaves no built-in mapping
         for name in sorted(
             {"chat", "messages", *(path.stem for path in (defaults_root() / "mappings").glob("*.yaml"))}
         ):
@@ -72,7 +71,7 @@ def files(tmp_path):
     return Files(tmp_path)
 
 
-def test_a_runtime_holds_everything_compiled(files):
+def test_a_runtime_contains_everything_compiled(files):
     runtime = files.build()
     assert sorted(runtime.providers) == ["one", "two"]
     assert {"chat", "messages"} <= set(runtime.mappings)
@@ -83,7 +82,7 @@ def test_a_runtime_holds_everything_compiled(files):
     assert runtime.catalog.resolve("large").routes[0].offers[0].mapping is runtime.mappings["chat"]
 
 
-def test_every_route_bills_at_the_price_in_the_catalog(files):
+def test_every_route_bills_the_catalog_price(files):
     model = files.build().catalog.resolve("acme/large")
     assert model.entry["pricing"]["prompt"] == "1"
     first, second = (route.ranked["chat"][0] for route in model.routes)
@@ -92,7 +91,7 @@ def test_every_route_bills_at_the_price_in_the_catalog(files):
     assert str(second.own_tariff.pricing.prices["prompt"]) == "2"
 
 
-def test_a_provider_that_is_off_is_not_listed(files):
+def test_a_disabled_provider_is_not_listed(files):
     del files.environ["ONE_KEY"]
     runtime = files.build()
     assert list(runtime.catalog.models) == ["acme/large", "two/own"]
@@ -101,7 +100,7 @@ def test_a_provider_that_is_off_is_not_listed(files):
     assert runtime.loaded.notes == ("provider one is off: secret ONE_KEY is not set",)
 
 
-def test_a_provider_that_is_off_is_compiled_for_a_check_only(files):
+def test_a_disabled_provider_is_compiled_only_for_a_check(files):
     del files.environ["ONE_KEY"]
     files.provider("one", 0, "1", "request: [{dorp: [x]}]\n")
     assert list(files.build().providers) == ["two"]
@@ -122,13 +121,13 @@ def test_a_reload_compiles_only_what_changed(files):
     assert str(new.catalog.resolve("acme/large").routes[1].offers[0].own_tariff.pricing.prices["prompt"]) == "3"
 
 
-def test_a_reload_takes_models_over_whose_routes_are_the_same(files):
+def test_a_reload_reuses_models_whose_routes_are_unchanged(files):
     old = files.build()
     files.provider("two", 1, "3")
     new = files.build(old)
     assert new.catalog.resolve("one/own") is old.catalog.resolve("one/own")
     assert new.catalog.resolve("two/own") is not old.catalog.resolve("two/own")
-    files.provider("one", 0, "5")  # whose price the other provider's route of the same model bills too
+    files.provider("one", 0, "5")  # its price is also billed by the other provider's route of the model
     again = files.build(new)
     model = again.catalog.resolve("acme/large")
     assert model.entry["pricing"]["prompt"] == "5"
@@ -136,7 +135,7 @@ def test_a_reload_takes_models_over_whose_routes_are_the_same(files):
     assert again.catalog.resolve("two/own") is new.catalog.resolve("two/own")
 
 
-def test_a_provider_follows_its_mapping_its_secrets_and_the_budgets(files):
+def test_a_provider_is_rebuilt_if_its_mapping_secrets_or_budgets_change(files):
     old = files.build()
     files.write("mappings/chat.yaml", mapping("chat", "changed"))
     changed = files.build(old)
@@ -149,7 +148,7 @@ def test_a_provider_follows_its_mapping_its_secrets_and_the_budgets(files):
     assert files.build(rotated).providers["one"].offers["acme/large"][0].timeouts.idle == 3
 
 
-def test_a_provider_follows_the_models_it_takes_from_other_files(files):
+def test_a_provider_is_rebuilt_if_its_models_file_changes(files):
     files.write("providers/models/more.yaml", "models: {one/more: {context: 5}}\n")
     files.provider("one", 0, "1", "models_from: [models/more.yaml]\n")
     old = files.build()
@@ -160,7 +159,7 @@ def test_a_provider_follows_the_models_it_takes_from_other_files(files):
     assert new.providers["two"] is old.providers["two"]
 
 
-def test_every_provider_that_shares_policies_follows_them(files):
+def test_all_providers_that_share_a_file_are_rebuilt_if_it_changes(files):
     files.write("providers/shared/large.yaml", "policies: [{match: acme/large, can: {reasoning: true}}]\n")
     for name in ("one", "two"):
         files.provider(name, 0, "1", "shared: shared/large.yaml\n")
@@ -172,7 +171,7 @@ def test_every_provider_that_shares_policies_follows_them(files):
         ] * 2
 
 
-def test_a_new_alias_needs_no_compiling(files):
+def test_a_new_alias_compiles_nothing(files):
     old = files.build()
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text().replace("best", "finest"))
     new = files.build(old)
@@ -181,31 +180,31 @@ def test_a_new_alias_needs_no_compiling(files):
     assert new.providers["one"] is old.providers["one"]
 
 
-def test_the_mistakes_of_all_files_are_told_at_once(files):
+def test_the_mistakes_of_all_files_are_reported_together(files):
     files.provider("one", 0, "1", "request: [{dorp: [x]}]\n")
     files.provider("two", 0, "1", "response: [{clamp: {a: 1}}]\n")
     files.write("mappings/messages.yaml", "mapping: messages\nrequest: {to_hub: {a: $modle.x}}\n")
     with pytest.raises(ConfigErrors) as errors:
         files.build()
-    said = str(errors.value)
-    assert "did you mean `drop`" in said
-    assert "`clamp` takes" in said
-    assert "$modle" in said
+    message = str(errors.value)
+    assert "did you mean `drop`" in message
+    assert "`clamp` takes" in message
+    assert "$modle" in message
     marks = [(p.mark.file, p.mark.line) for p in errors.value.problems]
     assert marks == sorted(marks)
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("", "has no request.to_hub and no response.from_hub and no stream.from_hub, which clients"),
         ("request: {to_hub: {user: $.user}}\n", "has no response.from_hub and no stream.from_hub, which clients"),
     ],
 )
-def test_a_clients_format_that_could_serve_nobody_is_not_taken(files, written, said):
-    running = files.build()  # a file half written yet, or one meant to add to that of the package
+def test_a_client_format_with_missing_sections_is_rejected(files, written, message):
+    running = files.build()  # the file may be half written, or meant to extend the built-in one
     files.write("mappings/messages.yaml", f"mapping: messages\n{written}")
-    with pytest.raises(ConfigErrors, match=f"mappings/messages.yaml:1:1: mapping `messages` {said}"):
+    with pytest.raises(ConfigErrors, match=f"mappings/messages.yaml:1:1: mapping `messages` {message}"):
         files.build(running)
     files.write("mappings/messages.yaml", mapping("messages", "x"))
     files.write("mappings/embeddings.yaml", "mapping: embeddings\nhub: embeddings\n")
@@ -213,7 +212,7 @@ def test_a_clients_format_that_could_serve_nobody_is_not_taken(files, written, s
         files.build(running)
 
 
-def test_a_clients_format_that_no_provider_can_be_asked_in_is_not_taken(files):
+def test_a_client_format_without_the_provider_sections_is_rejected(files):
     whole = mapping("chat", "x")
     files.write("mappings/chat.yaml", whole.replace("to_hub: {$copy: [model]}, from_hub", "to_hub: {}, from_hub", 1))
     files.build()
@@ -222,7 +221,7 @@ def test_a_clients_format_that_no_provider_can_be_asked_in_is_not_taken(files):
         files.build()
 
 
-def test_a_bad_reload_leaves_the_old_runtime_in_force(files):
+def test_a_failed_build_keeps_the_current_runtime(files):
     holder = RuntimeHolder(files.build())
     before = holder.current
     files.provider("one", 0, "1", "request: [{dorp: [x]}]\n")
@@ -231,7 +230,7 @@ def test_a_bad_reload_leaves_the_old_runtime_in_force(files):
     assert holder.current is before
 
 
-def test_discovered_models_join_the_written_ones(files):
+def test_discovered_models_are_added_to_the_written_ones(files):
     runtime = files.build()
     mark = runtime.gateway.providers["one"].document.root.mark
     found = (Model("one/found", "one", "found", mark), Model("one/own", "one", "other", mark))
@@ -242,7 +241,7 @@ def test_discovered_models_join_the_written_ones(files):
     assert files.build(more).catalog.resolve("one/found") is None
 
 
-def test_reloading_one_provider_is_quick(files):
+def test_reloading_one_provider_is_fast(files):
     for n in range(20):
         files.write(f"providers/p{n}.yaml", PROVIDER.format(name=f"p{n}", key="ONE_KEY", priority=n, price="1"))
     runtime = files.build()
@@ -250,7 +249,7 @@ def test_reloading_one_provider_is_quick(files):
     loaded = files.load()
     began = time.process_time()
     build_runtime(loaded, runtime)
-    assert time.process_time() - began < 0.1  # 4 ms where nothing else runs; the goal is 20
+    assert time.process_time() - began < 0.1  # 4 ms on an idle machine; the goal is 20
 
 
 def test_plugins_become_filters(files, tmp_path, monkeypatch):
@@ -270,7 +269,7 @@ def test_plugins_become_filters(files, tmp_path, monkeypatch):
         edits({"d": 1}, Context())
 
 
-def test_plugins_are_filters_in_image_jobs_too(files, tmp_path, monkeypatch):
+def test_plugins_become_filters_in_image_jobs(files, tmp_path, monkeypatch):
     (tmp_path / "acme_painters.py").write_text("def shout(value):\n    return value.upper()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_painters]\n")
@@ -285,16 +284,16 @@ def test_plugins_are_filters_in_image_jobs_too(files, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("no_such_plugin_module", "cannot be imported"), ("tollgate.process", "has no public function")],
 )
-def test_a_plugin_that_is_none_is_told(files, text, said):
+def test_an_invalid_plugin_is_reported(files, text, message):
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + f"plugins:\n  - {text}\n")
-    with pytest.raises(ConfigErrors, match=rf"gateway\.yaml:5:5: plugins: plugin `{text}` {said}"):
+    with pytest.raises(ConfigErrors, match=rf"gateway\.yaml:5:5: plugins: plugin `{text}` {message}"):
         files.build()
 
 
-def test_a_plugin_that_ends_the_process_as_it_is_imported_is_told_and_ends_nothing(files, tmp_path, monkeypatch):
+def test_a_plugin_that_exits_on_import_is_reported(files, tmp_path, monkeypatch):
     (tmp_path / "acme_script.py").write_text("def shout(value):\n    return value.upper()\n\nraise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_script]\n")
@@ -302,7 +301,7 @@ def test_a_plugin_that_ends_the_process_as_it_is_imported_is_told_and_ends_nothi
         files.build()
 
 
-def test_a_plugin_that_hangs_as_it_is_imported_is_named_and_given_up(files, tmp_path, monkeypatch, caplog):
+def test_a_plugin_that_hangs_on_import_is_reported_and_abandoned(files, tmp_path, monkeypatch, caplog):
     (tmp_path / "acme_waiter.py").write_text("import threading\nthreading.Event().wait(60)\ndef f(value): return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(plugins, "_TOLD_SECONDS", 0.05)
@@ -317,21 +316,21 @@ def test_a_plugin_that_hangs_as_it_is_imported_is_named_and_given_up(files, tmp_
     assert "plugin `acme_waiter` is being imported for 0.05 s now" in caplog.text
 
 
-def test_files_that_were_read_and_compiled_go_with_their_runtime_without_the_garbage_collector():
-    """A server's collector hardly ever runs, and each reload would leave them."""
+def test_a_replaced_runtime_is_freed_without_the_garbage_collector():
+    """A server's garbage collector rarely runs, so each reload would leak."""
 
     def alive():
         return [each for each in gc.get_objects() if isinstance(each, Document | Map | Unit)]
 
-    def make():
+    def build_and_drop():
         build_runtime(load_gateway(environ={"OPENAI_API_KEY": "x", "GROQ_API_KEY": "x", "FAL_KEY": "x"}))
 
-    make()  # what is kept for the next time is there by now
+    build_and_drop()  # fills the caches
     gc.collect()
     gc.disable()
     try:
         before = {id(each) for each in alive()}
-        make()
+        build_and_drop()
         assert not [each for each in alive() if id(each) not in before]
     finally:
         gc.enable()

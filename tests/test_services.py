@@ -1,4 +1,4 @@
-"""Facts about what every endpoint answers with."""
+"""The header that lists what a conversion dropped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tollgate.services import dropped_text
 
 
 @pytest.mark.parametrize(
-    ("lost", "said"),
+    ("lost", "header"),
     [
         (["user", "seed", "user"], b"user, seed"),
         (["metadata.a\x00\x1b[31m\r\nx: y\x7f"], b"metadata.a  [31m  x: y"),
@@ -17,5 +17,5 @@ from tollgate.services import dropped_text
     ],
     ids=["each once", "controls", "other characters", "long"],
 )
-def test_what_was_dropped_is_a_header_that_everybody_takes(lost: list[str], said: bytes) -> None:
-    assert dropped_text(lost) == said
+def test_dropped_parts_are_listed_in_an_ascii_header(lost: list[str], header: bytes) -> None:
+    assert dropped_text(lost) == header

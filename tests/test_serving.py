@@ -1,5 +1,5 @@
-"""`tollgate serve` as a process: addresses, what fails before anything is made,
-and what a reload keeps of the command line."""
+"""`tollgate serve` as a process: addresses, failures before anything is created, and reloads with command-line
+options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENGINES = ["hypercorn", "uvicorn"]
 
 @contextlib.contextmanager
 def served(folder, **options):
-    """A gateway for the length of a block, which then ends cleanly."""
+    """Runs a gateway for a block and asserts that it stops cleanly."""
     running = start_gateway(folder, **options)
     try:
         yield running
@@ -36,7 +36,7 @@ def served(folder, **options):
 
 
 def serve(folder, *words):
-    """`tollgate serve` that is expected to end by itself."""
+    """Runs a `tollgate serve` that is expected to exit by itself."""
     if list(folder.iterdir()):
         started_before(folder / "var")
     return subprocess.run(
@@ -50,12 +50,12 @@ def serve(folder, *words):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
+def test_a_start_with_an_address_in_use_creates_no_key(tmp_path, engine):
     write_config(tmp_path)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        address = f"127.0.0.1:{occupied.getsockname()[1]}"
         done = serve(tmp_path, "--bind", address, "--engine", engine)
         assert (
             (done.returncode, done.stdout) == (1, "")
@@ -63,13 +63,13 @@ def test_an_address_in_use_makes_no_key_that_nobody_sees(tmp_path, engine):
             and "Traceback" not in done.stderr
         )
     with served(tmp_path, extra=("--engine", engine)) as running:
-        assert running.key.startswith("sk-tg-"), "the first start that works shows the key"
+        assert running.key.startswith("sk-tg-"), "the first successful start shows the key"
 
 
 @pytest.mark.parametrize(
     "address", ["nonsense", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "http://127.0.0.1:80"]
 )
-def test_a_wrong_address_is_told_in_words(tmp_path, address):
+def test_an_invalid_address_is_reported(tmp_path, address):
     done = serve(tmp_path, "--bind", address)
     assert done.returncode == 2 and f'"{address}" is no address' in done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
@@ -86,7 +86,7 @@ class _Unix(http.client.HTTPConnection):
 
 
 def _health(path):
-    """The status that whoever listens at a unix socket gives /healthz."""
+    """The status of /healthz over a unix socket."""
     connection = _Unix(path)
     connection.request("GET", "/healthz")
     status = connection.getresponse().status
@@ -98,17 +98,17 @@ def _health(path):
 def test_a_unix_socket_serves_beside_a_port(tmp_path, engine):
     write_config(tmp_path)
     path = str(tmp_path / "s")
-    for _ in range(2):  # the second start finds the socket of the first
+    for _ in range(2):  # the second start finds the socket file of the first
         running = start_gateway(tmp_path, extra=("--bind", f"unix:{path}", "--engine", engine))
         try:
             assert _health(path) == 200
-            assert os.stat(path).st_mode & 0o060 == 0o060, "the group may connect: a proxy's, where the folder has it"
+            assert os.stat(path).st_mode & 0o060 == 0o060, "the folder's group may connect, for example a proxy"
         finally:
             assert running.stop() == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
+def test_a_unix_socket_in_use_is_not_replaced(tmp_path, engine):
     path = str(tmp_path / "s")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -121,9 +121,9 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
             f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr
             and "Traceback" not in done.stderr
         )
-        assert _health(path) == 200, "the first one is still there"
+        assert _health(path) == 200, "the first one still answers"
         running.kill()
-        # the file of the killed one is replaced
+        # the socket file of the killed process is replaced
         running = start_gateway(tmp_path / "second", extra=("--bind", f"unix:{path}", "--engine", engine))
         assert _health(path) == 200
     finally:
@@ -131,9 +131,9 @@ def test_a_unix_socket_somebody_answers_at_is_not_taken_over(tmp_path, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_upgrade_to_http2_asked_for_beside_a_body_is_ignored(tmp_path, engine):
-    """Java's own HTTP client asks for it with its first request (curl does with --http2);
-    the body must not be lost over it."""
+def test_an_h2c_upgrade_of_a_request_with_a_body_is_ignored(tmp_path, engine):
+    """Java's HTTP client requests the upgrade with its first request (curl does with --http2); the body must not be
+    lost."""
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
         client = http.client.HTTPConnection(running.base.removeprefix("http://"), timeout=60)
@@ -150,74 +150,74 @@ def test_an_upgrade_to_http2_asked_for_beside_a_body_is_ignored(tmp_path, engine
                 {"authorization": f"Bearer {running.key}", "content-type": "application/json", **headers},
             )
             reply = client.getresponse()
-            said = reply.read()
-            assert reply.status == 200 and json.loads(said)["choices"][0]["message"]["content"] == "You said: hi h2c", (
-                said
+            body = reply.read()
+            assert reply.status == 200 and json.loads(body)["choices"][0]["message"]["content"] == "You said: hi h2c", (
+                body
             )
 
 
-def test_a_port_the_system_chose_is_told_and_kept_by_a_reload(tmp_path):
+def test_a_port_chosen_by_the_system_is_logged_and_kept_by_a_reload(tmp_path):
     write_config(tmp_path)
     port = free_port()
     with served(tmp_path, port=port, extra=("--bind", "127.0.0.2:0")) as running:
 
-        def told():
+        def address():
             return re.search(rf"listening on 127\.0\.0\.1:{port}, 127\.0\.0\.2:([1-9]\d*)\n", running.log.read_text())
 
-        until(told)
-        about = http.client.HTTPConnection("127.0.0.2", int(told()[1]), timeout=60)
-        about.request("GET", "/healthz")
-        assert about.getresponse().status == 200
-        about.close()
+        wait_until(address)
+        client = http.client.HTTPConnection("127.0.0.2", int(address()[1]), timeout=60)
+        client.request("GET", "/healthz")
+        assert client.getresponse().status == 200
+        client.close()
         running.process.send_signal(signal.SIGHUP)
-        until(lambda: "configuration reloaded" in running.log.read_text())
-    assert "taken at the next start only" not in running.log.read_text(), "nothing was changed"
+        wait_until(lambda: "configuration reloaded" in running.log.read_text())
+    assert "taken at the next start only" not in running.log.read_text(), "nothing changed"
 
 
-def until(true):
+def wait_until(condition):
     deadline = time.monotonic() + 60
-    while not true() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert true()
+    assert condition()
 
 
-def test_a_reload_keeps_what_the_command_line_says(tmp_path):
+def test_a_reload_keeps_command_line_options(tmp_path):
     write_config(tmp_path)
     port = free_port()
     with served(tmp_path, port=port, extra=("--bind", f"127.0.0.2:{port}")) as running:
         for _ in range(2):
-            about = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
-            about.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}"})
-            reply = about.getresponse()
-            assert reply.status == 200, "the tool server knows the hosts it is bound to"
+            client = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
+            client.request("GET", "/v1/images/mcp", headers={"authorization": f"Bearer {running.key}"})
+            reply = client.getresponse()
+            assert reply.status == 200, "the tool server accepts the hosts of all bound addresses"
             assert json.loads(reply.read())["name"] == "service-images"
-            about.close()
+            client.close()
             running.process.send_signal(signal.SIGHUP)
-            until(lambda: "configuration reloaded" in running.log.read_text())
+            wait_until(lambda: "configuration reloaded" in running.log.read_text())
         assert "configuration reloaded" in running.log.read_text()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
+def test_a_second_signal_ends_running_requests(tmp_path, engine):
     write_config(tmp_path)
     with served(tmp_path, extra=("--engine", engine)) as running:
-        asked = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
+        client = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
         body = {
             "model": "sandbox/echo",
             "stream": True,
             "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=200]] talk"}],
         }
-        asked.request(
+        client.request(
             "POST",
             "/v1/chat/completions",
             json.dumps(body),
             {"authorization": f"Bearer {running.key}", "content-type": "application/json"},
         )
-        reply = asked.getresponse()
+        reply = client.getresponse()
         reply.read(10)
         running.process.send_signal(signal.SIGINT)
         words = "stopping: 1 running requests have 30 seconds to finish; the same signal again ends them now"
-        until(lambda: words in running.log.read_text())
+        wait_until(lambda: words in running.log.read_text())
         began = time.monotonic()
         reply.read(1000)
         assert running.process.poll() is None, "a stop waits for running requests"
@@ -227,7 +227,7 @@ def test_a_second_signal_ends_what_still_runs(tmp_path, engine):
         assert running.process.wait(60) == 0
 
 
-def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
+def test_a_listening_tool_client_does_not_delay_a_stop(tmp_path):
     write_config(tmp_path)
     with served(tmp_path) as running:
         listening = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=20)
@@ -237,10 +237,10 @@ def test_a_listening_tool_client_does_not_hold_a_stop_up(tmp_path):
         assert listening.getresponse().readline() == b": listening\n"
         began = time.monotonic()
         assert running.stop() == 0
-        assert time.monotonic() - began < 25, "a stop that waits for it takes the 30 seconds of drain_seconds"
+        assert time.monotonic() - began < 25, "waiting for it would take the 30 seconds of drain_seconds"
 
 
-def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
+def test_the_store_is_accessible_to_its_owner_only(tmp_path):
     write_config(tmp_path)
     with served(tmp_path, anew=True):
         assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
@@ -251,9 +251,8 @@ def test_what_the_store_keeps_is_its_owners_alone(tmp_path):
     ("level", "ours", "others"),
     [("debug", "DEBUG", "WARNING"), ("info", "INFO", "WARNING"), ("error", "ERROR", "ERROR")],
 )
-def test_a_log_level_is_that_of_our_own_lines(monkeypatch, level, ours, others):
-    """The library that reads the headers of HTTP/2 has a line for each at debug,
-    and a caller's key stands in one of them."""
+def test_a_log_level_applies_to_our_lines_only(monkeypatch, level, ours, others):
+    """At debug level, the HTTP/2 library logs each header, including callers' keys."""
     root, gateway = logging.getLogger(), logging.getLogger("tollgate")
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)

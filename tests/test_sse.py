@@ -1,4 +1,4 @@
-"""Facts about event-stream framing: any cut gives the same events, and no byte is lost."""
+"""Framing of event streams: events do not depend on chunk boundaries, and no byte is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decode(*chunks: bytes) -> list[Event]:
     return events + decoder.finish()
 
 
-def facts(data: bytes) -> list[tuple[str | None, bytes]]:
+def names_and_data(data: bytes) -> list[tuple[str | None, bytes]]:
     return [(event.name, event.data) for event in decode(data)]
 
 
@@ -46,7 +46,9 @@ def facts(data: bytes) -> list[tuple[str | None, bytes]]:
         pytest.param(b"event:\ndata: a\n\n", [(None, b"a")], id="empty name"),
         pytest.param(b"\xef\xbb\xbfdata: a\n\n", [(None, b"a")], id="byte order mark"),
         pytest.param(
-            b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [(None, b"a"), (None, b"")], id="mark elsewhere is a field name"
+            b"data: a\n\n\xef\xbb\xbfdata: b\n\n",
+            [(None, b"a"), (None, b"")],
+            id="a later mark is part of a field name",
         ),
         pytest.param(b"data: a\n\ndata: [DONE]", [(None, b"a"), (None, b"[DONE]")], id="no last break at all"),
         pytest.param(b"data: a\n\ndata: b\n", [(None, b"a"), (None, b"b")], id="no last blank line"),
@@ -60,8 +62,8 @@ def facts(data: bytes) -> list[tuple[str | None, bytes]]:
         pytest.param(b"", [], id="nothing"),
     ],
 )
-def test_a_stream_is_read_as_the_standard_says(stream: bytes, wanted: list[tuple[str | None, bytes]]) -> None:
-    assert facts(stream) == wanted
+def test_a_stream_is_parsed_as_the_standard_specifies(stream: bytes, wanted: list[tuple[str | None, bytes]]) -> None:
+    assert names_and_data(stream) == wanted
     assert b"".join(event.raw for event in decode(stream)) == stream
     assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == decode(stream)
 
@@ -94,9 +96,9 @@ _PIECES = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_PIECES, max_size=24).map(b"".join), st.lists(st.integers(0, 120), max_size=12))
-def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list[int]) -> None:
-    marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    chunks = [stream[a:b] for a, b in pairwise(marks)]
+def test_chunk_boundaries_do_not_change_events_and_no_byte_is_lost(stream: bytes, cuts: list[int]) -> None:
+    bounds = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    chunks = [stream[a:b] for a, b in pairwise(bounds)]
     whole = decode(stream)
     assert decode(*chunks) == whole
     assert decode(*(stream[i : i + 1] for i in range(len(stream)))) == whole
@@ -105,10 +107,10 @@ def test_no_cut_changes_the_events_and_no_byte_is_lost(stream: bytes, cuts: list
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_PIECES, max_size=24).map(b"".join), st.lists(st.integers(0, 120), max_size=3))
-def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[int]) -> None:
-    marks = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+def test_pairs_equal_the_events_names_and_data(stream: bytes, cuts: list[int]) -> None:
+    bounds = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events, pairs = Decoder(), Decoder()
-    for begin, end in pairwise(marks):
+    for begin, end in pairwise(bounds):
         assert pairs.feed_pairs(stream[begin:end]) == [
             (event.name, event.data) for event in events.feed(stream[begin:end])
         ]
@@ -131,37 +133,37 @@ def test_names_and_data_alone_are_those_of_the_events(stream: bytes, cuts: list[
         (b"data:a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
     ],
     ids=[
-        "data alone",
+        "no names",
         "all named",
         "some named",
-        "one numbered",
+        "one with an id",
         "an empty name",
         "two lines of data",
-        "a comment above",
+        "a comment before",
         "another field",
         "no blank",
     ],
 )
-def test_names_and_data_however_they_are_written(stream: bytes, pairs: list) -> None:
+def test_pairs_of_differently_written_events(stream: bytes, pairs: list) -> None:
     assert Decoder().feed_pairs(stream) == pairs
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60).filter(lambda b: b"\r" not in b), st.sampled_from([None, "message_start", "ping"]))
-def test_an_encoded_event_reads_back(data: bytes, name: str | None) -> None:
+def test_an_encoded_event_is_decoded_unchanged(data: bytes, name: str | None) -> None:
     raw = encode(data, name)
     assert decode(raw) == [Event(name, data, raw)]
 
 
 def test_a_line_break_in_data_cannot_forge_an_event() -> None:
-    assert facts(encode(b"a\n\nevent: x\r\ndata: b\n")) == [(None, b"a\n\nevent: x\ndata: b\n")]
-    assert facts(encode(b"a\r\revent: x")) == [(None, b"a\n\nevent: x")]
+    assert names_and_data(encode(b"a\n\nevent: x\r\ndata: b\n")) == [(None, b"a\n\nevent: x\ndata: b\n")]
+    assert names_and_data(encode(b"a\r\revent: x")) == [(None, b"a\n\nevent: x")]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.sampled_from('a\\"é\u2027\u2028\u2029\u202a\x84\x85\n'), max_size=12))
-def test_events_of_json_are_lines_for_every_reader(text: str) -> None:
-    """httpx's `iter_lines` and Swift's `lines` break lines at these, too, and half a JSON text is an error."""
+def test_encoded_json_has_no_other_line_separators(text: str) -> None:
+    """httpx's `iter_lines` and Swift's `lines` also split at these characters, and half a JSON text is an error."""
     raw = escape_line_breaks(encode(json.dumps({text: text}, ensure_ascii=False).encode()))
     assert raw.decode().splitlines() == [raw.decode()[:-2], ""]
     assert [json.loads(event.data) for event in decode(raw)] == [{text: text}]
@@ -171,7 +173,7 @@ def test_a_comment_is_an_event_without_data() -> None:
     assert decode(b": still here\n\n") == [Event(None, b"", b": still here\n\n")]
 
 
-def test_events_leave_as_soon_as_their_blank_line_is_here() -> None:
+def test_an_event_is_returned_as_soon_as_its_blank_line_arrives() -> None:
     decoder = Decoder()
     assert [e.data for e in decoder.feed(b"data: a\n\ndata: b")] == [b"a"]
     assert [e.data for e in decoder.feed(b"c\n\n")] == [b"bc"]
@@ -182,7 +184,7 @@ def test_events_leave_as_soon_as_their_blank_line_is_here() -> None:
 @pytest.mark.parametrize(
     "chunk", [b"x" * 600, b"data: y\n" * 80, b"data: z\r\n" * 70], ids=["one line", "LF lines", "CRLF lines"]
 )
-def test_an_endless_event_is_refused(chunk: bytes) -> None:
+def test_an_event_over_the_maximum_size_is_rejected(chunk: bytes) -> None:
     decoder = Decoder(max_event_bytes=1000)
     decoder.feed(chunk)
     with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
@@ -190,14 +192,14 @@ def test_an_endless_event_is_refused(chunk: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"data: x\n", b"data:x\r", b"data:x\r\n"])
-def test_an_event_of_endless_lines_is_refused(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+def test_an_event_with_too_many_lines_is_rejected(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
     monkeypatch.setattr("tollgate.sse._MOST_LINES", 100)
     assert decode(line * 45 + b"\n\n")[0].data == b"\n".join([b"x"] * 45)
     with pytest.raises(UpstreamFailed, match="a stream event has more than 100 lines"):
         decode(line * 200 + b"\n\n")
 
 
-def test_a_large_event_in_small_pieces_takes_linear_time() -> None:
+def test_a_large_event_in_small_chunks_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         decoder = Decoder()
         piece = b"x" * 512
@@ -211,7 +213,7 @@ def test_a_large_event_in_small_pieces_takes_linear_time() -> None:
     assert seconds(16_000) < 1.0
 
 
-def test_recorded_streams_survive_every_small_cut() -> None:
+def test_recorded_streams_are_decoded_alike_in_any_chunks() -> None:
     index = SHARED / "traffic" / "index.json"
     if not index.exists():
         pytest.skip(f"no recorded traffic beside the repository ({index})")

@@ -1,4 +1,4 @@
-"""What an earlier start left is used only when it is certainly what this one would come to."""
+"""The cache of an earlier start is used only if it certainly equals what this start would compute."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CANARY = "sk-canary-0123456789"
 
 @pytest.fixture
 def loaded(tmp_path, monkeypatch):
-    """A configuration of one provider, its secret set."""
+    """A loaded configuration of one provider with its secret."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gateway.yaml").write_text("")
     (tmp_path / "providers").mkdir()
@@ -62,7 +62,7 @@ def _load(previous=None):
 
 @pytest.fixture
 def store(tmp_path, loaded):
-    """A store's folder after one start."""
+    """The store folder after one start."""
     folder = tmp_path / "var"
     cache = StartCache(folder)
     _build(cache.code)
@@ -75,8 +75,8 @@ def file(store, request):
     return store / start_cache.FOLDER / request.param
 
 
-def _found(store, file):
-    """Whether the next start uses what stands in the file."""
+def _is_used(store, file):
+    """Whether the next start uses the contents of the file."""
     cache = StartCache(store)
     if file.name == start_cache.FILES:
         return cache.reusable is not None
@@ -88,7 +88,7 @@ def _code_of(mapping):
     return {function.__name__: function.__code__ for function in mapping.generated}
 
 
-def test_a_second_start_compiles_nothing_and_gets_the_same(store, loaded, monkeypatch):
+def test_a_second_start_compiles_nothing_and_gets_the_same_code(store, loaded, monkeypatch):
     fresh = _build(None)
     monkeypatch.setattr(emit.Module, "_compiled", lambda *_: pytest.fail("compiled"))
     cache = StartCache(store)
@@ -119,7 +119,7 @@ define: {unused($a): $a}
 
 
 @pytest.mark.parametrize("text", [TEXT, MANY], ids=["filter", "table, search, warning"])
-def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkeypatch):
+def test_a_second_start_restores_a_mapping_unchanged(tmp_path, loaded, text, monkeypatch):
     cache = StartCache(tmp_path / "var")
     fresh = _build(cache.code, text)
     assert cache.write(loaded)
@@ -144,7 +144,7 @@ def test_a_second_start_takes_a_mapping_as_it_was(tmp_path, loaded, text, monkey
             assert again.sections[name](value, None) == fresh.sections[name](value, None)
 
 
-def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
+def test_a_mapping_with_plugin_filters_is_compiled(store):
     with using_code_cache(StartCache(store).code):
         mapping = compile_mapping(
             read_text(TEXT, "acme.yaml"), plugins={"upper": Filter("upper", lambda value: f"<{value}>")}
@@ -152,7 +152,7 @@ def test_a_mapping_with_filters_of_a_plugin_is_compiled(store):
     assert mapping.sections["error.to_hub"]({"error": {"message": "no"}}, None) == {"message": "<no>"}
 
 
-def test_a_comment_that_changed_is_no_reason_to_compile_twice(store, loaded):
+def test_a_changed_comment_compiles_nothing(store, loaded):
     cache = StartCache(store)
     _build(cache.code, TEXT + "# more\n")
     assert cache.code.made == 0 and cache.write(loaded)
@@ -170,7 +170,7 @@ def test_a_comment_that_changed_is_no_reason_to_compile_twice(store, loaded):
     ],
     ids=["other text", "other lines", "other file"],
 )
-def test_what_changed_is_compiled(store, loaded, text, name):
+def test_changed_text_lines_or_names_are_compiled(store, loaded, text, name):
     cache = StartCache(store)
     _build(cache.code, text, name)
     assert cache.code.made == 1 and cache.write(loaded)
@@ -179,7 +179,7 @@ def test_what_changed_is_compiled(store, loaded, text, name):
     assert cache.code.made == 0
 
 
-def test_code_nobody_used_is_forgotten(store, loaded):
+def test_unused_code_is_dropped(store, loaded):
     cache = StartCache(store)
     _build(cache.code, "\n" + TEXT)
     _build(cache.code)
@@ -215,13 +215,13 @@ def test_a_changed_file_is_read_again(store, tmp_path):
     assert cache.write(again) and not _load(StartCache(store).reusable).warnings
 
 
-def test_no_secret_is_left(store):
+def test_no_secret_is_stored(store):
     left = b"".join(path.read_bytes() for path in (store / "cache").iterdir())
     assert b"ACME_KEY" in left and CANARY.encode() not in left
 
 
-def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path / "providers")  # names of files are relative to it
+def test_another_working_directory_reads_the_files_again(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path / "providers")  # file names are relative to it
     assert StartCache(store).reusable is None
 
 
@@ -236,12 +236,12 @@ def test_another_working_directory_reads_anew(store, tmp_path, monkeypatch):
     ],
     ids=["empty", "short", "stamp", "content", "zeros"],
 )
-def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage):
+def test_a_damaged_file_is_ignored_and_replaced(store, file, loaded, damage):
     file.write_bytes(damage(file.read_bytes()))
-    assert not _found(store, file)
+    assert not _is_used(store, file)
     cache = StartCache(store)
     _build(cache.code)
-    assert cache.write(loaded) and _found(store, file)
+    assert cache.write(loaded) and _is_used(store, file)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_damaged_file_is_passed_over_and_replaced(store, file, loaded, damage)
     [marshal.dumps([1]), marshal.dumps({b"k": "no code"}), marshal.dumps({"k": compile("1", "x", "eval")}), b"?"],
     ids=["list", "value", "key", "no marshal"],
 )
-def test_a_table_of_another_kind_is_refused(payload):
+def test_an_invalid_code_table_is_rejected(payload):
     with pytest.raises(ValueError, match="not a table of code"):
         CodeCache.load(payload)
 
@@ -259,34 +259,34 @@ def test_a_table_of_another_kind_is_refused(payload):
     [pickle.dumps(os.system), pickle.dumps((1, 2)), b"", b"?", pickle.dumps({})],
     ids=["function", "short", "empty", "no pickle", "dict"],
 )
-def test_files_of_another_kind_are_refused(payload):
+def test_an_invalid_files_cache_is_rejected(payload):
     with pytest.raises(ValueError, match="not what files came to"):
         load_reusable(payload)
 
 
-def test_files_are_taken_over_whole(loaded):
+def test_files_are_restored_completely(loaded):
     reusable = load_reusable(dump_reusable(loaded.reusable))
     assert reusable is not None and set(reusable.documents()) == set(loaded.reusable.documents())
     assert not reusable.same(loaded.reusable) and reusable.same(reusable)
 
 
 @pytest.mark.parametrize("target", ["file", "folder"])
-def test_what_others_can_write_is_not_used(store, file, target, caplog):
+def test_a_cache_that_others_can_write_is_not_used(store, file, target, caplog):
     os.chmod(file if target == "file" else file.parent, 0o722)
     caplog.set_level("INFO")
-    assert not _found(store, file) and "can be written by others" in caplog.text
+    assert not _is_used(store, file) and "can be written by others" in caplog.text
 
 
-def test_another_users_file_is_not_used(store, file, loaded, monkeypatch, caplog):
+def test_a_cache_of_another_user_is_not_used(store, file, loaded, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    assert not _found(store, file) and "belongs to another user" in caplog.text
+    assert not _is_used(store, file) and "belongs to another user" in caplog.text
     cache = StartCache(store)
     _build(cache.code)
     assert not cache.write(loaded)
 
 
-def test_damage_is_told_before_anything_is_decoded(store, file, monkeypatch, caplog):
+def test_a_checksum_error_is_found_before_anything_is_decoded(store, file, monkeypatch, caplog):
     caplog.set_level("INFO")
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
@@ -298,44 +298,44 @@ def test_damage_is_told_before_anything_is_decoded(store, file, monkeypatch, cap
     assert raw[-9:] not in decoded and "its checksum differs" in caplog.text
 
 
-def test_what_is_too_large_to_be_right_is_not_read(store, file, caplog):
+def test_a_file_of_implausible_size_is_not_read(store, file, caplog):
     caplog.set_level("INFO")
     with open(file, "r+b") as written:
         written.truncate(1 << 40)
-    assert not _found(store, file) and "no file of a size that could be right" in caplog.text
+    assert not _is_used(store, file) and "no file of a size that could be right" in caplog.text
 
 
-def test_a_link_is_not_followed(store, file, loaded, tmp_path):
+def test_a_symbolic_link_is_not_followed(store, file, loaded, tmp_path):
     elsewhere = tmp_path / "elsewhere.bin"
     file.rename(elsewhere)
     file.symlink_to(elsewhere)
-    assert not _found(store, file)
+    assert not _is_used(store, file)
     cache = StartCache(store)
     _build(cache.code)
     assert cache.write(loaded) and not file.is_symlink()
 
 
 @pytest.mark.parametrize("part", ["engine", "python"])
-def test_another_version_compiles_anew(store, part, monkeypatch, tmp_path):
+def test_another_version_of_the_engine_or_python_compiles_again(store, part, monkeypatch, tmp_path):
     if part == "python":
         monkeypatch.setattr(code_cache.importlib.util, "MAGIC_NUMBER", b"next")
     else:
-        here = Path(code_cache.__file__).parent
-        shutil.copytree(here, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(here.parent / "config", tmp_path / "config", ignore=shutil.ignore_patterns("__pycache__"))
+        package = Path(code_cache.__file__).parent
+        shutil.copytree(package, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(package.parent / "config", tmp_path / "config", ignore=shutil.ignore_patterns("__pycache__"))
         monkeypatch.setattr(code_cache, "__file__", str(tmp_path / "mapping" / "code_cache.py"))
-        assert _found(store, store / "cache" / "code.bin")
+        assert _is_used(store, store / "cache" / "code.bin")
         with (tmp_path / "mapping" / "directives" / "when.py").open("a") as file:
             file.write("# changed")
-    assert not _found(store, store / "cache" / "code.bin")
+    assert not _is_used(store, store / "cache" / "code.bin")
 
 
-def test_another_version_reads_files_anew(store, monkeypatch):
+def test_another_yaml_version_reads_the_files_again(store, monkeypatch):
     monkeypatch.setattr(reusable_bytes.yaml, "__version__", "next")
     assert StartCache(store).reusable is None
 
 
-def test_files_and_folder_are_the_owners_alone(store):
+def test_files_and_folder_are_accessible_to_their_owner_only(store):
     folder = store / "cache"
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
         "code.bin": 0o600,
@@ -344,20 +344,20 @@ def test_files_and_folder_are_the_owners_alone(store):
     assert (folder.stat().st_mode & 0o777, store.stat().st_mode & 0o777) == (0o700, 0o700)
 
 
-def test_what_cannot_be_put_in_place_leaves_nothing_behind(store, loaded, monkeypatch, caplog):
+def test_a_failed_write_leaves_no_temporary_file(store, loaded, monkeypatch, caplog):
     caplog.set_level("INFO")
     cache = StartCache(store)
     _build(cache.code, TEXT.replace("upper", "lower"))
 
-    def refuse(*_):
+    def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(os, "replace", fail)
     assert not cache.write(loaded) and "is not left for the next start: no space left" in caplog.text
     assert {path.name for path in (store / "cache").iterdir()} == {"code.bin", "files.bin"}
 
 
-def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path, loaded):
+def test_a_store_that_cannot_be_written_raises_nothing(tmp_path, loaded):
     (tmp_path / "store").write_text("a file")
     cache = StartCache(tmp_path / "store")
     _build(cache.code)

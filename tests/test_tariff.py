@@ -1,4 +1,4 @@
-"""Which prices hold for a request, what an absent price means, and that rounding happens once."""
+"""Which prices apply to a request, fallbacks for absent prices, and rounding."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -36,18 +36,18 @@ def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, **more):
     ("usage", "prices", "expected"),
     [
         pytest.param(Usage(input=10, output=4), {"prompt": "2", "completion": "3"}, "32", id="prompt and completion"),
-        pytest.param(Usage(cache_read=10), {"prompt": "2"}, "20", id="no cache price: the prompt's"),
+        pytest.param(Usage(cache_read=10), {"prompt": "2"}, "20", id="no cache price: prompt price"),
         pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0"}, "0", id="zero is free"),
         pytest.param(Usage(cache_read=10), {"prompt": "2", "input_cache_read": "0.5"}, "5", id="its own cache price"),
-        pytest.param(Usage(cache_write=10), {"prompt": "2"}, "20", id="no cache-write price: the prompt's"),
+        pytest.param(Usage(cache_write=10), {"prompt": "2"}, "20", id="no cache-write price: prompt price"),
         pytest.param(
             Usage(cache_write_1h=10),
             {"prompt": "2", "input_cache_write": "3"},
             "30",
-            id="no hour price: the cache write's",
+            id="no 1h price: cache-write price",
         ),
-        pytest.param(Usage(cache_write_1h=10), {"prompt": "2"}, "20", id="no hour and no write price: the prompt's"),
-        pytest.param(Usage(reasoning=10), {"completion": "3"}, "30", id="no reasoning price: the completion's"),
+        pytest.param(Usage(cache_write_1h=10), {"prompt": "2"}, "20", id="no 1h and no write price: prompt price"),
+        pytest.param(Usage(reasoning=10), {"completion": "3"}, "30", id="no reasoning price: completion price"),
         pytest.param(Usage(reasoning=10), {"completion": "3", "internal_reasoning": "0"}, "0", id="free reasoning"),
         pytest.param(
             Usage(audio_input=10, audio_output=10), {"prompt": "2", "completion": "3"}, "50", id="audio at text prices"
@@ -56,7 +56,7 @@ def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, **more):
             Usage(audio_input=10, audio_output=10),
             {"prompt": "2", "audio": "5", "audio_output": "7"},
             "120",
-            id="audio at its own",
+            id="audio prices",
         ),
         pytest.param(
             Usage(cache_read=10, audio_cache_read=10),
@@ -68,27 +68,25 @@ def cost(usage, prices, at=TUESDAY_NOON, service_tier=None, **more):
             Usage(cache_read=10, audio_cache_read=10),
             {"prompt": "2", "input_cache_read": "0.5", "input_audio_cache": "1"},
             "15",
-            id="cached audio at its own",
+            id="cached audio price",
         ),
         pytest.param(Usage(audio_cache_read=10), {"prompt": "2"}, "20", id="cached audio without cache prices"),
-        pytest.param(
-            Usage(output=10, image_output=10), {"completion": "3"}, "60", id="generated pictures at the price of text"
-        ),
+        pytest.param(Usage(output=10, image_output=10), {"completion": "3"}, "60", id="generated images at text price"),
         pytest.param(
             Usage(output=10, image_output=10),
             {"completion": "3", "image_output_token": "30"},
             "330",
-            id="generated pictures at their own",
+            id="generated images at their own price",
         ),
-        pytest.param(Usage(), {"request": "0.005"}, "0.005", id="a fee per call"),
+        pytest.param(Usage(), {"request": "0.005"}, "0.005", id="a fee per request"),
         pytest.param(
-            Usage(searches=3, images=2), {"web_search": "0.01", "image": "0.1"}, "0.23", id="searches and pictures"
+            Usage(searches=3, images=2), {"web_search": "0.01", "image": "0.1"}, "0.23", id="searches and images"
         ),
         pytest.param(Usage(searches=3, images=2), {"prompt": "1"}, "0", id="searches without a price cost nothing"),
         pytest.param(Usage(input=10, output=10), {}, "0", id="no price known"),
     ],
 )
-def test_a_bucket_costs_its_price_or_the_one_it_falls_back_to(usage, prices, expected):
+def test_a_bucket_is_billed_at_its_price_or_a_fallback(usage, prices, expected):
     assert cost(usage, prices) == Decimal(expected)
 
 
@@ -102,7 +100,7 @@ def test_a_unit_that_is_no_power_of_ten_is_rounded_only_at_the_end():
     assert cost(Usage(input=3), {"prompt": "1"}, unit=3) == Decimal(1)
 
 
-def test_a_foreign_price_is_told_in_both_currencies():
+def test_a_charge_in_another_currency_has_both_amounts():
     charge = price_usage(
         Usage(input=1000), tariff({"prompt": "0.8"}, unit=1000, currency="CNY"), RATES, at=TUESDAY_NOON
     )
@@ -114,7 +112,7 @@ def test_a_foreign_price_is_told_in_both_currencies():
     )
 
 
-def test_a_currency_without_a_rate_names_the_known_ones():
+def test_an_unknown_currency_is_reported_with_the_known_ones():
     with pytest.raises(ValueError, match="no exchange rate for EUR, known are CNY, USD"):
         price_usage(Usage(), tariff({}, currency="EUR"), RATES, at=TUESDAY_NOON)
 
@@ -123,13 +121,13 @@ def test_a_currency_without_a_rate_names_the_known_ones():
     ("prompt", "expected"),
     [(199_999, "199999"), (200_000, "200000"), (200_001, "400002")],
 )
-def test_a_tier_starts_above_its_mark_and_holds_for_the_whole_request(prompt, expected):
+def test_a_volume_row_applies_above_its_minimum_to_the_whole_request(prompt, expected):
     assert cost(
         Usage(input=prompt), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=200_000),)
     ) == Decimal(expected)
 
 
-def test_cached_tokens_count_towards_the_tier():
+def test_cached_tokens_count_towards_a_volume_row():
     assert cost(
         Usage(input=1, cache_read=200_000),
         {"prompt": "1", "input_cache_read": "0"},
@@ -137,7 +135,7 @@ def test_cached_tokens_count_towards_the_tier():
     ) == Decimal(2)
 
 
-def test_rows_apply_in_order_and_keep_what_they_do_not_name():
+def test_later_rows_override_only_the_prices_they_have():
     volumes = (
         row({"prompt": "2"}, min_prompt_tokens=10),
         row({"prompt": "3", "completion": "9"}, min_prompt_tokens=20),
@@ -146,25 +144,25 @@ def test_rows_apply_in_order_and_keep_what_they_do_not_name():
     assert cost(Usage(input=25, output=1), {"prompt": "1", "completion": "5"}, volumes=volumes) == Decimal(25 * 3 + 9)
 
 
-def test_a_fallback_follows_the_tier():
+def test_a_fallback_price_uses_the_volume_row():
     assert cost(
         Usage(cache_read=11), {"prompt": "1"}, volumes=(row({"prompt": "2"}, min_prompt_tokens=10),)
     ) == Decimal(22)
 
 
 @pytest.mark.parametrize(("prompt", "output", "expected"), [(10, 199, "199"), (10, 200, "400"), (50, 200, "200")])
-def test_a_tier_by_completion_size(prompt, output, expected):
+def test_a_volume_row_by_completion_size(prompt, output, expected):
     volumes = (row({"completion": "2"}, min_prompt_tokens=0, max_prompt_tokens=32, min_completion_tokens=200),)
     assert cost(Usage(input=prompt, output=output), {"completion": "1"}, volumes=volumes) == Decimal(expected)
 
 
-def test_an_upper_bound_of_a_tier_is_inclusive():
+def test_the_maximum_of_a_volume_row_is_inclusive():
     volumes = (row({"completion": "9"}, max_completion_tokens=5),)
     assert cost(Usage(output=5), {"completion": "1"}, volumes=volumes) == Decimal(45)
     assert cost(Usage(output=6), {"completion": "1"}, volumes=volumes) == Decimal(6)
 
 
-def test_a_tier_by_thinking():
+def test_a_volume_row_by_thinking():
     volumes = (row({"completion": "8"}, thinking=True), row({"completion": "3"}, thinking=False))
     assert cost(Usage(output=1, reasoning=1), {"completion": "2"}, volumes=volumes) == Decimal(16)
     assert cost(Usage(output=1), {"completion": "2"}, volumes=volumes) == Decimal(3)
@@ -185,7 +183,7 @@ def test_a_tier_by_thinking():
         ("2026-11-23T00:10", "2"),
     ],
 )
-def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
+def test_a_price_window_over_midnight_belongs_to_the_day_it_begins(at, expected):
     weekdays = (PriceWindow({"prompt": Decimal(1)}, "16:30", "00:30", (1, 2, 3, 4, 5)),)
     assert cost(
         Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at).replace(tzinfo=UTC), windows=weekdays
@@ -198,22 +196,22 @@ def test_a_window_wraps_midnight_and_belongs_to_the_day_it_began(at, expected):
         pytest.param("2026-11-20T08:59", "09:00", "17:30", "2", id="before"),
         pytest.param("2026-11-20T09:00", "09:00", "17:30", "1", id="its first minute"),
         pytest.param("2026-11-20T17:29", "09:00", "17:30", "1", id="its last minute"),
-        pytest.param("2026-11-20T17:30", "09:00", "17:30", "2", id="behind"),
+        pytest.param("2026-11-20T17:30", "09:00", "17:30", "2", id="after"),
         pytest.param("2026-11-21T12:00", "09:00", "17:30", "2", id="another day"),
         pytest.param("2026-11-20T23:59", "12:00", "24:00", "1", id="to midnight"),
-        pytest.param("2026-11-21T00:00", "12:00", "24:00", "2", id="behind midnight"),
-        pytest.param("2026-11-23T01:59", "22:00", "02:00", "1", id="on Monday, of Sunday's"),
-        pytest.param("2026-11-23T22:00", "22:00", "02:00", "2", id="not on Monday"),
+        pytest.param("2026-11-21T00:00", "12:00", "24:00", "2", id="after midnight"),
+        pytest.param("2026-11-23T01:59", "22:00", "02:00", "1", id="on Monday, in Sunday's window"),
+        pytest.param("2026-11-23T22:00", "22:00", "02:00", "2", id="not in a window of Monday"),
     ],
 )
-def test_a_window_holds_from_its_start_to_before_its_end(at, start, end, expected):
+def test_a_price_window_includes_its_start_and_excludes_its_end(at, start, end, expected):
     friday_and_sunday = (PriceWindow({"prompt": Decimal(1)}, start, end, (5, 7)),)
     assert cost(Usage(input=1), {"prompt": "2"}, at=datetime.fromisoformat(at), windows=friday_and_sunday) == Decimal(
         expected
     )
 
 
-def test_a_window_is_in_utc_and_may_last_all_day():
+def test_a_price_window_is_in_utc_and_may_last_all_day():
     beijing = datetime(2026, 11, 18, 0, 45, tzinfo=timezone(timedelta(hours=8)))
     evening = (PriceWindow({"prompt": Decimal(1)}, "16:30", "17:00"),)
     assert cost(Usage(input=1), {"prompt": "2"}, at=beijing, windows=evening) == Decimal(1)
@@ -223,7 +221,7 @@ def test_a_window_is_in_utc_and_may_last_all_day():
 
 
 @pytest.mark.parametrize("text", ["24:01", "12", "12:60", "noon", "1:1"])
-def test_a_window_that_is_no_time_is_refused(text):
+def test_an_invalid_time_of_a_price_window_is_rejected(text):
     with pytest.raises(ValueError, match="hour and minute"):
         tariff({}, windows=(PriceWindow({}, text, "00:00"),))
 
@@ -231,28 +229,28 @@ def test_a_window_that_is_no_time_is_refused(text):
 FLEX = {"service_tiers": {"flex": exact({"prompt": "0.5", "completion": "1"})}, "multipliers": exact({"fast": "6"})}
 
 
-def test_a_service_tier_replaces_what_it_names():
+def test_a_service_tier_replaces_the_prices_it_has():
     prices = {"prompt": "1", "completion": "2", "request": "5"}
     assert cost(Usage(input=10, output=10), prices, service_tier="flex", **FLEX) == Decimal(20)
     assert cost(Usage(input=10, output=10), prices, service_tier="default", **FLEX) == Decimal(35)
     assert cost(Usage(input=10, output=10), prices, service_tier="fast", **FLEX) == Decimal(185)
 
 
-def test_a_service_tier_stays_in_proportion_on_a_long_prompt():
+def test_a_service_tier_keeps_its_ratio_on_a_long_prompt():
     long = (row({"prompt": "2", "completion": "3"}, min_prompt_tokens=100),)
     assert cost(
         Usage(input=200, output=10), {"prompt": "1", "completion": "2"}, service_tier="flex", volumes=long, **FLEX
     ) == Decimal(215)
 
 
-def test_a_service_tier_in_a_proportion_that_never_ends_is_rounded_once():
+def test_a_service_tier_with_an_infinite_decimal_ratio_is_rounded_once():
     long = (row({"prompt": "1"}, min_prompt_tokens=0),)
     flex = {"service_tiers": {"flex": exact({"prompt": "2"})}}
     assert cost(Usage(input=3), {"prompt": "3"}, service_tier="flex", volumes=long, **flex) == Decimal(2)
     assert cost(Usage(input=1), {"prompt": "3"}, service_tier="flex", volumes=long, **flex) == Decimal("0.666666666667")
 
 
-def test_a_charge_says_which_prices_it_used():
+def test_a_charge_names_the_price_rule():
     long = (row({"prompt": "2"}, min_prompt_tokens=100),)
     compiled = tariff({"prompt": "1"}, volumes=long, **FLEX)
     assert (
@@ -263,17 +261,17 @@ def test_a_charge_says_which_prices_it_used():
     assert price_usage(Usage(input=2), always, RATES, at=TUESDAY_NOON).rule == "windows[0]"
 
 
-def test_no_price_block_costs_nothing():
+def test_without_prices_a_request_costs_nothing():
     assert price_usage(Usage(input=5), None, RATES, at=TUESDAY_NOON).cost == 0
 
 
-def test_rounding_happens_once():
+def test_cost_is_rounded_once():
     assert cost(Usage(input=3, output=1), {"prompt": "0.0000000000004", "completion": "0.0000000000004"}) == Decimal(
         "0.000000000002"
     )
 
 
-def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
+def test_an_upper_bound_covers_the_most_expensive_buckets():
     prices = {
         "prompt": "1",
         "completion": "2",
@@ -305,19 +303,20 @@ def test_an_upper_bound_covers_the_dearest_way_to_use_the_tokens():
         "image_output_token",
     ],
 )
-def test_an_upper_bound_covers_tokens_of_every_kind(name):
-    """Each may be the dearest: whether a prompt is cached, or holds audio, shows in the answer."""
+def test_an_upper_bound_covers_every_kind_of_token(name):
+    """Any of them may be the most expensive: whether a prompt is cached or contains audio is known only from the
+    response."""
     dear = tariff({"prompt": "1", "completion": "1", name: "9"})
     assert upper_bound(2, 2, dear, RATES) == Decimal(20)
 
 
-def test_an_upper_bound_counts_hours_of_a_cache_only_where_they_are_asked_for():
+def test_an_upper_bound_includes_one_hour_cache_writes_only_if_requested():
     dear = tariff({"prompt": "1", "input_cache_write_1h": "9"}, multipliers={"us": Decimal(2)})
     assert upper_bound(1, 0, dear, RATES, multipliers=["us"]) == Decimal(2)
     assert upper_bound(1, 0, dear, RATES, multipliers=["us"], hour_cache=True) == Decimal(18)
 
 
-def test_a_tier_may_price_what_is_free_or_has_no_price_otherwise():
+def test_a_service_tier_may_price_what_is_free_or_unpriced_otherwise():
     volumes = (row({"prompt": "4"}, min_prompt_tokens=1),)
     tier = {"service_tiers": {"fast": exact({"prompt": "3", "web_search": "2"})}, "volumes": volumes}
     usage = Usage(input=10, searches=1)
@@ -325,19 +324,19 @@ def test_a_tier_may_price_what_is_free_or_has_no_price_otherwise():
     assert cost(usage, {"completion": "1"}, service_tier="fast", **tier) == Decimal(32)
 
 
-def test_prices_for_less_than_a_token_are_refused():
+def test_a_unit_below_one_token_is_rejected():
     with pytest.raises(ValueError, match="unit is 0, wanted a whole number of tokens from 1 on"):
         tariff({"prompt": "1"}, unit=0)
 
 
-def test_an_upper_bound_is_of_now_where_no_moment_is_given():
+def test_an_upper_bound_uses_the_current_time_by_default():
     always = (PriceWindow({"prompt": Decimal(5)}, "00:00", "24:00"),)
     assert upper_bound(1, 0, tariff({"prompt": "1"}, windows=always), RATES) == Decimal(5)
 
 
 def test_an_upper_bound_covers_shorter_requests_that_cost_more():
-    """A prompt is an estimate before it is sent, and no answer has to use its limit:
-    the row below the one that matches may be the dearer one."""
+    """The prompt is only estimated, and a response may be shorter than its limit, so a lower row may be the more
+    expensive one."""
     prices = {"prompt": "1", "completion": "2"}
     rows = (
         row({"prompt": "5"}, min_prompt_tokens=100, max_prompt_tokens=1000),
@@ -348,7 +347,7 @@ def test_an_upper_bound_covers_shorter_requests_that_cost_more():
     assert upper_bound(50, 200, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(50 + 8000)
 
 
-def test_an_upper_bound_knows_the_dearer_ways_a_request_names():
+def test_an_upper_bound_applies_the_multipliers_that_raise_it():
     priced = tariff(
         {"prompt": "1", "completion": "2"},
         multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")},
@@ -386,29 +385,29 @@ def test_cost_equals_the_sum_in_fractions_and_never_exceeds_its_upper_bound(pric
     )
 
 
-def test_a_row_by_a_word_and_the_most_a_request_may_say():
+def test_a_volume_row_by_word_and_its_upper_bound():
     dearest = row({"request": "12", "prompt": "3"}, word="high", min_prompt_tokens=5)
     priced = tariff({"prompt": "1", "request": "5"}, volumes=(row({"request": "8"}, word="medium"), dearest))
-    for tokens, said, due, rule in (
+    for tokens, words, due, rule in (
         (10, (), 15, "base"),
         (10, ["low"], 15, "base"),
         (10, ["medium"], 18, "volumes[0]"),
         (10, ["high"], 42, "volumes[1]"),
         (5, ["high"], 10, "base"),
     ):
-        charge = price_usage(Usage(input=tokens), priced, {}, at=TUESDAY_NOON, multipliers=said)
+        charge = price_usage(Usage(input=tokens), priced, {}, at=TUESDAY_NOON, multipliers=words)
         assert (charge.cost, charge.rule) == (due, rule)
     assert upper_bound(10, 0, priced, RATES, at=TUESDAY_NOON) == Decimal(42)
     assert upper_bound(5, 0, priced, RATES, at=TUESDAY_NOON) == Decimal(13)
 
 
-def test_words_of_the_usage_multiply_beside_the_tier():
+def test_multipliers_apply_beside_the_service_tier():
     priced = tariff(
         {"prompt": "1", "completion": "2"},
         multipliers={"fast": Decimal(2), "us": Decimal("1.1"), "batch": Decimal("0.5")},
     )
     used = Usage(input=10, output=5)
-    for told, tier, times, rule in (
+    for words, tier, times, rule in (
         ((), None, "1", "base"),
         (["standard", "global"], None, "1", "base"),
         (["fast"], None, "2", "fast"),
@@ -416,5 +415,7 @@ def test_words_of_the_usage_multiply_beside_the_tier():
         (["us"], "batch", "0.55", "batch us"),
         (["batch"], "batch", "0.5", "batch"),
     ):
-        charge = price_usage(used, priced, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=told)
+        charge = price_usage(
+            used, priced, {}, at=datetime(2026, 1, 1, tzinfo=UTC), service_tier=tier, multipliers=words
+        )
         assert (charge.cost, charge.rule) == (20 * Decimal(times), rule)

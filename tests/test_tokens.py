@@ -1,4 +1,4 @@
-"""Facts about local counting: equal to the published tokenizer, off the loop, bounded, without network."""
+"""Local token counting: equal to the published tokenizer, off the event loop, bounded, without network."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _HOME = "https://openaipublic.blob.core.windows.net/encodings/"
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
-    """What tiktoken itself counts, its download cache filled with our files (it checks their sums)."""
+    """The counts of tiktoken itself, with its download cache filled from our files (it checks their hashes)."""
     cache = tmp_path_factory.mktemp("cache")
     for name in tokenizer.NAMES:
         with files(tokenizer).joinpath(f"{name}.tiktoken").open("rb") as source:
@@ -74,19 +74,19 @@ def test_an_encoding_keeps_its_ranks_once() -> None:
     encoding = tokenizer.load("cl100k_base")
     assert encoding.encode_ordinary("hello world") == [15339, 1917]
     held = [len(value) for value in vars(encoding).values() if isinstance(value, dict)]
-    assert max(held) < 1000, "100,000 ranks are held beside those of the library's own tables"
+    assert max(held) < 1000, "the 100,000 ranks must not be kept in addition to the library's tables"
 
 
-async def test_an_encoding_nobody_knows_is_the_default_one() -> None:
+async def test_an_unknown_encoding_is_the_default_one() -> None:
     text = [TEXTS["chinese"]]
     assert await tokens.count(text, "p50k_base") == await tokens.count(text) == await tokens.count(text, "o200k_base")
 
 
-async def test_nothing_counts_as_nothing() -> None:
+async def test_empty_texts_count_zero() -> None:
     assert await tokens.count([]) == await tokens.count(["", ""]) == 0
 
 
-async def test_no_network_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_uses_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a socket was opened")
 
@@ -95,7 +95,7 @@ async def test_no_network_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await tokens.count(["hello world"]) == 2
 
 
-async def test_a_missing_or_changed_rank_file_means_the_heuristic(
+async def test_a_missing_or_changed_rank_file_falls_back_to_the_heuristic(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(name: str) -> None:
@@ -108,7 +108,7 @@ async def test_a_missing_or_changed_rank_file_means_the_heuristic(
     assert len(caplog.records) == 1
 
 
-async def test_an_encoding_that_could_not_be_loaded_for_a_while_is_loaded_later(
+async def test_loading_an_encoding_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     load = tokenizer.load
@@ -126,7 +126,7 @@ async def test_an_encoding_that_could_not_be_loaded_for_a_while_is_loaded_later(
     assert await tokens.count(text) == 4
 
 
-def test_a_rank_file_that_was_changed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_changed_rank_file_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("encodings.json", "o200k_base.tiktoken"):
         (tmp_path / name).write_bytes(files(tokenizer).joinpath(name).read_bytes() + b"\n")
     monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
@@ -153,14 +153,14 @@ PATHOLOGICAL = {
 
 
 @pytest.mark.parametrize("text", PATHOLOGICAL.values(), ids=PATHOLOGICAL.keys())
-async def test_a_pathological_text_neither_blocks_the_loop_nor_takes_long(text: str) -> None:
+async def test_a_pathological_text_is_counted_fast_and_off_the_event_loop(text: str) -> None:
     await tokens.count(["warm"])
     longest, running = 0.0, True
 
     async def watch() -> None:
         nonlocal longest
         while running:
-            began = time.process_time()  # what other processes take of the machine is not the counting's
+            began = time.process_time()  # excludes the time of other processes
             await asyncio.sleep(0.001)
             longest = max(longest, time.process_time() - began)
 
@@ -174,12 +174,12 @@ async def test_a_pathological_text_neither_blocks_the_loop_nor_takes_long(text: 
     assert longest < 0.5
 
 
-async def test_above_the_cap_the_heuristic_answers() -> None:
+async def test_a_text_above_the_maximum_is_estimated() -> None:
     text = "hello " * 100_000
     assert await tokens.count([text]) == tokens.heuristic(text) == 150_000
 
 
-async def test_a_long_line_of_counts_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counts_are_estimated_if_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_waiting", tokens.MAX_WAITING)
     assert await tokens.count(["hello " * 1000]) == 1500
 
@@ -192,7 +192,7 @@ async def test_the_heuristic_is_within_a_factor_of_two(language: str) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=200))
-def test_the_heuristic_takes_any_text(text: str) -> None:
+def test_the_heuristic_accepts_any_text(text: str) -> None:
     assert (tokens.heuristic(text) > 0) == bool(text)
 
 
@@ -307,7 +307,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("dialect", "body", "texts", "extra"), BODIES.values(), ids=BODIES.keys())
-async def test_a_request_counts_its_texts_frames_and_media(
+async def test_a_request_counts_its_texts_framing_and_media(
     dialect: str, body: dict, texts: list[str], extra: int
 ) -> None:
     found, more = request_texts(dialect, body)
@@ -315,7 +315,7 @@ async def test_a_request_counts_its_texts_frames_and_media(
     assert await tokens.count_request(dialect, body) == extra + await tokens.count(texts)
 
 
-async def test_a_deep_or_malformed_body_is_counted_without_falling_over() -> None:
+async def test_a_deep_or_malformed_body_is_counted() -> None:
     deep: object = "x"
     for _ in range(50_000):
         deep = [deep]

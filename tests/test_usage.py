@@ -56,10 +56,13 @@ def buckets(usage):
             {"input": 100, "cache_write": 30, "cache_write_1h": 20},
             (),
             {"input": 70, "cache_write": 10, "cache_write_1h": 20},
-            id="the hour is part of the cache write",
+            id="one-hour writes are part of the cache writes",
         ),
         pytest.param(
-            {"input": 100, "cache_write_1h": 20}, (), {"input": 80, "cache_write_1h": 20}, id="only the hour is told"
+            {"input": 100, "cache_write_1h": 20},
+            (),
+            {"input": 80, "cache_write_1h": 20},
+            id="only one-hour writes are reported",
         ),
         pytest.param(
             {"output": 30, "reasoning": 10}, (), {"output": 20, "reasoning": 10}, id="reasoning inside the output"
@@ -86,13 +89,13 @@ def buckets(usage):
             {"input": 61, "output": 18, "reasoning": 119, "total": 79},
             ("reasoning",),
             {"input": 61, "output": 18, "reasoning": 119},
-            id="more reasoning than output is not in it, whatever the total says",
+            id="more reasoning than output is not part of it, whatever the total",
         ),
         pytest.param(
             {"input": 35, "output": 12, "total": 109},
             ("reasoning",),
             {"input": 35, "output": 12, "reasoning": 62},
-            id="reasoning named only by the total",
+            id="reasoning derived from the total",
         ),
         pytest.param(
             {"input": 35, "output": 12, "total": 109},
@@ -110,72 +113,72 @@ def buckets(usage):
             {"input": 100, "cache_read": 40, "audio_cache_read": 30, "audio_input": 50},
             (),
             {"input": 10, "cache_read": 10, "audio_cache_read": 30, "audio_input": 50},
-            id="cached audio is part of what was cached",
+            id="cached audio is part of the cached tokens",
         ),
         pytest.param(
             {"output": 2309, "reasoning": 529, "image_output": 1120},
             (),
             {"output": 660, "reasoning": 529, "image_output": 1120},
-            id="pictures inside the output",
+            id="images inside the output",
         ),
         pytest.param(
             {"input": 1, "searches": 3, "images": 2},
             (),
             {"input": 1, "searches": 3, "images": 2},
-            id="searches and pictures",
+            id="searches and images",
         ),
-        pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="whole numbers in other clothes"),
+        pytest.param({"input": 5.0, "output": "7"}, (), {"input": 5, "output": 7}, id="floats and strings"),
         pytest.param({"input": Decimal(5), "output": Decimal("7.0")}, (), {"input": 5, "output": 7}, id="decimals"),
-        pytest.param({"output": 5}, (), {"output": 5}, id="an answer alone"),
-        pytest.param({"input": 5}, (), {"input": 5}, id="a prompt alone"),
+        pytest.param({"output": 5}, (), {"output": 5}, id="output alone"),
+        pytest.param({"input": 5}, (), {"input": 5}, id="input alone"),
         pytest.param(
             {"searches": 10_000, "input": MAX_TOKENS},
             (),
             {"searches": 10_000, "input": MAX_TOKENS},
-            id="the most that is believed",
+            id="the accepted maximum",
         ),
-        pytest.param({"cache_read": 7, "output": 5}, (), {"cache_read": 7, "output": 5}, id="parts of a prompt alone"),
+        pytest.param({"cache_read": 7, "output": 5}, (), {"cache_read": 7, "output": 5}, id="parts of the input alone"),
         pytest.param(
             {"input": 9, "output": None, "reasoning": 3, "audio_output": 2},
             (),
             {"input": 9, "reasoning": 3, "audio_output": 2},
-            id="parts of an answer alone",
+            id="parts of the output alone",
         ),
         pytest.param(
             {"cache_read": 7, "cache_write": 2, "output": 5},
             ("cache_read",),
             {"cache_read": 7, "cache_write": 2, "output": 5},
-            id="parts beside and inside what is not told",
+            id="parts beside and inside an unreported input",
         ),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
-        pytest.param({"input": 9, "output": 1, "cache_read": None}, (), {"input": 9, "output": 1}, id="a null beside"),
+        pytest.param({"input": 9, "output": 1, "cache_read": None}, (), {"input": 9, "output": 1}, id="a null part"),
         pytest.param(
             {"input": 10, "output": 0, "total": 15},
             ("reasoning",),
             {"input": 10, "reasoning": 5},
-            id="reasoning named only by the total, and nothing else",
+            id="reasoning derived from the total, without output",
         ),
         pytest.param(
             {"input": 10, "output": 5, "reasoning": 3, "total": 20},
             ("reasoning",),
             {"input": 10, "output": 5, "reasoning": 3},
-            id="a total with room for more than the reasoning",
+            id="a total that exceeds all parts",
         ),
         pytest.param(None, (), {}, id="no usage"),
         pytest.param({}, (), {}, id="empty usage"),
     ],
 )
-def test_every_token_lands_in_one_bucket(request, hub, excludes, expected):
+def test_every_token_is_in_exactly_one_bucket(request, hub, excludes, expected):
     usage = from_hub(hub, excludes=excludes)
     assert buckets(usage) == expected
     assert len(usage.flags) == ("the total shows reasoning" in request.node.name)
 
 
 @pytest.mark.parametrize(
-    ("hub", "expected", "said"),
+    ("hub", "expected", "flag"),
     [
         pytest.param({"input": -5, "output": 3}, {"output": 3}, "input was -5", id="negative"),
-        pytest.param({"input": 10**12}, {"input": MAX_TOKENS}, "input was 1000000000000", id="absurd"),
+        pytest.param({"input": 10**12}, {"input": MAX_TOKENS}, "input was 1000000000000", id="too large"),
         pytest.param(
             {"input": 10, "cache_read": 15},
             {"cache_read": 10},
@@ -190,13 +193,13 @@ def test_every_token_lands_in_one_bucket(request, hub, excludes, expected):
         ),
         pytest.param({"input": "many"}, {}, "input was 'many'", id="a word"),
         pytest.param({"input": 1.5}, {}, "input was '1.5'", id="a fraction"),
-        pytest.param({"input": True}, {}, "input was 'True'", id="a truth"),
+        pytest.param({"input": True}, {}, "input was 'True'", id="a boolean"),
         pytest.param({"input": Decimal("1.5")}, {}, "input was '1.5'", id="a decimal fraction"),
-        pytest.param({"input": Decimal("Infinity")}, {}, "input was 'Infinity'", id="without end"),
-        pytest.param({"input": "9" * 20}, {}, "input was '99999", id="too many digits to read"),
+        pytest.param({"input": Decimal("Infinity")}, {}, "input was 'Infinity'", id="infinity"),
+        pytest.param({"input": "9" * 20}, {}, "input was '99999", id="too many digits"),
         pytest.param({"input": [1]}, {}, "input was '[1]'", id="a list"),
         pytest.param({"searches": 10**9}, {"searches": 10_000}, "searches was", id="a billion searches"),
-        pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no amount"),
+        pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no number"),
         pytest.param({"cost": -1}, {}, "cost was -1", id="a negative cost"),
         pytest.param(
             {"input": 9, "output": 9, "reasoning": 3, "total": 21},
@@ -206,14 +209,14 @@ def test_every_token_lands_in_one_bucket(request, hub, excludes, expected):
         ),
     ],
 )
-def test_impossible_numbers_are_clamped_and_flagged(hub, expected, said):
+def test_impossible_numbers_are_clamped_and_flagged(hub, expected, flag):
     usage = from_hub(hub)
     assert buckets(usage) == expected
     assert len(usage.flags) == 1
-    assert said in usage.flags[0]
+    assert flag in usage.flags[0]
 
 
-def test_totals_hold_every_bucket_once():
+def test_totals_contain_every_bucket_once():
     usage = Usage(
         input=1,
         cache_read=2,
@@ -229,14 +232,14 @@ def test_totals_hold_every_bucket_once():
     assert (usage.prompt_tokens, usage.completion_tokens) == (63, 960)
 
 
-def test_a_part_is_taken_out_of_each_count_and_leaves_no_less_than_nothing():
+def test_subtracting_usage_never_goes_below_zero():
     whole = Usage(input=10, cache_read=20, cache_write=30, cache_write_1h=40, output=50, searches=2)
     part = Usage(input=1, cache_read=2, cache_write=3, cache_write_1h=4, output=5)
     assert whole.without(part) == Usage(9, 18, 27, 36, 45, searches=2)
     assert part.without(whole) == Usage()
 
 
-def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
+def test_usage_is_written_into_the_members_that_a_hub_usage_has():
     usage = Usage(
         input=1,
         cache_read=2,
@@ -248,8 +251,8 @@ def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
         reasoning=128,
     )
     counts = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
-    told = {**dict.fromkeys(counts, 7), "tier": "x"}
-    assert usage.in_hub(told) == {
+    reported = {**dict.fromkeys(counts, 7), "tier": "x"}
+    assert usage.in_hub(reported) == {
         "input": 63,
         "output": 192,
         "cache_read": 34,
@@ -262,40 +265,40 @@ def test_counts_go_back_into_a_hub_usage_in_the_members_it_has():
     assert Usage(searches=3).in_hub({"searches": -(10.0**30)}) == {"searches": 3}
 
 
-def test_passes_of_other_models_are_told_by_name():
-    told = [{"model": "m", "input": 5}, {"input": 6}, {"model": 7, "input": 7}, "m"]
-    assert from_hub({"input": 9, "others": told}).others == (("m", Usage(input=5)),)
+def test_usage_of_other_models_is_kept_by_name():
+    reported = [{"model": "m", "input": 5}, {"input": 6}, {"model": 7, "input": 7}, "m"]
+    assert from_hub({"input": 9, "others": reported}).others == (("m", Usage(input=5)),)
 
 
 @pytest.mark.parametrize(
-    ("hub", "said"),
+    ("hub", "problems"),
     [
-        pytest.param({"input": 10, "output": MAX_TOKENS}, [], id="all can be"),
-        pytest.param({"input": "10", "output": None, "cache_read": 2.0}, [], id="in other clothes"),
-        pytest.param({"input": 0.0, "output": "0"}, [], id="nothing in other clothes"),
+        pytest.param({"input": 10, "output": MAX_TOKENS}, [], id="all possible"),
+        pytest.param({"input": "10", "output": None, "cache_read": 2.0}, [], id="strings and floats"),
+        pytest.param({"input": 0.0, "output": "0"}, [], id="zeros as string and float"),
         pytest.param({"input": 1, "output": MAX_TOKENS + 1}, ["output was 20000001"], id="one too many"),
-        pytest.param({"input": -1, "output": 1}, ["input was -1"], id="less than nothing"),
-        pytest.param({"output": "many", "input": 1.5}, ["output was many", "input was 1.5"], id="no whole numbers"),
-        pytest.param({"input": 1, "cache_read": "many"}, [], id="a word for a part: it counts as none"),
+        pytest.param({"input": -1, "output": 1}, ["input was -1"], id="negative"),
+        pytest.param({"output": "many", "input": 1.5}, ["output was many", "input was 1.5"], id="no integers"),
+        pytest.param({"input": 1, "cache_read": "many"}, [], id="a word for a part counts as absent"),
         pytest.param({"cache_read": "9" * 19}, [f"cache_read was {'9' * 19}"], id="a part that is too large"),
-        pytest.param({"input": 1, "searches": 10**9, "cost": 10**9}, [], id="what is no count of tokens"),
+        pytest.param({"input": 1, "searches": 10**9, "cost": 10**9}, [], id="not counts of tokens"),
         pytest.param({}, [], id="nothing"),
     ],
 )
-def test_counts_that_nobody_can_have_are_named(hub, said):
-    assert impossible_counts(hub) == said
+def test_impossible_counts_are_named(hub, problems):
+    assert impossible_counts(hub) == problems
 
 
-def test_counts_written_as_texts_become_integers():
-    told = {"input": "5", "output": 2.0, "cache_read": "many", "reasoning": None, "tier": "7"}
-    whole = with_whole_counts(told)
+def test_counts_written_as_strings_become_integers():
+    reported = {"input": "5", "output": 2.0, "cache_read": "many", "reasoning": None, "tier": "7"}
+    whole = with_whole_counts(reported)
     assert whole == {"input": 5, "output": 2, "cache_read": "many", "reasoning": None, "tier": "7"}
     assert [type(count) for count in whole.values()] == [int, int, str, type(None), str]
-    assert told["input"] == "5"
-    assert type(with_whole_counts({"searches": -1e30})["searches"]) is float, "no integer that JSON writers take"
+    assert reported["input"] == "5"
+    assert type(with_whole_counts({"searches": -1e30})["searches"]) is float, "too large for JSON writers' integers"
 
 
-def test_a_cost_told_by_the_provider_keeps_its_figure():
+def test_a_reported_cost_keeps_its_digits():
     assert from_hub({"input": 1, "cost": 0.000123}).reported_cost == Decimal("0.000123")
     assert from_hub({"input": 1, "cost": "0.5"}).reported_cost == Decimal("0.5")
     assert from_hub({"input": 1}).reported_cost is None
@@ -314,7 +317,7 @@ declared = st.sets(st.sampled_from(["cache_read", "cache_write", "reasoning"]))
 
 
 @given(hubs, declared)
-def test_any_report_becomes_sane_buckets(hub, excludes):
+def test_any_reported_usage_becomes_valid_buckets(hub, excludes):
     usage = from_hub(hub, excludes=excludes)
     assert all(type(getattr(usage, name)) is int and 0 <= getattr(usage, name) <= 3 * MAX_TOKENS for name in BUCKETS)
 
@@ -352,7 +355,7 @@ def test_pricing_a_request_takes_microseconds():
     usage = Usage(input=600, cache_read=400, output=280, reasoning=20)
     rates, now = {"USD": Decimal(1)}, datetime.now(UTC)
     best = min(timeit.repeat(lambda: price_usage(usage, tariff, rates, at=now), number=500, repeat=7)) / 500
-    assert best < 40e-6, f"{best * 1e6:.1f} us"  # 2.5 us where nothing else runs
+    assert best < 40e-6, f"{best * 1e6:.1f} us"  # 2.5 us on an idle machine
 
 
 # -- recorded usage ---------------------------------------------------------------------------------------------
@@ -368,7 +371,7 @@ PRICES = {
 
 
 def chat_bill(u):
-    """(hub usage, excludes, bill) of a chat usage block, the bill summed straight from the vendor's own fields."""
+    """(hub usage, excludes, bill) of a chat usage block. The bill is summed directly from the vendor's own fields."""
     details, done = u.get("prompt_tokens_details") or {}, u.get("completion_tokens_details") or {}
     read = details.get("cached_tokens") or u.get("prompt_cache_hit_tokens") or 0
     thought = done.get("reasoning_tokens") or 0
@@ -450,9 +453,9 @@ def recorded(protocol, find):
         for text in (answer.get("sse") or "").splitlines():
             if text.startswith("data:") and '"usage' in text:
                 bodies.append(json.loads(text[5:]))
-        told = [usage for body in bodies if isinstance(body, dict) and isinstance(usage := find(body), dict)]
-        if told:
-            yield line["id"], told[-1]
+        reported = [usage for body in bodies if isinstance(body, dict) and isinstance(usage := find(body), dict)]
+        if reported:
+            yield line["id"], reported[-1]
 
 
 @pytest.mark.parametrize("protocol", BILLS)
@@ -462,12 +465,12 @@ def test_recorded_usage_is_billed_like_an_independent_sum(protocol):
     find, bill = BILLS[protocol]
     tariff = Tariff(Pricing({name: Decimal(price) for name, price in PRICES.items()}, PRICES))
     seen = 0
-    for name, told in recorded(protocol, find):
-        hub, excludes, parts = bill(told)
+    for name, reported in recorded(protocol, find):
+        hub, excludes, parts = bill(reported)
         due = sum(Fraction(PRICES[price]) * tokens for price, tokens in parts.items())
         usage = from_hub(hub, excludes=excludes)
         charge = price_usage(usage, tariff, {"USD": Decimal(1)}, at=datetime(2026, 11, 1, tzinfo=UTC))
-        assert Fraction(charge.cost) == due, (name, told, usage)
-        assert usage.prompt_tokens + usage.completion_tokens == sum(parts.values()), (name, told)
+        assert Fraction(charge.cost) == due, (name, reported, usage)
+        assert usage.prompt_tokens + usage.completion_tokens == sum(parts.values()), (name, reported)
         seen += 1
     assert seen > 90

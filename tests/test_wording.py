@@ -1,4 +1,4 @@
-"""How places and long texts stand in messages."""
+"""How paths, suggestions and long texts are formatted in messages."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tollgate.wording import clipped, did_you_mean, first_line, path_text
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "text"),
     [
         (("a", "b"), "a.b"),
         (("models", "acme/a", "aliases", 0), "models.acme/a.aliases[0]"),
@@ -14,16 +14,16 @@ from tollgate.wording import clipped, did_you_mean, first_line, path_text
         (("a", 0, 1), "a[0][1]"),
     ],
 )
-def test_paths_are_said_in_one_way(steps, said):
-    assert path_text(steps) == said
+def test_a_path_is_formatted(steps, text):
+    assert path_text(steps) == text
 
 
-def test_a_known_word_is_meant_only_where_one_is_near():
+def test_a_suggestion_requires_a_similar_word():
     assert did_you_mean("modles", ["models", "url"]) == "did you mean `models`?"
     assert did_you_mean("price", ["models", "url"]) == ""
 
 
-def test_a_text_of_the_length_stays_and_a_longer_one_says_that_it_was_cut():
+def test_only_a_longer_text_is_clipped():
     assert (clipped("12345", 5), clipped("123456", 5)) == ("12345", "12...")
 
 
@@ -36,5 +36,5 @@ def test_a_text_of_the_length_stays_and_a_longer_one_says_that_it_was_cut():
         (ValueError("\ntwo"), "ValueError"),
     ],
 )
-def test_an_error_has_one_line_in_a_message_also_without_a_text(error, line):
+def test_an_error_is_formatted_as_one_line(error, line):
     assert first_line(error) == line
