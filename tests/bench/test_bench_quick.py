@@ -1,4 +1,4 @@
-"""The bench works: a short run of everything, which fails on any answer that is missing or cut."""
+"""The benchmarks run: a short run of all of them fails on any response that is missing or incomplete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the bench reads Linux's /proc")
-def test_a_short_run_of_everything_succeeds():
+def test_a_short_run_of_all_benchmarks_succeeds():
     done = subprocess.run(
         [sys.executable, str(ROOT / "bench" / "run.py"), "--quick", "--engines", "hypercorn,uvicorn"],
         capture_output=True,
@@ -27,7 +27,7 @@ def test_a_short_run_of_everything_succeeds():
     assert len(rows) == 2 and "–" not in rows[0]
 
 
-def test_every_script_can_be_imported():
+def test_every_benchmark_script_can_be_imported():
     bench = ROOT / "bench"
     names = sorted(script.stem for script in bench.glob("*.py"))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Work that goes on when whoever waits for it leaves, and work that ends then."""
+"""Work that continues, or is cancelled, when its waiter is cancelled."""
 
 import asyncio
 import gc
@@ -8,11 +8,11 @@ import pytest
 from tollgate.process.concurrency import few_at_once, shielded
 
 
-async def work(release, told):
+async def work(release, result):
     await release.wait()
-    if isinstance(told, Exception):
-        raise told
-    return told
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def release():
     return asyncio.Event()
 
 
-async def test_what_work_gives_or_raises_reaches_who_waits(release):
+async def test_the_waiter_receives_the_result_or_the_error(release):
     release.set()
     assert await shielded(work(release, "done")) == "done"
     with pytest.raises(ValueError, match="broken"):
@@ -30,7 +30,7 @@ async def test_what_work_gives_or_raises_reaches_who_waits(release):
     assert await shielded(task) == "done"
 
 
-async def test_who_leaves_takes_the_work_from_nobody(release):
+async def test_a_cancelled_waiter_does_not_cancel_the_work(release):
     task = asyncio.create_task(work(release, "done"))
     leaving, staying = (asyncio.create_task(shielded(task)) for _ in range(2))
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_who_leaves_takes_the_work_from_nobody(release):
     assert await staying == "done"
 
 
-async def test_work_that_is_cancelled_is_cancelled_for_who_waits(release):
+async def test_cancelled_work_raises_cancelled_error_for_its_waiter(release):
     task = asyncio.create_task(work(release, "done"))
     waiting = asyncio.create_task(shielded(task))
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_work_that_is_cancelled_is_cancelled_for_who_waits(release):
         await waiting
 
 
-async def test_a_failure_that_nobody_waits_for_is_not_logged(release, caplog):
+async def test_an_error_that_nobody_waits_for_is_not_logged(release, caplog):
     waiting = asyncio.create_task(shielded(work(release, ValueError("broken"))))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -58,11 +58,11 @@ async def test_a_failure_that_nobody_waits_for_is_not_logged(release, caplog):
     release.set()
     for _ in range(3):
         await asyncio.sleep(0)
-    gc.collect()  # where asyncio tells of failures that nobody read
+    gc.collect()  # asyncio logs unretrieved errors here
     assert caplog.records == []
 
 
-async def test_a_few_pieces_run_at_once_and_come_back_in_their_order():
+async def test_a_few_pieces_run_at_once_and_return_in_order():
     running = most = 0
 
     async def doubled(number):
@@ -77,14 +77,14 @@ async def test_a_few_pieces_run_at_once_and_come_back_in_their_order():
     assert most == 3
 
 
-@pytest.mark.parametrize("leaves", [False, True])
-async def test_one_that_fails_or_who_leaves_ends_the_other_pieces(leaves):
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_error_or_a_cancelled_waiter_cancels_the_other_pieces(cancelled):
     began, ended = [], []
 
     async def piece(number):
         began.append(number)
         try:
-            await asyncio.sleep(0.01 if number == 1 and not leaves else 60)
+            await asyncio.sleep(0.01 if number == 1 and not cancelled else 60)
             raise ValueError("broken")
         finally:
             ended.append(number)
@@ -92,9 +92,9 @@ async def test_one_that_fails_or_who_leaves_ends_the_other_pieces(leaves):
     waiting = asyncio.create_task(few_at_once(2, piece, range(4)))
     while len(began) < 2:
         await asyncio.sleep(0)
-    if leaves:
+    if cancelled:
         waiting.cancel()
-    with pytest.raises(asyncio.CancelledError if leaves else ValueError):
+    with pytest.raises(asyncio.CancelledError if cancelled else ValueError):
         await waiting
     for _ in range(3):
         await asyncio.sleep(0)

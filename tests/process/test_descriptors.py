@@ -1,4 +1,4 @@
-"""How many files this process may have open: as many as it gets, and it says how many there are."""
+"""The limit of open files is raised, and their number is reported."""
 
 import gc
 import os
@@ -28,18 +28,19 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 @pytest.mark.parametrize(
     ("soft", "hard", "after"),
     [(64, 200, "200 200"), (200, 200, "200 200"), (200, 300, "300 300")],
-    ids=["raised", "at its end", "raised a little"],
+    ids=["raised", "already at the hard limit", "raised a little"],
 )
-def test_the_limit_is_raised_to_what_may_be_had(soft: int, hard: int, after: str) -> None:
+def test_the_limit_is_raised_to_the_hard_limit(soft: int, hard: int, after: str) -> None:
     where = {**os.environ, "PYTHONPATH": str(Path(descriptors.__file__).parents[1])}
     code = LIMITS.format(soft=soft, hard=hard)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=where)
-    assert told.stdout.strip() == after
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=where)
+    assert done.stdout.strip() == after
 
 
 @pytest.fixture
 def scarce() -> Iterator[int]:
-    """A limit that is nearly reached. What other tests left open is closed now, and not in the middle of this one."""
+    """A limit that is nearly reached. Collects garbage first, so that files of other tests are not closed during this
+    one."""
     gc.collect()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = max(int(name) for name in os.listdir("/proc/self/fd")) + 10
@@ -49,26 +50,26 @@ def scarce() -> Iterator[int]:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
-def test_what_is_open_is_counted_also_when_none_is_left(scarce: int) -> None:
-    begun = descriptors.in_use()
-    assert begun is not None and 0 < begun[0] < scarce and begun[1] == scarce
+def test_open_files_are_counted_even_if_none_can_be_opened(scarce: int) -> None:
+    before = descriptors.in_use()
+    assert before is not None and 0 < before[0] < scarce and before[1] == scarce
     taken: list[int] = []
     try:
         with pytest.raises(OSError, match="Too many open files"):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
                 if len(taken) == 1:
-                    assert descriptors.in_use() == (begun[0] + 1, scarce)
+                    assert descriptors.in_use() == (before[0] + 1, scarce)
         assert descriptors.in_use() == (scarce, scarce)
     finally:
         for each in taken:
             os.close(each)
 
 
-def test_a_gateway_that_begins_with_few_has_more_than_that(tmp_path: Path) -> None:
+def test_a_gateway_raises_a_low_limit_of_open_files(tmp_path: Path) -> None:
     write_config(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))  # as a shell or a service hands it on
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, before[1]))  # as inherited from a shell or a service
     try:
         running = start_gateway(tmp_path)
     finally:

@@ -1,4 +1,4 @@
-"""The C library is asked politely: where a call is missing, nothing happens."""
+"""Calls into the C library; missing functions are skipped."""
 
 import ctypes
 import os
@@ -31,22 +31,22 @@ print(here == there[0])
 """
 
 
-def ran(program: str) -> str:
-    """What a program prints in a process of its own."""
+def run(program: str) -> str:
+    """What a program prints when run in its own process."""
     where = {**os.environ, "PYTHONPATH": str(Path(resident.__file__).parents[1])}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=where).stdout
 
 
 def pages() -> int:
-    """How many pages this process has resident."""
+    """The number of resident pages of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1])
 
 
-def pages_given_back_by(give_back: Callable[[], None]) -> int:
-    """How many of 10,000 freed pages are not this process's any more after a call."""
+def pages_released_by(give_back: Callable[[], None]) -> int:
+    """How many of 10,000 freed pages are returned to the system by a call."""
     kept = [bytes(2000) for _ in range(20_000)]
-    last = kept[-1]  # stays in use above the freed ones, so that the heap cannot simply end earlier
+    last = kept[-1]  # stays in use above the freed pages, so that the heap cannot simply shrink
     before = pages()
     kept.clear()
     give_back()
@@ -56,25 +56,25 @@ def pages_given_back_by(give_back: Callable[[], None]) -> int:
 
 @glibc
 def test_threads_share_one_heap() -> None:
-    assert ran(ARENAS).strip() == "True"
+    assert run(ARENAS).strip() == "True"
 
 
 @glibc
-def test_freed_memory_goes_back_to_the_system() -> None:
-    assert pages_given_back_by(resident.trim) > 5000
+def test_freed_memory_is_returned_to_the_system() -> None:
+    assert pages_released_by(resident.trim) > 5000
 
 
 @glibc
-def test_a_store_that_lets_go_of_its_pages_gives_freed_memory_back_too(tmp_path) -> None:
+def test_a_store_that_releases_its_pages_returns_freed_memory(tmp_path) -> None:
     store = Store(tmp_path / "ledger.duckdb")
     store.open()
 
-    def let_go() -> None:  # until DuckDB trims again: at most ten times a second, and opening may have been one
+    def let_go() -> None:  # DuckDB trims at most ten times a second, and opening may have been such a time
         before, ends = pages(), time.monotonic() + 10
         while before - pages() < 5000 and time.monotonic() < ends:
             store.let_go()
 
-    assert pages_given_back_by(let_go) > 5000
+    assert pages_released_by(let_go) > 5000
     store.close()
 
 
@@ -100,7 +100,7 @@ print(before, code(), duckdb.sql("SELECT 2").fetchall())
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="not Linux")
 def test_dropped_code_is_not_resident_until_it_is_called() -> None:
-    before, after, called = ran(DROPPED).split(maxsplit=2)
+    before, after, called = run(DROPPED).split(maxsplit=2)
     assert int(after) < int(before) / 10
     assert called.strip() == "[(2,)]"
 
@@ -121,53 +121,53 @@ Private_Dirty:         0 kB
 
 
 class Library:
-    """A C library that notes what it is asked for; it has none of the `missing` calls."""
+    """A C library that records its calls. It lacks the `missing` functions."""
 
     def __init__(self, *missing: str) -> None:
         self.missing = missing
-        self.asked: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name in self.missing:
             raise AttributeError(name)
-        return lambda *args: self.asked.append((name, *(getattr(each, "value", each) for each in args)))
+        return lambda *args: self.calls.append((name, *(getattr(each, "value", each) for each in args)))
 
 
 @pytest.mark.parametrize(
     ("mapped", "advised"),
     [
-        pytest.param(MAPPED, [("madvise", 0x10000, 0x3000, 4)], id="code of files that nothing was written to"),
-        pytest.param(None, [], id="no mappings are told"),
+        pytest.param(MAPPED, [("madvise", 0x10000, 0x3000, 4)], id="code of unmodified files"),
+        pytest.param(None, [], id="no list of mappings"),
     ],
 )
-def test_code_is_dropped_as_it_stands_in_its_file(tmp_path, monkeypatch, mapped, advised) -> None:
+def test_only_unmodified_code_of_files_is_dropped(tmp_path, monkeypatch, mapped, advised) -> None:
     library = Library()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     if mapped is not None:
         (tmp_path / "smaps").write_text(mapped)
     resident.drop_code(tmp_path / "smaps")
-    assert library.asked == advised
+    assert library.calls == advised
 
 
 @pytest.mark.parametrize("missing", [(), ("mallopt",), ("malloc_trim",), ("madvise",)], ids=str)
-def test_what_a_c_library_lacks_is_left_out(monkeypatch, missing) -> None:
+def test_functions_missing_from_the_c_library_are_skipped(monkeypatch, missing) -> None:
     library = Library(*missing)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     resident.one_heap()
     resident.trim()
     resident.drop_code(Path(os.devnull))
-    assert library.asked == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
+    assert library.calls == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
 
 
-def test_another_c_library_is_left_alone(monkeypatch) -> None:
-    asked = []
+def test_a_c_library_that_cannot_be_loaded_is_ignored(monkeypatch) -> None:
+    loaded = []
 
     def none_such(name):
-        asked.append(name)
+        loaded.append(name)
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", none_such)
     resident.one_heap()
     resident.trim()
     resident.drop_code()
-    assert asked == [None, None, None]
+    assert loaded == [None, None, None]

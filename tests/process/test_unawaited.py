@@ -13,17 +13,17 @@ from support.running import environment
 from tollgate.process.unawaited import begun
 
 
-def test_what_work_gives_is_its_futures():
+def test_a_result_is_set_on_the_future():
     assert begun(lambda: threading.current_thread().name, "some work").result(5) == "some work"
 
 
 @pytest.mark.parametrize(("work", "error"), [(sys.exit, SystemExit), (lambda: 1 // 0, ZeroDivisionError)])
-def test_what_work_raises_is_its_futures(work, error):
+def test_an_error_is_set_on_the_future(work, error):
     with pytest.raises(error):
         begun(work, "some work").result(5)
 
 
-def test_what_failed_work_had_made_goes_with_its_future_without_the_garbage_collector():
+def test_objects_of_failed_work_are_freed_without_the_garbage_collector():
     made = []
 
     def work():
@@ -42,6 +42,6 @@ def test_what_failed_work_had_made_goes_with_its_future_without_the_garbage_coll
         gc.enable()
 
 
-def test_the_end_of_a_process_does_not_wait_for_work_that_hangs():
+def test_the_end_of_a_process_does_not_wait_for_hanging_work():
     script = "import threading; from tollgate.process.unawaited import begun; begun(threading.Event().wait, 'hanging')"
     assert subprocess.run([sys.executable, "-c", script], env=environment(), timeout=60).returncode == 0
