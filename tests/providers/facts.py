@@ -1,9 +1,9 @@
-"""The price of a request worked out from the facts file alone, with fractions: nothing of the product is used here.
+"""Computes the cost of a request from the facts file alone, with fractions, independently of the product.
 
-The rules are the ones written down beside the facts: every figure is per `unit` tokens; all matching `volumes` rows
-apply in order to the whole request, `min_prompt_tokens` being exclusive; windows are hours in UTC on ISO weekdays; a
-price that is absent is that of the prompt (cache, audio), of cached tokens (cached audio) or of the answer (reasoning,
-audio, pictures). What tokens of generated pictures cost stands with the image services.
+The rules are those documented beside the facts: every price is per `unit` tokens; all matching `volumes` rows apply in
+order to the whole request, and `min_prompt_tokens` is exclusive; windows are hours in UTC on ISO weekdays; an absent
+price falls back to that of the prompt (cache, audio), of cached tokens (cached audio) or of the completion (reasoning,
+audio, images). Prices of generated image tokens are in the facts of the image services.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def rows() -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def slugs() -> dict[str, str]:
-    """Stable slugs by canonical id."""
+    """Canonical slugs by model id."""
     return {model["id"]: model["canonical_slug"] for model in json.loads(FACTS.read_text())["canonical"]}
 
 
 @functools.cache
 def sources() -> dict[str, str]:
-    """Our name of a provider -> its name in the facts, as the models files say."""
+    """Maps our names of providers to those in the facts, as recorded in the models files."""
     found = {}
     for path in sorted((REPOSITORY / "providers" / "models").glob("*.yaml")):
         head = next(line for line in path.read_text("utf-8").splitlines() if line.startswith("from:"))
@@ -66,14 +66,14 @@ def sources() -> dict[str, str]:
 
 
 def row_of(provider: str, model: Any) -> dict[str, Any] | None:
-    """The facts behind one of our models."""
+    """The facts of one of our models."""
     return rows().get((sources().get(provider, provider), model.id, model.upstream))
 
 
 @functools.cache
-def picture_prices() -> dict[str, str]:
-    """USD for a million tokens of generated pictures by upstream name, as the image services' facts have it; one more
-    from its vendor's page ($0.039 for 1290 tokens)."""
+def image_prices() -> dict[str, str]:
+    """USD per million tokens of generated images by upstream name, from the image services' facts; one price is from
+    its vendor's page ($0.039 for 1290 tokens)."""
     apis = json.loads(FACTS.with_name("images.json").read_text())["apis"]
     return {"gemini-2.5-flash-image": "30"} | {
         model["id"].partition("/")[2]: model["pricing"]["image_output"]
@@ -84,7 +84,7 @@ def picture_prices() -> dict[str, str]:
 
 
 def cost(pricing: dict[str, Any], used: Buckets, at: datetime) -> Decimal:
-    """USD, to twelve places, half to even."""
+    """The cost in USD, rounded half-even to twelve places."""
     prices = {name: Fraction(value) for name, value in pricing.items() if isinstance(value, str) and name != "currency"}
     for window in pricing.get("windows") or ():
         if at.isoweekday() in window["weekdays"] and any(_inside(hours, at) for hours in window["hours_utc"]):
@@ -129,7 +129,7 @@ def _inside(hours: str, at: datetime) -> bool:
     return start <= minute < (end or 1440)
 
 
-# -- how each format counts, read straight from the recorded JSON
+# -- how each format counts, read from the recorded JSON
 
 
 def _n(value: Any) -> int:
@@ -158,7 +158,7 @@ def chat(usage: dict[str, Any], *, reasoning_beside: bool = False) -> Buckets:
     audio_in, audio_out = _n(prompt.get("audio_tokens")), _n(made.get("audio_tokens"))
     answer = _n(usage.get("completion_tokens"))
     if reasoning_beside:
-        # a model may count either way: the total tells
+        # a model may count either way; the total decides
         total = usage.get("total_tokens")
         spare = _n(total) - _n(usage.get("prompt_tokens")) - answer if total is not None else None
         if spare == 0 and reasoning <= answer and reasoning:
@@ -199,7 +199,7 @@ def responses(usage: dict[str, Any]) -> Buckets:
 
 def messages(usage: dict[str, Any]) -> Buckets:
     passes = [messages({**step, "iterations": None}) for step in usage.get("iterations") or ()]
-    if passes:  # each is billed; a compaction and another model's advice are in no other counter
+    if passes:  # each iteration is billed; compactions and other models' advice are in no other counter
         rest = messages(
             {
                 "output_tokens_details": usage.get("output_tokens_details"),
@@ -224,27 +224,27 @@ def messages(usage: dict[str, Any]) -> Buckets:
 
 
 def _of_kind(details: Any, modality: str) -> int:
-    """Gemini's tokens of one kind, out of a list with the count of each."""
+    """The tokens of one modality in Gemini's list of counts."""
     return sum(_n(part.get("tokenCount")) for part in details or () if part.get("modality") == modality)
 
 
 def gemini(usage: dict[str, Any]) -> Buckets:
     read = _n(usage.get("cachedContentTokenCount"))
     audio = _of_kind(usage.get("promptTokensDetails"), "AUDIO")
-    kept = _of_kind(usage.get("cacheTokensDetails"), "AUDIO")
+    cached_audio = _of_kind(usage.get("cacheTokensDetails"), "AUDIO")
     drawn = _of_kind(usage.get("candidatesTokensDetails"), "IMAGE")
-    spoken = _of_kind(usage.get("candidatesTokensDetails"), "AUDIO")
+    audio_out = _of_kind(usage.get("candidatesTokensDetails"), "AUDIO")
     return Buckets(
-        _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + kept,
-        read - kept,
+        _n(usage.get("promptTokenCount")) + _n(usage.get("toolUsePromptTokenCount")) - read - audio + cached_audio,
+        read - cached_audio,
         0,
         0,
-        _n(usage.get("candidatesTokenCount")) - spoken - drawn,
+        _n(usage.get("candidatesTokenCount")) - audio_out - drawn,
         _n(usage.get("thoughtsTokenCount")),
-        audio - kept,
-        spoken,
+        audio - cached_audio,
+        audio_out,
         usage.get("searches", 0),
-        kept,
+        cached_audio,
         drawn,
     )
 

@@ -1,4 +1,4 @@
-"""The repository's own providers, all switched on with made-up secrets, compiled once for every test here."""
+"""The repository's own providers, all enabled with made-up secrets, and compiled once for all tests here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANARY = "sk-canary-0123456789"
 
 @functools.cache
 def secrets() -> dict[str, str]:
-    """A value for every secret any provider file names."""
+    """A value for every secret that a provider file names."""
     names = {
         name
         for path in (REPOSITORY / "providers").glob("*.yaml")
@@ -48,7 +48,7 @@ def offers(provider: str) -> list[Offer]:
 
 
 def offer_for(provider: str, endpoint: str, model: str | None) -> Offer:
-    """The offer of a recorded model name, else any of this endpoint (old models are no longer on sale)."""
+    """The offer of a recorded model name, or else any offer of the endpoint, as old models are no longer on sale."""
     fitting = [offer for offer in offers(provider) if offer.endpoint == endpoint]
     wanted = (model or "").rpartition("/")[2].lower()
     for offer in fitting:

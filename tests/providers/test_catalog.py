@@ -1,4 +1,4 @@
-"""The shipped catalog against the facts it was made from, read here independently: prices, limits, names, routes."""
+"""The shipped catalog against the facts it was imported from, read independently: prices, limits, names, routes."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def per_token(prices, unit: int) -> dict[str, Fraction]:
     }
 
 
-def told(row: dict, unit: int) -> dict[str, Fraction]:
+def expected_prices(row: dict, unit: int) -> dict[str, Fraction]:
     return {name: Fraction(row[name]) / unit for name in TOKENS if name in row} | {
         name: Fraction(row[name]) for name in ("request", "web_search") if name in row
     }
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None:
+def test_every_price_equals_the_facts_exactly(provider: str) -> None:
     for model in models(provider):
         row = facts.row_of(provider, model)
         assert row is not None, model.id
         price, pricing = model.price, row["pricing"]
         unit = pricing["unit"]
-        assert per_token(price.prices, price.unit) == told(pricing, unit), model.id
+        assert per_token(price.prices, price.unit) == expected_prices(pricing, unit), model.id
         assert price.currency == pricing["currency"], model.id
-        volumes = [volume for volume in pricing.get("volumes", ()) if told(volume, unit)] + [
+        volumes = [volume for volume in pricing.get("volumes", ()) if expected_prices(volume, unit)] + [
             {"word": word, "request": fee}
-            for word in ("medium", "high")  # low is the fee of every call
+            for word in ("medium", "high")  # low is the base fee
             if (fee := pricing.get("request_by_search_context", {}).get(word))
         ]
         assert [
@@ -66,7 +66,7 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
             for v in price.volumes
         ] == [
             (
-                told(v, unit),
+                expected_prices(v, unit),
                 v.get("min_prompt_tokens"),
                 v.get("max_prompt_tokens"),
                 v.get("min_completion_tokens"),
@@ -76,21 +76,21 @@ def test_every_price_is_the_facts_price_to_the_last_digit(provider: str) -> None
             for v in volumes
         ], model.id
         assert {tier: per_token(prices, price.unit) for tier, prices in price.service_tiers.items()} == {
-            tier: told(prices, unit) for tier, prices in pricing.get("service_tiers", {}).items()
+            tier: expected_prices(prices, unit) for tier, prices in pricing.get("service_tiers", {}).items()
         }, model.id
         assert {name: Fraction(value) for name, value in price.multipliers.items()} == {
             n: Fraction(v) for n, v in pricing.get("multipliers", {}).items()
         }
         assert [(f"{w.start}-{w.end}", list(w.days), per_token(w.prices, price.unit)) for w in price.windows] == [
-            (hours, window["weekdays"], told(window, unit))
+            (hours, window["weekdays"], expected_prices(window, unit))
             for window in pricing.get("windows", ())
             for hours in window["hours_utc"]
         ], model.id
 
 
-def test_every_chat_model_that_draws_has_the_price_of_its_pictures() -> None:
-    """The tokens of a picture cost ten times those of words and more;
-    the image services of the same models have that price in the facts."""
+def test_every_chat_model_that_generates_images_has_an_image_token_price() -> None:
+    """An image token costs ten times a text token or more. The image services of the same models have the price in
+    their facts."""
     drawn = {
         model.upstream.rpartition("/")[2].removesuffix("-preview"): str(model.price.prices["image_output_token"])
         for provider in PROVIDERS
@@ -103,7 +103,7 @@ def test_every_chat_model_that_draws_has_the_price_of_its_pictures() -> None:
         "gemini-3.1-flash-image": "60.00",
         "gemini-3.1-flash-lite-image": "30.00",
     }
-    assert all(Fraction(drawn[name]) == Fraction(price) for name, price in facts.picture_prices().items())
+    assert all(Fraction(drawn[name]) == Fraction(price) for name, price in facts.image_prices().items())
     assert not [
         model.id
         for provider in PROVIDERS
@@ -113,7 +113,7 @@ def test_every_chat_model_that_draws_has_the_price_of_its_pictures() -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_limits_and_abilities_are_the_facts(provider: str) -> None:
+def test_limits_and_abilities_equal_the_facts(provider: str) -> None:
     for model in models(provider):
         row = facts.row_of(provider, model)
         shape = row["architecture"]
@@ -141,7 +141,7 @@ def test_limits_and_abilities_are_the_facts(provider: str) -> None:
         assert model.description
 
 
-def test_every_model_has_the_stable_slug_of_the_facts_and_answers_to_each_name_that_means_no_other() -> None:
+def test_every_model_has_its_canonical_slug_and_resolves_by_each_unambiguous_name() -> None:
     catalog, entries = shipped.runtime().catalog, {}
     for row in facts.rows().values():
         entries.setdefault(row["id"], []).append(row)
@@ -154,9 +154,8 @@ def test_every_model_has_the_stable_slug_of_the_facts_and_answers_to_each_name_t
         assert catalog.resolve(dated).id == named
 
 
-def test_nothing_on_sale_was_forgotten() -> None:
-    """What a provider of ours sells and is not here is on the list of its own file, has no price,
-    or is a second offer of a model."""
+def test_no_model_on_sale_is_missing() -> None:
+    """A model missing here is listed in its own file, has no price, or is a second offer of another model."""
     ours = {(facts.sources()[provider], model.id) for provider in PROVIDERS for model in models(provider)}
     sold = {
         (row["provider"], row["id"])
@@ -167,7 +166,7 @@ def test_nothing_on_sale_was_forgotten() -> None:
     assert ours <= sold
 
 
-def test_the_catalog_is_wide_and_each_model_has_one_meaning() -> None:
+def test_the_catalog_is_wide_and_its_names_are_unambiguous() -> None:
     catalog = shipped.runtime().catalog
     routes = {name: {route.provider for route in model.routes} for name, model in catalog.models.items()}
     assert len(routes) > 800
@@ -192,7 +191,7 @@ def test_the_catalog_is_wide_and_each_model_has_one_meaning() -> None:
         ("qwen/qwen3-max", "dashscope"),
     ],
 )
-def test_the_vendors_own_service_comes_first(model: str, first: str) -> None:
+def test_the_vendor_s_own_service_comes_first(model: str, first: str) -> None:
     routes = shipped.runtime().catalog.models[model].routes
     assert routes[0].provider == first
     assert [route.priority for route in routes] == sorted(route.priority for route in routes)

@@ -1,4 +1,4 @@
-"""Bedrock and Vertex against servers on this machine: signatures, tokens, binary streams, paths - the shipped files,
+"""Bedrock and Vertex against local servers: signatures, tokens, binary streams and paths of the shipped files, with
 only the host replaced."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AWS = {
 
 
 def provider_file(name: str, old: str, new: str) -> str:
-    """The shipped file with another host; its models and what it shares stay where they are."""
+    """The shipped file with another host. Its models and shared files stay where they are."""
     text = (REPOSITORY / "providers" / f"{name}.yaml").read_text("utf-8")
     assert old in text
     return (
@@ -57,7 +57,7 @@ def bedrock(port: int) -> dict[str, str]:
 
 
 def frame(event: str, payload: bytes, kind: str = "event") -> bytes:
-    """One message of an event stream, put together by the published layout."""
+    """A message of an event stream, encoded by the published layout."""
     names = {
         ":message-type": kind,
         f":{kind}-type" if kind == "exception" else ":event-type": event,
@@ -72,7 +72,7 @@ def frame(event: str, payload: bytes, kind: str = "event") -> bytes:
 
 
 def signature_of(seen) -> str:
-    """The signature this request should carry, worked out again from what arrived."""
+    """The expected signature of a request, computed from what arrived."""
     method, target, _ = seen.line.split(" ")
     path, _, query = target.partition("?")
     scope, signed = re.search(
@@ -98,7 +98,7 @@ def signature_of(seen) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def checked(seen) -> None:
+def check_signature(seen) -> None:
     assert seen.headers["authorization"].endswith("Signature=" + signature_of(seen))
     assert seen.headers["x-amz-security-token"] == AWS["AWS_SESSION_TOKEN"]
 
@@ -122,8 +122,8 @@ CONVERSE = (
 )
 
 
-@pytest.mark.parametrize("recorded", [False, True], ids=["made here", "recorded bytes"])
-async def test_converse_streams_reach_a_chat_client_signed_and_priced(tmp_path, recorded) -> None:
+@pytest.mark.parametrize("recorded", [False, True], ids=["made up", "recorded"])
+async def test_a_signed_converse_stream_reaches_a_chat_client_and_is_billed(tmp_path, recorded) -> None:
     blocks = [b"".join(CONVERSE)[i : i + 41] for i in range(0, len(b"".join(CONVERSE)), 41)]
     if recorded:
         if not traffic.exchanges():
@@ -132,12 +132,12 @@ async def test_converse_streams_reach_a_chat_client_signed_and_priced(tmp_path, 
         blocks = [base64.b64decode(json.loads(raw.read_text())["response"]["raw_base64"])]
 
     async def script(seen, peer) -> None:
-        checked(seen)
-        await peer.say(chunked(*blocks))
+        check_signature(seen)
+        await peer.send(chunked(*blocks))
 
-    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        before = here.balance()
-        reply = await here.post(
+    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as app:
+        before = app.balance()
+        reply = await app.post(
             "/v1/chat/completions",
             {
                 "model": "amazon/nova-lite",
@@ -153,7 +153,7 @@ async def test_converse_streams_reach_a_chat_client_signed_and_priced(tmp_path, 
         )
         assert chunks[-1]["usage"]["prompt_tokens"] == 37 and chunks[-1]["usage"]["completion_tokens"] == 8
         assert reply.text.rstrip().endswith("data: [DONE]")
-        assert before - here.balance() == Decimal(37) * Decimal("0.00000006") + 8 * Decimal("0.00000024")
+        assert before - app.balance() == Decimal(37) * Decimal("0.00000006") + 8 * Decimal("0.00000024")
         sent = json.loads(server.seen[0].body)
         assert server.seen[0].line == "POST /model/amazon.nova-lite-v1%3A0/converse-stream HTTP/1.1"
     assert sent == {
@@ -195,13 +195,13 @@ def wrapped(event: dict) -> bytes:
     )
 
 
-async def test_claude_by_invoke_speaks_its_own_events_inside_the_frames(tmp_path) -> None:
+async def test_claude_through_invoke_returns_its_own_events(tmp_path) -> None:
     async def script(seen, peer) -> None:
-        checked(seen)
-        await peer.say(chunked(*map(wrapped, CLAUDE)))
+        check_signature(seen)
+        await peer.send(chunked(*map(wrapped, CLAUDE)))
 
-    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post(
+    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as app:
+        reply = await app.post(
             "/v1/messages",
             {
                 "model": "anthropic/claude-opus-4.5",
@@ -226,12 +226,12 @@ async def test_claude_by_invoke_speaks_its_own_events_inside_the_frames(tmp_path
         }
 
 
-async def test_an_exception_frame_is_told_to_the_client(tmp_path) -> None:
+async def test_an_exception_frame_is_an_error_of_the_stream(tmp_path) -> None:
     body = chunked(
         CONVERSE[0], CONVERSE[1], frame("throttlingException", b'{"message":"Too many requests"}', "exception")
     )
-    async with upstream(body) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post(
+    async with upstream(body) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as app:
+        reply = await app.post(
             "/v1/chat/completions",
             {"model": "amazon/nova-lite", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
         )
@@ -239,13 +239,13 @@ async def test_an_exception_frame_is_told_to_the_client(tmp_path) -> None:
     assert "[DONE]" not in reply.text
 
 
-async def test_a_whole_answer_and_an_embedding(tmp_path) -> None:
+async def test_a_whole_answer_and_embeddings_are_converted(tmp_path) -> None:
     async def script(seen, peer) -> None:
-        checked(seen)
+        check_signature(seen)
         if "titan" in seen.line:
-            await peer.say(ok(b'{"embedding":[0.5,1.0],"inputTextTokenCount":3}', "content-type: application/json"))
+            await peer.send(ok(b'{"embedding":[0.5,1.0],"inputTextTokenCount":3}', "content-type: application/json"))
         else:
-            await peer.say(
+            await peer.send(
                 ok(
                     json.dumps(
                         {
@@ -258,12 +258,12 @@ async def test_a_whole_answer_and_an_embedding(tmp_path) -> None:
                 )
             )
 
-    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as here:
-        reply = await here.post(
+    async with upstream(script) as server, inprocess(tmp_path, providers=bedrock(server.port), environ=AWS) as app:
+        reply = await app.post(
             "/v1/chat/completions", {"model": "amazon/nova-lite", "messages": [{"role": "user", "content": "Hi"}]}
         )
         assert (reply.json()["choices"][0]["message"]["content"], reply.json()["usage"]["total_tokens"]) == ("Hello", 4)
-        reply = await here.post("/v1/embeddings", {"model": "amazon/titan-embed-text", "input": ["a", "b"]})
+        reply = await app.post("/v1/embeddings", {"model": "amazon/titan-embed-text", "input": ["a", "b"]})
         assert [entry["embedding"] for entry in reply.json()["data"]] == [[0.5, 1.0], [0.5, 1.0]]
         assert reply.json()["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
         assert [json.loads(seen.body).get("inputText") for seen in server.seen[1:]] == ["a", "b"]
@@ -292,7 +292,7 @@ def account(key, token_url: str) -> str:
     )
 
 
-async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_path, key) -> None:
+async def test_vertex_uses_one_access_token_for_claude_and_gemini(tmp_path, key) -> None:
     minted = []
 
     async def tokens(seen, peer) -> None:
@@ -306,7 +306,7 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
         )
         minted.append(claims)
         await asyncio.sleep(0.05)
-        await peer.say(
+        await peer.send(
             ok(json.dumps({"access_token": f"ya29.{len(minted)}", "expires_in": 3600, "token_type": "Bearer"}).encode())
         )
 
@@ -317,9 +317,9 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
                 b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
                 b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n'
             )
-            await peer.say(chunked(event, kind="text/event-stream"))
+            await peer.send(chunked(event, kind="text/event-stream"))
         else:
-            await peer.say(
+            await peer.send(
                 ok(
                     json.dumps(
                         {
@@ -345,15 +345,15 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
             "GOOGLE_APPLICATION_CREDENTIALS": account(key, issuer.url("/token")),
             "GOOGLE_VERTEX_PROJECT": "my-project",
         }
-        async with inprocess(tmp_path, providers=texts, environ=environ) as here:
-            ask = {
+        async with inprocess(tmp_path, providers=texts, environ=environ) as app:
+            request = {
                 "model": "anthropic/claude-opus-4.5",
                 "max_tokens": 9,
                 "messages": [{"role": "user", "content": "Hi"}],
             }
-            replies = await asyncio.gather(*(here.post("/v1/messages", ask) for _ in range(5)))
+            replies = await asyncio.gather(*(app.post("/v1/messages", request) for _ in range(5)))
             assert [reply.json()["content"][0]["text"] for reply in replies] == ["Hi"] * 5
-            stream = await here.post(
+            stream = await app.post(
                 "/v1/chat/completions",
                 {"model": "google/gemini-3.5-flash", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
             )
@@ -367,33 +367,33 @@ async def test_vertex_mints_one_token_for_many_and_serves_claude_and_gemini(tmp_
         assert lines[5] == f"POST {place}/google/models/gemini-3.5-flash:streamGenerateContent?alt=sse HTTP/1.1"
         assert json.loads(server.seen[0].body) == {
             "max_tokens": 9,
-            "messages": ask["messages"],
+            "messages": request["messages"],
             "anthropic_version": "vertex-2023-10-16",
         }
     assert len(minted) == 1
 
 
-# -- Claude at the clouds
+# -- Claude on the clouds
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
-def test_only_the_beta_words_a_cloud_knows_are_sent_to_it(provider):
-    # a word it does not know is a 400 there: anthropics/claude-code issues 49370 and 34802
-    here = next(offer for offer in offers(provider) if offer.endpoint == "messages")
-    said = {
+def test_only_beta_headers_known_to_a_cloud_are_sent_to_it(provider):
+    # an unknown beta is a 400 there: anthropics/claude-code issues 49370 and 34802
+    offer = next(offer for offer in offers(provider) if offer.endpoint == "messages")
+    request_headers = {
         "anthropic-beta": "oauth-2025-04-20, "
         "context-management-2025-06-27,computer-use-2025-01-24,mcp-servers-2025-12-04"
     }
-    sent = native_headers(said, here.headers(said), here.made_headers)
+    sent = native_headers(request_headers, offer.headers(request_headers), offer.made_headers)
     assert sent["anthropic-beta"] == "context-management-2025-06-27,computer-use-2025-01-24"
-    said = {"anthropic-beta": "oauth-2025-04-20"}
-    assert "anthropic-beta" not in native_headers(said, here.headers(said), here.made_headers)
+    request_headers = {"anthropic-beta": "oauth-2025-04-20"}
+    assert "anthropic-beta" not in native_headers(request_headers, offer.headers(request_headers), offer.made_headers)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
-def test_thoughts_that_no_longer_fit_are_left_out_of_conversions_only(provider):
-    # block_binding without its beta word is a 400; the word makes answers hold more, which a client's own body did not
-    # ask for
+def test_the_beta_for_bound_thinking_is_sent_only_with_converted_requests(provider):
+    # block_binding without its beta is a 400. The beta adds members to responses, which a client's own request
+    # did not ask for.
     word = "thinking-binding-controls-2026-08-01"
     newest, older = (
         next(o for o in offers(provider) if o.endpoint == "messages" and bool(o.can.get("bound_thinking")) is bound)
@@ -408,7 +408,7 @@ def test_thoughts_that_no_longer_fit_are_left_out_of_conversions_only(provider):
 
 @pytest.mark.parametrize("provider", ["gemini", "vertex"])
 @pytest.mark.parametrize("model", ["google/gemini-3.1-pro-preview", "google/gemini-3.7-flash"])
-def test_gemini_models_without_the_least_level_are_said_to_always_think(provider, model):
+def test_gemini_models_without_a_minimal_level_are_declared_to_always_think(provider, model):
     # "Thinking level MINIMAL is not supported": vellum-ai/vellum-assistant pull 32687, bolna-ai/bolna pull 956
     found = [offer for offer in offers(provider) if offer.model.id == model]
     assert all(offer.can.get("thinking_always") for offer in found)

@@ -1,4 +1,4 @@
-"""The table of docs/providers.md is that of the files."""
+"""The table in docs/providers.md matches the files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from providers import shipped
 
 
-def test_the_table_names_every_provider_with_its_secrets() -> None:
+def test_the_table_lists_every_provider_with_its_secrets() -> None:
     text = (shipped.REPOSITORY / "docs" / "providers.md").read_text("utf-8")
     table = {
         row[0].strip(): row[1]
@@ -26,8 +26,8 @@ def test_the_table_names_every_provider_with_its_secrets() -> None:
         ), name
 
 
-def test_there_are_at_least_thirty() -> None:
-    asked_for = {
+def test_the_required_providers_are_shipped() -> None:
+    required = {
         "openai",
         "azure-openai",
         "anthropic",
@@ -64,8 +64,8 @@ def test_there_are_at_least_thirty() -> None:
         "volcengine",
         "voyage",
     }
-    assert asked_for <= set(shipped.loaded().gateway.providers)
+    assert required <= set(shipped.loaded().gateway.providers)
 
 
-def test_no_secret_of_ours_is_shown_by_a_file_that_is_off() -> None:
+def test_no_note_contains_a_secret() -> None:
     assert shipped.CANARY not in repr(shipped.loaded().notes)

@@ -1,4 +1,4 @@
-"""How much a model is to think, in the words of chat clients made for OpenRouter: heard by each provider in its own."""
+"""Reasoning effort as chat clients for OpenRouter send it, converted to each provider's own parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tollgate.mapping import Context
 
 
 def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What a native chat request becomes there, without what every request has."""
+    """What a native chat request becomes at a provider, without the members that every request has."""
     offer = offer_for(provider, "chat", model)
     assert offer.request_edits is not None
-    asked = {"model": offer.model.upstream, "messages": [{"role": "user", "content": "Hi"}], "reasoning": reasoning}
-    body = offer.request_edits({**asked, **more}, Context(model=offer.model_facts, can=offer.can))
+    request = {"model": offer.model.upstream, "messages": [{"role": "user", "content": "Hi"}], "reasoning": reasoning}
+    body = offer.request_edits({**request, **more}, Context(model=offer.model_facts, can=offer.can))
     return {name: value for name, value in body.items() if name not in ("model", "messages")}
 
 
@@ -31,7 +31,7 @@ def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> d
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
 )
-def test_an_effort_and_its_switch_are_said_in_the_providers_own_words(provider, model, effort, off):
+def test_effort_and_its_switch_are_converted_to_the_provider_s_parameters(provider, model, effort, off):
     assert sent(provider, model, {"effort": "low"}) == effort
     assert sent(provider, model, {"enabled": False}) == off
 
@@ -50,13 +50,13 @@ def test_an_effort_and_its_switch_are_said_in_the_providers_own_words(provider, 
     ],
     ids=str,
 )
-def test_a_budget_is_the_effort_it_comes_to(reasoning, effort):
+def test_a_token_budget_is_converted_to_an_effort(reasoning, effort):
     assert sent("xai", "x-ai/grok-4.20", reasoning).get("reasoning_effort") == effort
 
 
-def test_an_effort_in_the_usual_words_wins_over_a_switch():
-    asked = sent("xai", "x-ai/grok-4.20", {"enabled": True}, reasoning_effort="low")
-    assert asked == {"reasoning_effort": "low"}
+def test_an_explicit_effort_wins_over_a_switch():
+    converted = sent("xai", "x-ai/grok-4.20", {"enabled": True}, reasoning_effort="low")
+    assert converted == {"reasoning_effort": "low"}
 
 
 def test_a_responses_request_keeps_its_reasoning():

@@ -1,4 +1,4 @@
-"""Prices of lists read while running: what a provider's own list tells beside prompt and completion is billed too."""
+"""Prices in model lists that are read at run time: those beside prompt and completion are billed as well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def listed(body):
     return {model.id: model.price for model in models}
 
 
-def test_long_prompts_have_the_prices_the_list_overrides():
+def test_long_prompts_have_the_overridden_prices_of_the_list():
     tier = {"min_prompt_tokens": 200000, "prompt": "0.000004", "completion": "0.000018", "audio": "0"}
     at_night = {"utc_start": 1600, "utc_end": 30, "prompt": "0.000001"}
     (price,) = listed(
@@ -36,8 +36,8 @@ def test_long_prompts_have_the_prices_the_list_overrides():
 
 
 @pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
-def test_a_recorded_list_prices_sound_and_does_not_give_reasoning_away():
-    """Its zeros under `internal_reasoning` stand beside models that think: they mean the price of the answer."""
+def test_a_recorded_list_has_audio_prices_and_no_free_reasoning():
+    """Zeros in `internal_reasoning` of models that reason mean the completion price."""
     recorded = facts.FACTS.parents[1] / "traffic" / "exchanges" / "models-list" / "ml-openrouter-b1c180.json"
     prices = listed(json.loads(recorded.read_text())["response"]["body"])
     assert prices["google/gemini-3-flash-preview"].written["audio"] == "0.000001"

@@ -1,4 +1,4 @@
-"""Which models search for every answer without telling, and cost a search each; and where they are served."""
+"""Models that search for every answer without reporting it, which costs a search each, and their endpoints."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tollgate.tariff import price_usage
 from tollgate.usage import Usage
 
 
-def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -> None:
-    # "When using Chat Completions, the model always retrieves information from the web" (OpenAI's guide to web search);
-    # a price by the call stands on the pricing page, and in the facts.
+def test_openai_search_models_are_billed_a_search_for_every_answer() -> None:
+    # "When using Chat Completions, the model always retrieves information from the web" (OpenAI's guide to web
+    # search). The price of a search is on the pricing page and in the facts.
     found = {
         offer.model.id: offer
         for offer in offers("openai")
@@ -26,17 +26,17 @@ def test_openai_chat_models_that_search_are_billed_a_search_for_every_answer() -
         "openai/gpt-5-search-api",
     } <= found.keys()
     assert not [offer.model.id for offer in offers("openai") if offer.model.id in found and offer.endpoint != "chat"], (
-        "the other endpoint does not serve them (a 404), and an answer would be billed without its search"
+        "the other endpoint does not serve them (404), and an answer would be billed without its search"
     )
     assert all("-search-" in name and offer.model.price.prices["web_search"] > 0 for name, offer in found.items())
 
 
 @pytest.mark.parametrize(("depth", "fee"), [(None, "0.006"), ("low", "0.006"), ("medium", "0.01"), ("high", "0.014")])
-def test_perplexity_takes_a_fee_by_how_much_a_search_brings_in(depth: str | None, fee: str) -> None:
+def test_perplexity_has_a_fee_by_search_context_size(depth: str | None, fee: str) -> None:
     [offer] = [offer for offer in offers("perplexity") if offer.model.id == "perplexity/sonar-pro"]
-    asked = {"model": "sonar-pro", "web_search_options": {"search_context_size": depth} if depth else {}}
+    request = {"model": "sonar-pro", "web_search_options": {"search_context_size": depth} if depth else {}}
     assert offer.own_tariff is not None
     charge = price_usage(
-        Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.usage.words_of(asked)
+        Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.usage.words_of(request)
     )
     assert charge.cost == Decimal(fee)

@@ -1,5 +1,5 @@
-"""Providers that answer 400 to a member of a message they do not know are sent none that clients have from elsewhere:
-what the gateway tells of Gemini's and Claude's answers, what OpenAI's library and LiteLLM add, marks for Claude."""
+"""Providers that reject unknown members of a message are sent none that originate elsewhere: what the gateway adds to
+answers of Gemini and Claude, what OpenAI's library and LiteLLM add, and cache marks for Claude."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVIDERS = {
 MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 SIGNED: dict[str, Any] = {"provider_specific_fields": {"thought_signature": "S"}}
 CALL: dict[str, Any] = {"id": "Caf7Pyrd8", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-PICTURE = {"url": "https://x/y.png", "detail": "low"}
+IMAGE = {"url": "https://x/y.png", "detail": "low"}
 
 GIVEN: dict[str, Any] = {
     "model": "m",
@@ -31,14 +31,14 @@ GIVEN: dict[str, Any] = {
             **MARK,
             "content": [
                 {"type": "text", "text": "a", **MARK},
-                {"type": "image_url", "image_url": PICTURE | {"format": "image/png"}},
+                {"type": "image_url", "image_url": IMAGE | {"format": "image/png"}},
             ],
         },
         {
             "role": "assistant",
             "content": "b",
             "parsed": None,
-            "images": [{"type": "image_url", "image_url": PICTURE}],
+            "images": [{"type": "image_url", "image_url": IMAGE}],
             "provider_specific_fields": {"citations": None},
             "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
             "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "S"}],
@@ -58,7 +58,7 @@ GIVEN: dict[str, Any] = {
 SENT: dict[str, Any] = {
     "model": "m",
     "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": PICTURE}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": IMAGE}]},
         {"role": "assistant", "content": "b", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "Caf7Pyrd8", "content": "1"},
         {"role": "assistant", "content": [{"type": "text", "text": "c"}]},
@@ -69,7 +69,7 @@ SENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_members_from_elsewhere_are_not_sent_and_those_that_say_something_are_named(provider: str) -> None:
+def test_foreign_members_are_not_sent_and_meaningful_ones_are_named(provider: str) -> None:
     offer = offer_for(provider, "chat", PROVIDERS[provider])
     assert offer.request_edits is not None
     context = Context(offer.model_facts, offer.can)
@@ -80,13 +80,13 @@ def test_members_from_elsewhere_are_not_sent_and_those_that_say_something_are_na
 
 
 @pytest.mark.parametrize("provider", ["mistral", "groq", "cerebras", "fireworks"])
-def test_an_answer_of_openai_may_be_sent_back_to_others_as_it_came(provider: str) -> None:
+def test_an_answer_of_openai_may_be_sent_to_others_unchanged(provider: str) -> None:
     offer = offer_for(provider, "chat", PROVIDERS[provider])
     assert offer.request_edits is not None
-    said = {"role": "assistant", "content": "b"}
-    answer = said | {"refusal": None, "annotations": [], "audio": None, "function_call": None}
+    message = {"role": "assistant", "content": "b"}
+    answer = message | {"refusal": None, "annotations": [], "audio": None, "function_call": None}
     user = {"role": "user", "content": "a"}
     context = Context(offer.model_facts, offer.can)
     sent = offer.request_edits({"model": "m", "messages": [user, answer, user]}, context)
-    assert sent["messages"] == [user, said, user]
+    assert sent["messages"] == [user, message, user]
     assert context.lost == []

@@ -1,5 +1,4 @@
-"""Recorded traffic of each provider, replayed through its own file: requests, answers, streams, usage, prices,
-errors."""
+"""Recorded traffic of each provider, replayed through its file: requests, answers, streams, usage, prices, errors."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tollgate.tariff import price_usage
 from tollgate.usage import from_hub
 
 AT = datetime(2026, 11, 18, 8, 30, tzinfo=UTC)
-"""A Wednesday inside the peak hours of the provider that has such."""
+"""A Wednesday within the peak hours of the provider that has them."""
 FILES = sorted({exchange.file for exchange in traffic.exchanges()}) or ["none"]
 CLIENTS = ("chat", "responses", "messages")
 
@@ -37,7 +36,7 @@ def context(offer: Offer | None) -> Context:
 
 
 def edits(exchange: traffic.Exchange, kind: str) -> Any:
-    """The edits of its offer, or of a file without written models those that every model has."""
+    """The edits of its offer, or for a file without models those that apply to every model."""
     provider, offer = shipped.runtime().providers[exchange.file], offer_of(exchange)
     endpoint = provider.spoken[exchange.endpoint].endpoint
     found = provider.scopes.edits(kind, endpoint, offer.model if offer else None)
@@ -74,7 +73,7 @@ MUST_DROP = {
     "cerebras": ("store",),
     "bedrock": ("stream",),
 }
-"""What makes these providers refuse a whole request, from their own documentation."""
+"""Members for which these providers reject a whole request, from their documentation."""
 NO_DEVELOPER = (
     "mistral",
     "deepseek",
@@ -91,7 +90,7 @@ NO_DEVELOPER = (
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_requests_pass_the_files_edits_and_lose_what_must_go(file: str) -> None:
+def test_requests_pass_the_file_s_edits_and_lose_what_the_provider_rejects(file: str) -> None:
     for exchange in traffic.of(file):
         if not isinstance(exchange.request, dict) or exchange.endpoint == "chat" and "messages" not in exchange.request:
             continue
@@ -126,8 +125,8 @@ def test_requests_pass_the_files_edits_and_lose_what_must_go(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_hostile_request_is_tamed(file: str) -> None:
-    """Everything a client may send that some provider refuses, through every chat model of the file."""
+def test_a_request_with_everything_that_providers_reject_is_cleaned(file: str) -> None:
+    """Sends everything that any provider rejects through every chat model of the file."""
     for offer in shipped.offers(file):
         if offer.endpoint != "chat" or offer.request_edits is None:
             continue
@@ -175,8 +174,8 @@ def test_a_hostile_request_is_tamed(file: str) -> None:
 # -- answers and streams
 
 
-def parted(message: dict[str, Any]) -> tuple[Any, Any]:
-    """Content and thoughts of a recorded answer; a content that is a list of both told apart."""
+def content_and_reasoning(message: dict[str, Any]) -> tuple[Any, Any]:
+    """Content and reasoning of a recorded answer. A content list contains both."""
     content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     if not isinstance(content, list):
         return content, thought
@@ -186,13 +185,13 @@ def parted(message: dict[str, Any]) -> tuple[Any, Any]:
     )
 
 
-def typed(calls: Any) -> Any:
-    """Recorded calls, which clients' libraries know by their type."""
+def with_types(calls: Any) -> Any:
+    """Recorded calls with the type that client libraries require."""
     return calls and [{"type": "function", **call} for call in calls]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_answers_keep_their_text_and_thoughts(file: str) -> None:
+def test_answers_keep_their_text_and_reasoning(file: str) -> None:
     for exchange in traffic.of(file):
         if not exchange.answered:
             continue
@@ -200,8 +199,10 @@ def test_answers_keep_their_text_and_thoughts(file: str) -> None:
         if exchange.mapping == "chat":
             for before, after in zip(exchange.body["choices"], changed["choices"], strict=True):
                 old, new = before.get("message", {}), after.get("message", {})
-                said, thought = parted(old)
-                assert new.get("content") == said and new.get("tool_calls") == typed(old.get("tool_calls")), exchange.id
+                content, thought = content_and_reasoning(old)
+                assert new.get("content") == content and new.get("tool_calls") == with_types(old.get("tool_calls")), (
+                    exchange.id
+                )
                 assert (new.get("reasoning") or new.get("reasoning_content")) == thought, exchange.id
         for client in CLIENTS:
             made = convert_response(
@@ -211,7 +212,7 @@ def test_answers_keep_their_text_and_thoughts(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_streams_reach_every_client(file: str) -> None:
+def test_streams_are_converted_for_every_client(file: str) -> None:
     for exchange in traffic.of(file):
         if (
             not exchange.stream
@@ -224,10 +225,10 @@ def test_streams_reach_every_client(file: str) -> None:
             converter = StreamConverter(
                 shipped.mapping(exchange.mapping), shipped.mapping(client), context(offer_of(exchange))
             )
-            out = [said for name, event in events for said in converter.feed(event, name)] + converter.finish()
+            out = [chunk for name, event in events for chunk in converter.feed(event, name)] + converter.finish()
             assert out, exchange.id
             failed = converter.error is not None
-            told = any(
+            reported = any(
                 isinstance(event, dict)
                 and (
                     event.get("error")
@@ -241,7 +242,7 @@ def test_streams_reach_every_client(file: str) -> None:
                 )
                 for _, event in events
             )
-            if failed and not told:
+            if failed and not reported:
                 assert converter.stop is None or converter.stop == "error", (exchange.id, converter.error)
 
 
@@ -250,7 +251,7 @@ def test_streams_reach_every_client(file: str) -> None:
 
 @priced
 @pytest.mark.parametrize("file", FILES)
-def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
+def test_every_recorded_usage_is_billed_exactly(file: str) -> None:
     compared = 0
     for exchange in traffic.of(file):
         used, offer = exchange.usage, offer_of(exchange)
@@ -287,7 +288,7 @@ def test_every_recorded_usage_is_priced_to_the_last_digit(file: str) -> None:
             continue
         charge = price_usage(usage, offer.own_tariff, shipped.loaded().gateway.credits.rates, at=AT)
         pricing = row["pricing"]
-        if drawn := facts.picture_prices().get(offer.model.upstream.removesuffix("-preview")):
+        if drawn := facts.image_prices().get(offer.model.upstream.removesuffix("-preview")):
             pricing = {**pricing, "image_output_token": str(Decimal(drawn) * pricing["unit"] / 10**6)}
         assert charge.cost == facts.cost(pricing, used, AT), (exchange.id, offer.route)
         compared += 1
@@ -306,7 +307,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_recorded_error_is_judged(file: str) -> None:
+def test_every_recorded_error_has_a_verdict(file: str) -> None:
     for exchange in traffic.of(file):
         if exchange.status < 400:
             continue
@@ -320,7 +321,7 @@ def test_every_recorded_error_is_judged(file: str) -> None:
                 or verdict.alarm == "balance"
                 or file in ("bedrock", "openrouter")
             ), exchange.id
-        # there "quota" is a limit by the minute, and says how long to wait
+        # gemini's "quota" is a limit per minute with a time to wait
         if "error_quota" in exchange.features and file != "gemini":
             assert (verdict.kind, verdict.alarm) == ("next", "balance"), exchange.id
         if exchange.status == 429:
@@ -341,7 +342,7 @@ def test_every_recorded_error_is_judged(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_good_answers_are_no_errors_and_bad_ones_inside_a_200_are(file: str) -> None:
+def test_good_answers_are_no_errors_and_errors_inside_a_200_are(file: str) -> None:
     for exchange in traffic.of(file):
         if exchange.answered:
             verdict = rules(exchange).judge(exchange.status, exchange.headers, exchange.body)
@@ -361,7 +362,7 @@ def test_good_answers_are_no_errors_and_bad_ones_inside_a_200_are(file: str) -> 
 EMBEDDINGS = {"openai-embeddings", "cohere-embed", "gemini-embeddings", "vertex-embeddings"}
 
 
-def test_every_recorded_embeddings_error_is_judged_by_its_file() -> None:
+def test_every_recorded_embeddings_error_has_a_verdict() -> None:
     rows = [
         row
         for row in json.loads((traffic.FOLDER / "index.json").read_text())["exchanges"]

@@ -1,4 +1,4 @@
-"""Recorded exchanges by the provider file that would have served them, with the usage their bytes told."""
+"""Recorded exchanges by the provider file that would have served them, with the usage in their bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILES = {
     "novita": "novita",
     "voyage": "voyage",
 }
-"""Recorded provider -> file here."""
+"""Maps recorded providers to files."""
 ENDPOINTS = {
     "openai-chat": ("chat", "chat"),
     "openai-responses": ("responses", "responses"),
@@ -50,12 +50,12 @@ ENDPOINTS = {
     "cohere-chat": ("cohere", "cohere"),
     "ollama-chat": ("ollama", "ollama"),
 }
-"""Recorded protocol -> (endpoint, mapping)."""
+"""Maps recorded protocols to (endpoint, mapping)."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One exchange; `events` are (name, data) for a stream, else empty."""
+    """An exchange. `events` are (name, data) for a stream, otherwise empty."""
 
     id: str
     file: str
@@ -70,23 +70,23 @@ class Exchange:
     body: Any
     events: tuple[tuple[str | None, Any], ...]
     beside: bool
-    """The upstream tells reasoning tokens beside the others (xAI)."""
+    """Whether the upstream reports reasoning tokens beside the others (xAI)."""
 
     @property
     def usage(self) -> facts.Buckets | None:
-        """What the recorded bytes say was used; None when they say nothing."""
-        told = _last_usage(self.mapping, self.events) if self.stream else _usage(self.mapping, self.body)
-        if not told:
+        """The usage in the recorded bytes, or None."""
+        reported = _last_usage(self.mapping, self.events) if self.stream else _usage(self.mapping, self.body)
+        if not reported:
             return None
         return (
-            facts.chat(told, reasoning_beside=self.beside)
+            facts.chat(reported, reasoning_beside=self.beside)
             if self.mapping == "chat"
-            else getattr(facts, self.mapping)(told)
+            else getattr(facts, self.mapping)(reported)
         )
 
     @property
     def answered(self) -> bool:
-        """A whole answer that is one."""
+        """Whether this is a whole, successful answer."""
         if self.stream or self.status >= 400 or not isinstance(self.body, dict) or self.body.get("error"):
             return False
         return self.mapping != "chat" or bool(self.body.get("choices"))
@@ -118,28 +118,29 @@ def _usage(mapping: str, body: Any) -> dict[str, Any] | None:
 
 
 def _with_searches(usage: dict[str, Any] | None, ran: list[Any]) -> dict[str, Any] | None:
-    """What the provider searched for stands beside its usage."""
+    """Adds the number of searches, which is outside the provider's usage."""
     return {**usage, "searches": len(ran)} if usage and ran else usage
 
 
 def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dict[str, Any] | None:
-    """Of a stream: per member the last value told; for chat whole blocks, since they are never split."""
+    """The usage of a stream: the last value of each member, but for chat the last whole block, as these are never
+    split."""
     merged: dict[str, Any] = {}
     for _, event in events:
         if not isinstance(event, dict):
             continue
         if mapping == "responses":
-            told = _usage(mapping, event.get("response"))
+            reported = _usage(mapping, event.get("response"))
         elif mapping == "messages":
-            told = (event.get("message") or {}).get("usage") or event.get("usage")
+            reported = (event.get("message") or {}).get("usage") or event.get("usage")
         elif mapping == "cohere":
-            told = (event.get("delta") or {}).get("usage") if event.get("type") == "message-end" else None
+            reported = (event.get("delta") or {}).get("usage") if event.get("type") == "message-end" else None
         elif mapping == "chat":
             choices = event.get("choices") or [{}]
-            told = event.get("usage") or (event.get("x_groq") or {}).get("usage") or (choices[0] or {}).get("usage")
+            reported = event.get("usage") or (event.get("x_groq") or {}).get("usage") or (choices[0] or {}).get("usage")
         else:
-            told = _usage(mapping, event)
-        merged |= {name: value for name, value in (told or {}).items() if value is not None}
+            reported = _usage(mapping, event)
+        merged |= {name: value for name, value in (reported or {}).items() if value is not None}
     return merged or None
 
 

@@ -1,4 +1,4 @@
-"""A certificate authority of the tests' own, and server certificates it signs."""
+"""A certificate authority for tests, and server certificates that it signs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIGNS = x509.KeyUsage(
 
 @dataclass
 class Authority:
-    """`ca_file` to trust, `context(names)` for a server."""
+    """`ca_file` is to be trusted, `context(names)` is for a server."""
 
     folder: Path
 
@@ -51,7 +51,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
-        # Python 3.13 and newer refuse an authority without these, and certificates without the identifier
+        # Python 3.13 and newer reject an authority without these, and certificates without the identifier
         if authority:
             builder = builder.add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(public), critical=False

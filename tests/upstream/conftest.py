@@ -1,4 +1,4 @@
-"""Clients under test, on both event loops a gateway may run on."""
+"""Clients under test, on both event loops that a gateway may use."""
 
 from __future__ import annotations
 

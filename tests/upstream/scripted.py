@@ -1,4 +1,4 @@
-"""An upstream that says exactly the bytes a test wants, when it wants, and remembers what it saw."""
+"""An upstream that sends exactly the bytes a test specifies, when it specifies, and records what it received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Seen:
-    """One request as it came, and which connection (counted from 1) it came on."""
+    """A received request, and the number of its connection (counted from 1)."""
 
     line: str
     headers: dict[str, str]
@@ -21,16 +21,16 @@ class Seen:
 
 @dataclass
 class Peer:
-    """The server's side of one connection."""
+    """The server's side of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     number: int
 
-    async def say(self, data: bytes, cut: int = 0) -> None:
+    async def send(self, data: bytes, cut: int = 0) -> None:
         pieces = [data[i : i + cut] for i in range(0, len(data), cut)] if cut else [data]
         for piece in pieces:
-            # uvloop's transport raises a RuntimeError for what asyncio's drops until `drain`
+            # uvloop's transport raises RuntimeError where asyncio's drops data until `drain`
             if self.writer.is_closing():
                 raise ConnectionResetError("the other side is gone")
             self.writer.write(piece)
@@ -41,8 +41,8 @@ class Peer:
     def hang_up(self) -> None:
         self.writer.transport.abort()
 
-    async def left(self, seconds: float = 2.0) -> bool:
-        """Whether the other side closes within `seconds`."""
+    async def is_closed(self, seconds: float = 2.0) -> bool:
+        """Whether the client closes the connection within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self.reader.read(1) == b""
@@ -53,12 +53,12 @@ class Peer:
 
 
 Script = Callable[[Seen, Peer], Awaitable[bool | None]]
-"""Answers one request; True means: take no more on this connection, and leave it open."""
+"""Answers one request. True means: accept no further request on this connection, and leave it open."""
 
 
 @dataclass
 class Upstream:
-    """A running scripted server: its address, what it saw, how many connections it has had and has."""
+    """A running scripted server: its address, the requests it received, and its total and open connections."""
 
     script: Script
     port: int = 0
@@ -91,7 +91,7 @@ class Upstream:
             pass
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # shown by the test that owns the server
+        except BaseException as error:  # raised by the test that owns the server
             self.errors.append(error)
         finally:
             self.open -= 1
@@ -100,12 +100,12 @@ class Upstream:
 
 @asynccontextmanager
 async def upstream(script: Script | bytes, *, tls: ssl.SSLContext | None = None, read_bodies: bool = True):
-    """Run a server whose `script` is a function, or the bytes of one answer given to every request."""
+    """Runs a server. `script` is a function, or the bytes of one response that is sent to every request."""
     if isinstance(script, bytes):
         answer = script
 
         async def script(seen: Seen, peer: Peer) -> None:
-            await peer.say(answer)
+            await peer.send(answer)
 
     server = Upstream(script, scheme="https" if tls else "http", read_bodies=read_bodies)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
@@ -122,13 +122,13 @@ async def upstream(script: Script | bytes, *, tls: ssl.SSLContext | None = None,
 
 
 def ok(body: bytes = b"{}", *headers: str) -> bytes:
-    """A 200 of known length."""
+    """A 200 response with content-length."""
     lines = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 def chunked(*parts: bytes, end: bool = True) -> bytes:
-    """The body of a chunked answer."""
+    """The body of a chunked response."""
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if end else b"")
 
 

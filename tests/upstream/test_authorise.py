@@ -1,4 +1,4 @@
-"""Facts about authorisation: signatures equal the vendor's own library, tokens are minted once and renewed early."""
+"""Authorisation: signatures equal the vendor's own library; tokens are requested once and renewed early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tollgate.upstream import Call, Client
 from tollgate.upstream.oauth import Grant, Tokens
 from tollgate.upstream.sigv4 import Credentials, sign
 
-# The vendor's documented example keys; the signatures below were computed by its own library (botocore 1.34.22).
+# The vendor's documented example keys. The signatures below were computed by its own library (botocore 1.34.22).
 _ACCESS, _SECRET, _SESSION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "FwoGZXIvYXdzEXAMPLE//token=="
 _BODY = json.dumps({"messages": [{"role": "user", "content": [{"text": "hé"}]}]}).encode()
 _AT = datetime(2026, 11, 20, 12, 34, 56, tzinfo=UTC)
@@ -74,7 +74,7 @@ SIGNATURES = {
         "75ce2697dd9c319ddc0df97db32f1f4606ab2880c5470192d465076260311b32",
     ),
     "no path": ("https://x.amazonaws.com", "", {}, "315eb654c550d12cd8a9e06d67838691d155ad65e36ea957a964e40640531cce"),
-    "colon left bare": (
+    "unescaped colon": (
         "https://x.amazonaws.com/model/a:b~c/x%20y",
         _SESSION,
         _MORE,
@@ -84,7 +84,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize(("url", "session", "headers", "wanted"), SIGNATURES.values(), ids=SIGNATURES.keys())
-def test_a_signature_equals_the_vendors(url: str, session: str, headers: dict, wanted: str) -> None:
+def test_a_signature_equals_the_vendor_library_s(url: str, session: str, headers: dict, wanted: str) -> None:
     added = sign(Credentials(_ACCESS, _SECRET, "us-east-1", "bedrock", session), "POST", url, headers, _BODY, _AT)
     assert added["authorization"].rpartition("Signature=")[2] == wanted
     assert added["authorization"].startswith(
@@ -99,25 +99,25 @@ SIGV4 = Authorisation(
 )
 
 
-async def test_what_is_signed_is_what_is_sent(client: Client) -> None:
+async def test_the_signature_covers_the_request_as_sent(client: Client) -> None:
     async with upstream(ok()) as server:
         url = server.url("/model/a%3A0/converse?x=1")
         headers = {"content-type": "application/json", "authorization": "Bearer old"}
         await (await client.open(Call("POST", url, headers, b"{}", auth=SIGV4))).read()
         seen = server.seen[0]
-    moment = datetime.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    again = sign(Credentials(_ACCESS, _SECRET, "eu-west-1", "bedrock"), "POST", url, _JSON, b"{}", moment)
+    signed_at = datetime.strptime(seen.headers["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    again = sign(Credentials(_ACCESS, _SECRET, "eu-west-1", "bedrock"), "POST", url, _JSON, b"{}", signed_at)
     assert seen.headers["authorization"] == again["authorization"]
     assert seen.headers["host"] in url
 
 
-async def test_missing_signing_options_are_named_and_ours_to_mend(client: Client) -> None:
+async def test_missing_signing_options_are_reported_as_our_own_fault(client: Client) -> None:
     with pytest.raises(UpstreamFailed, match="sigv4 needs secret_key, region") as caught:
         await client.open(Call("POST", "http://x/", auth=Authorisation("sigv4", {"access_key": "a", "service": "b"})))
     assert caught.value.alarm == "key"
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_a_repr() -> None:
     call = Call(
         "POST",
         "http://x/?key=canary",
@@ -128,14 +128,14 @@ def test_secrets_are_not_shown() -> None:
     assert "canary" not in repr(call) + repr(Credentials(_ACCESS, "canary", "r", "s", "canary"))
 
 
-# Signatures of a provider's own.
+# Signatures defined by a provider file.
 
 
-async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: Client) -> None:
-    told: list[Mapping[str, object]] = []
+async def test_a_provider_s_own_signature_is_computed_from_the_call_as_sent(client: Client) -> None:
+    calls: list[Mapping[str, object]] = []
 
     def adds(call: Mapping[str, object], now: int) -> Mapping[str, Mapping[str, str]]:
-        told.append({**call, "now": now})
+        calls.append({**call, "now": now})
         return {"headers": {"X-Sign": "s", "X-Old": "new"}, "query": {"at": "a b"}}
 
     auth = Authorisation("signed", adds=adds)
@@ -146,7 +146,7 @@ async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: 
         [seen, _] = server.seen
     assert seen.line == "POST /a%3Ab?q=1&at=a%20b HTTP/1.1"
     assert (seen.headers["x-sign"], seen.headers["x-old"]) == ("s", "new")
-    first, second = told
+    first, second = calls
     assert {name: first[name] for name in ("method", "path", "query", "body", "size", "host")} == {
         "method": "POST",
         "path": "/a%3Ab",
@@ -160,7 +160,7 @@ async def test_what_a_file_adds_is_computed_from_the_call_as_it_is_sent(client: 
     assert isinstance(first["now"], int) and abs(first["now"] - time.time()) < 60
 
 
-async def test_what_takes_long_is_computed_beside_the_event_loop(
+async def test_expensive_signatures_are_computed_off_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
@@ -169,7 +169,7 @@ async def test_what_takes_long_is_computed_beside_the_event_loop(
         threads.append(threading.get_ident())
         return {"headers": {"x-sign": "s"}}
 
-    def signed(*args: object) -> dict[str, str]:
+    def sign_recorded(*args: object) -> dict[str, str]:
         threads.append(threading.get_ident())
         return {"authorization": "s"}
 
@@ -177,7 +177,7 @@ async def test_what_takes_long_is_computed_beside_the_event_loop(
         threads.append(threading.get_ident())
         return Grant(server.url(), {}, Call("POST", server.url()))
 
-    monkeypatch.setattr("tollgate.upstream.authorise.sign", signed)
+    monkeypatch.setattr("tollgate.upstream.authorise.sign", sign_recorded)
     keys = {"access_key": "a", "secret_key": "s", "region": "r", "service": "b"}
     async with upstream(ok()) as server:
         for auth in (Authorisation("signed", adds=adds), Authorisation("sigv4", keys)):
@@ -187,7 +187,7 @@ async def test_what_takes_long_is_computed_beside_the_event_loop(
     assert len(threads) == 3 and threading.get_ident() not in threads
 
 
-async def test_a_signature_that_came_to_nothing_is_our_own_fault(client: Client) -> None:
+async def test_an_empty_signature_is_our_own_fault(client: Client) -> None:
     with pytest.raises(UpstreamFailed, match="came to nothing") as error:
         auth = Authorisation("signed", adds=lambda call, now: {})
         await client.open(Call("POST", "http://127.0.0.1:1/", auth=auth))
@@ -198,7 +198,7 @@ async def test_a_signature_that_came_to_nothing_is_our_own_fault(client: Client)
 
 
 class Issuer:
-    """A token address: counts mints, remembers forms, answers as told."""
+    """A token endpoint that records requests and answers as configured."""
 
     def __init__(self) -> None:
         self.forms: list[dict[str, str]] = []
@@ -214,7 +214,7 @@ class Issuer:
                 {"access_token": f"token-{len(self.forms)}", "expires_in": self.life, "token_type": "Bearer"}
             ).encode()
         )
-        await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(body), body))
+        await peer.send(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(body), body))
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def client_auth(url: str, **more: str) -> Authorisation:
     return Authorisation("oauth_client", {"token_url": url, "client_id": "us", "client_secret": "canary", **more})
 
 
-async def test_client_credentials_buy_a_token_once(client: Client) -> None:
+async def test_a_client_credentials_token_is_requested_once(client: Client) -> None:
     issuer = Issuer()
     async with upstream(issuer) as tokens, upstream(ok()) as server:
         auth = client_auth(tokens.url("/token"), scope="models", audience="api")
@@ -293,7 +293,7 @@ async def test_a_service_account_signs_an_assertion(
     assert claims["target_audience"] == "https://run.example"
 
 
-async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client: Client) -> None:
+async def test_a_custom_token_request_and_a_token_in_the_query(client: Client) -> None:
     issuer = Issuer()
     async with upstream(issuer) as tokens, upstream(ok()) as server:
         auth = Authorisation(
@@ -323,7 +323,7 @@ async def test_a_token_request_of_its_own_shape_and_a_token_in_the_query(client:
     ],
     ids=["bearer", "another scheme", "the token alone"],
 )
-async def test_the_header_a_token_is_sent_in(client: Client, more: dict[str, str], sent: dict[str, str]) -> None:
+async def test_the_token_header_can_be_configured(client: Client, more: dict[str, str], sent: dict[str, str]) -> None:
     async with upstream(Issuer()) as tokens, upstream(ok()) as server:
         auth = client_auth(tokens.url("/token"), **more)
         await (await client.open(Call("POST", server.url(), auth=auth))).read()
@@ -331,11 +331,11 @@ async def test_the_header_a_token_is_sent_in(client: Client, more: dict[str, str
     assert {name: headers[name] for name in ("authorization", "x-access") if name in headers} == sent
 
 
-async def test_each_token_request_is_made_anew_and_their_token_is_one(client: Client) -> None:
+async def test_each_token_request_is_built_anew_and_shares_one_token(client: Client) -> None:
     issuer, once = Issuer(), iter("abc")
     async with upstream(issuer) as tokens, upstream(ok()) as server:
-        asked = Authorisation("oauth_client", {"token_url": tokens.url("/token")}, form={"a": "b"})
-        auth = replace(asked, anew=lambda: replace(asked, headers={"X-Once": next(once)}))
+        template = Authorisation("oauth_client", {"token_url": tokens.url("/token")}, form={"a": "b"})
+        auth = replace(template, anew=lambda: replace(template, headers={"X-Once": next(once)}))
         for _ in range(2):
             await (await client.open(Call("POST", server.url("/"), auth=auth))).read()
         client.refused(auth)
@@ -346,15 +346,15 @@ async def test_each_token_request_is_made_anew_and_their_token_is_one(client: Cl
 @pytest.mark.parametrize(
     ("at", "life"),
     [(1800, 1), (1800, 1000), ("2026-11-22", 1), (10**400, 1), (-(10**400), 1)],
-    ids=["seconds", "milliseconds", "no number", "never", "ever"],
+    ids=["seconds", "milliseconds", "not a number", "far future", "far past"],
 )
-async def test_a_token_lives_until_the_time_its_issuer_tells(
+async def test_a_token_expires_when_its_issuer_says(
     client: Client, at: object, life: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollgate.upstream.oauth.time.time", lambda: 1_800_000_000.0)
     issuer, now = Issuer(), [1000.0]
-    until = (1_800_000_000 + at) * life if isinstance(at, int) else at
-    issuer.body = json.dumps({"access_token": "t", "expires_at": until}).encode()
+    expires_at = (1_800_000_000 + at) * life if isinstance(at, int) else at
+    issuer.body = json.dumps({"access_token": "t", "expires_at": expires_at}).encode()
     async with upstream(issuer) as address:
         tokens = Tokens(client._send, lambda: now[0])
 
@@ -368,16 +368,16 @@ async def test_a_token_lives_until_the_time_its_issuer_tells(
         assert await mints() == (2 if at == 1800 else 1)
 
 
-@pytest.mark.parametrize("told", ["9" * 400, '"soon"', "-1e999", "NaN"])
-async def test_a_token_of_an_unreadable_life_is_one(client: Client, told: str) -> None:
+@pytest.mark.parametrize("lifetime", ["9" * 400, '"soon"', "-1e999", "NaN"])
+async def test_a_token_with_an_invalid_lifetime_is_used(client: Client, lifetime: str) -> None:
     issuer = Issuer()
-    issuer.body = f'{{"access_token": "t", "expires_in": {told}}}'.encode()
+    issuer.body = f'{{"access_token": "t", "expires_in": {lifetime}}}'.encode()
     async with upstream(issuer) as address:
         call = Call("POST", "http://x")
         assert await Tokens(client._send).get("k", lambda: Grant(address.url(), {}, call)) == "t"
 
 
-async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client: Client) -> None:
+async def test_many_waiters_share_one_token_request_and_a_cancelled_one_does_not_stop_it(client: Client) -> None:
     issuer = Issuer()
     issuer.delay = 0.05
     async with upstream(issuer) as tokens, upstream(ok()) as server:
@@ -393,7 +393,7 @@ async def test_many_waiters_share_one_mint_and_a_leaver_does_not_stop_it(client:
         assert len(issuer.forms) == 1
 
 
-async def test_a_token_is_renewed_before_it_ends_and_used_meanwhile(client: Client) -> None:
+async def test_a_token_is_used_while_it_is_renewed_early(client: Client) -> None:
     issuer = Issuer()
     now = [1000.0]
     async with upstream(issuer) as address:
@@ -407,28 +407,28 @@ async def test_a_token_is_renewed_before_it_ends_and_used_meanwhile(client: Clie
         assert await get() == "token-1"
         assert len(issuer.forms) == 1
         now[0] += 2
-        assert await get() == "token-1"  # still good; its successor is on the way
+        assert await get() == "token-1"  # still valid; its successor is being requested
         await asyncio.sleep(0.05)
         assert await get() == "token-2"
         now[0] += 3400
         issuer.status = 500
-        assert await get() == "token-2"  # the renewal fails, the token holds
+        assert await get() == "token-2"  # the renewal fails, but the token is still valid
         await asyncio.sleep(0.05)
         now[0] += 300
         with pytest.raises(UpstreamFailed, match="answered 500"):
             await get()
         issuer.status, issuer.life = 200, 10
         assert await get() == "token-5"
-        asked = len(issuer.forms)
-        for seconds, more in ((7.5, 0), (1, 1)):  # a short-lived token is renewed in its last fifth, and no sooner
+        requested = len(issuer.forms)
+        for seconds, more in ((7.5, 0), (1, 1)):  # a short-lived token is renewed in its last fifth
             now[0] += seconds
             assert await get() == "token-5"
             await asyncio.sleep(0.05)
-            assert len(issuer.forms) == asked + more
+            assert len(issuer.forms) == requested + more
         assert await get() == "token-6"
 
 
-async def test_a_refused_token_is_not_used_again(client: Client) -> None:
+async def test_a_rejected_token_is_not_used_again(client: Client) -> None:
     issuer = Issuer()
     async with (
         upstream(issuer) as tokens,
@@ -439,33 +439,34 @@ async def test_a_refused_token_is_not_used_again(client: Client) -> None:
         assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
 
 
-async def test_a_token_taken_back_before_its_time_costs_no_request(client: Client) -> None:
-    """Ten requests meet the refusal of a kept token at once: one mint serves their second try, and none fails."""
+async def test_a_token_revoked_early_fails_no_request(client: Client) -> None:
+    """Ten requests are rejected with a cached token at once: one new token serves their second attempts, and none
+    fails."""
     issuer, good = Issuer(), ["Bearer token-1"]
 
     async def script(seen: Seen, peer: Peer) -> None:
         status = 200 if seen.headers["authorization"] in good and seen.body == b"asked" else 401
-        await peer.say(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\n{}" % status)
+        await peer.send(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\n{}" % status)
 
     async with upstream(issuer) as tokens, upstream(script) as server:
 
-        async def ask() -> int:
+        async def post() -> int:
             async with await client.open(
                 Call("POST", server.url(), body=b"asked", auth=client_auth(tokens.url()))
             ) as answer:
                 return answer.status
 
-        assert await ask() == 200
+        assert await post() == 200
         good[:] = ["Bearer token-2"]
-        assert await asyncio.gather(*(ask() for _ in range(10))) == [200] * 10
+        assert await asyncio.gather(*(post() for _ in range(10))) == [200] * 10
         assert len(issuer.forms) == 2
         good.clear()
-        assert await ask() == 401
+        assert await post() == 401
         assert [seen.headers["authorization"] for seen in server.seen[-2:]] == ["Bearer token-2", "Bearer token-3"], (
-            "tried again once"
+            "one second attempt"
         )
-        assert await ask() == 401 and server.seen[-2].headers["authorization"] == "Bearer token-3", (
-            "a new one is not tried twice"
+        assert await post() == 401 and server.seen[-2].headers["authorization"] == "Bearer token-3", (
+            "a new token is not tried twice"
         )
 
 
@@ -480,7 +481,7 @@ async def test_a_token_taken_back_before_its_time_costs_no_request(client: Clien
         pytest.param(200, b"[" * 60_000, "answered 200 and gave no token", None, id="deep"),
     ],
 )
-async def test_a_mint_that_fails_says_so_without_secrets(
+async def test_a_failed_token_request_is_reported_without_secrets(
     client: Client, status: int, body: bytes, wanted: str, alarm: str | None
 ) -> None:
     issuer = Issuer()

@@ -1,4 +1,4 @@
-"""Facts about in-process apps: an `app://` address is an upstream like any other."""
+"""In-process apps: an `app://` address is an upstream like any other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollgate.upstream import Call, Client
 
 
 class Recorder:
-    """An app that remembers its calls and whether its body was closed."""
+    """An app that records its calls and whether its body was closed."""
 
     def __init__(self, *chunks: bytes | float | BaseException) -> None:
         self.chunks = chunks
@@ -51,7 +51,7 @@ def call(**more) -> Call:
     )
 
 
-async def test_an_app_gets_the_call_and_gives_the_answer(client: Client) -> None:
+async def test_an_app_receives_the_call_and_returns_the_response(client: Client) -> None:
     app = Recorder(b"a", b"", 0.01, b"b")
     client.register_app("box", app)
     answer = await client.open(call())
@@ -63,7 +63,7 @@ async def test_an_app_gets_the_call_and_gives_the_answer(client: Client) -> None
 
 
 @pytest.mark.parametrize("how", ["abort", "cancel", "client closed"])
-async def test_leaving_early_stops_the_app_where_it_stands(client: Client, how: str) -> None:
+async def test_closing_early_stops_the_app(client: Client, how: str) -> None:
     app = Recorder(b"a", 100.0, b"b")
     client.register_app("box", app)
 
@@ -88,7 +88,7 @@ async def test_leaving_early_stops_the_app_where_it_stands(client: Client, how: 
     ]
 
 
-async def test_budgets_hold_for_apps(client: Client) -> None:
+async def test_timeouts_apply_to_apps(client: Client) -> None:
     for chunks, timeouts, budget in (
         ((0.5,), Timeouts(first_byte=0.05), "first_byte"),
         ((b"a", 0.5), Timeouts(idle=0.05), "idle"),
@@ -102,7 +102,7 @@ async def test_budgets_hold_for_apps(client: Client) -> None:
         assert app.closed.is_set()
 
 
-async def test_a_slow_consumer_holds_an_app_back(client: Client) -> None:
+async def test_a_slow_consumer_pauses_an_app(client: Client) -> None:
     app = Recorder(*[b"x" * 65536] * 100)
     client.register_app("box", app)
     answer = await client.open(call())
@@ -111,13 +111,13 @@ async def test_a_slow_consumer_holds_an_app_back(client: Client) -> None:
     assert len(await answer.read()) == 6_553_600
 
 
-async def test_what_an_app_raises_is_an_upstream_error(client: Client) -> None:
+async def test_an_error_of_an_app_is_an_upstream_error(client: Client) -> None:
     client.register_app("box", Recorder(b"a", ValueError("secret detail")))
     with pytest.raises(UpstreamUnreachable, match="ValueError") as caught:
         await (await client.open(call())).read()
     assert "secret" not in str(caught.value)
-    client.register_app("box", Recorder(b"a", UpstreamFailed("as told")))
-    with pytest.raises(UpstreamFailed, match="as told"):
+    client.register_app("box", Recorder(b"a", UpstreamFailed("as raised")))
+    with pytest.raises(UpstreamFailed, match="as raised"):
         await (await client.open(call())).read()
 
     async def broken(method, path, headers, body):
@@ -128,6 +128,6 @@ async def test_what_an_app_raises_is_an_upstream_error(client: Client) -> None:
         await client.open(call())
 
 
-async def test_an_app_nobody_registered_is_unreachable(client: Client) -> None:
+async def test_an_unregistered_app_is_unreachable(client: Client) -> None:
     with pytest.raises(UpstreamUnreachable, match="'nobody'"):
         await client.open(call(url="app://nobody/x"))

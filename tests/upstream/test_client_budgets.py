@@ -1,4 +1,4 @@
-"""Facts about time and flow: the four budgets, slow consumers, large bodies, and leaving early."""
+"""Time and flow control: the four timeouts, slow consumers, large bodies, and closing early."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ async def stall(seen: Seen, peer: Peer) -> bool:
 
 
 async def head_then_stall(seen: Seen, peer: Peer) -> bool:
-    await peer.say(CHUNKED_HEAD)
+    await peer.send(CHUNKED_HEAD)
     return True
 
 
 async def part_then_stall(seen: Seen, peer: Peer) -> bool:
-    await peer.say(CHUNKED_HEAD + chunked(b"a", end=False))
+    await peer.send(CHUNKED_HEAD + chunked(b"a", end=False))
     return True
 
 
 async def trickle(seen: Seen, peer: Peer) -> bool:
-    await peer.say(CHUNKED_HEAD)
+    await peer.send(CHUNKED_HEAD)
     for _ in range(100):
-        await peer.say(chunked(b"a", end=False))
+        await peer.send(chunked(b"a", end=False))
         await asyncio.sleep(0.02)
     return True
 
@@ -48,11 +48,11 @@ async def trickle(seen: Seen, peer: Peer) -> bool:
         pytest.param(
             part_then_stall, Timeouts(first_byte=0.3, idle=0.4), "idle", b"a", id="idle is longer than first byte"
         ),
-        pytest.param(trickle, Timeouts(idle=5, total=0.2), "total", None, id="talk without end"),
+        pytest.param(trickle, Timeouts(idle=5, total=0.2), "total", None, id="an endless stream"),
         pytest.param(stall, Timeouts(total=0.08), "total", b"", id="total before first byte"),
     ],
 )
-async def test_each_budget_fires_under_its_own_name(
+async def test_each_timeout_is_reported_by_its_name(
     client: Client, script, timeouts, budget, received, whole: bool
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ async def test_each_budget_fires_under_its_own_name(
                 got.append(chunk)
         assert caught.value.budget == budget
         assert caught.value.seconds == getattr(timeouts, budget)
-        assert -0.02 < loop.time() - started - caught.value.seconds < 8  # none of the other budgets
+        assert -0.02 < loop.time() - started - caught.value.seconds < 8  # none of the other timeouts
         if received is not None and not whole:
             assert b"".join(got) == received
         async with asyncio.timeout(10):
@@ -77,38 +77,38 @@ async def test_each_budget_fires_under_its_own_name(
 
 async def test_a_steady_stream_may_be_longer_than_first_byte_and_idle_together(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
-        await peer.say(CHUNKED_HEAD)
+        await peer.send(CHUNKED_HEAD)
         for _ in range(12):
-            await peer.say(chunked(b"a", end=False))
+            await peer.send(chunked(b"a", end=False))
             await asyncio.sleep(0.06)
-        await peer.say(chunked())
+        await peer.send(chunked())
 
     async with upstream(script) as server:
         answer = await client.open(call(server.url(), Timeouts(first_byte=0.6, idle=0.6)))
         assert b"".join([chunk async for chunk in answer.chunks()]) == b"a" * 12
 
 
-async def test_a_slow_consumer_is_not_the_upstreams_silence(client: Client) -> None:
+async def test_a_slow_consumer_does_not_count_as_an_idle_upstream(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
-        await peer.say(CHUNKED_HEAD + chunked(b"a", end=False))
+        await peer.send(CHUNKED_HEAD + chunked(b"a", end=False))
         await asyncio.sleep(0.65)
-        await peer.say(chunked(b"b"))
+        await peer.send(chunked(b"b"))
 
     async with upstream(script) as server:
         answer = await client.open(call(server.url(), Timeouts(idle=0.5)))
         stream = answer.chunks()
         assert await anext(stream) == b"a"
-        await asyncio.sleep(0.6)  # the upstream was silent too, but nobody waited for it
+        await asyncio.sleep(0.6)  # the upstream was silent as well, but nothing waited for it
         assert await anext(stream) == b"b"
 
 
-async def test_waiting_for_a_chunk_may_be_given_up_and_taken_up_again(client: Client) -> None:
+async def test_waiting_for_a_chunk_can_be_cancelled_and_repeated(client: Client) -> None:
     given_up = asyncio.Event()
 
     async def script(seen: Seen, peer: Peer) -> None:
-        await peer.say(CHUNKED_HEAD)
+        await peer.send(CHUNKED_HEAD)
         await given_up.wait()
-        await peer.say(chunked(b"a"))
+        await peer.send(chunked(b"a"))
 
     async with upstream(script) as server:
         stream = (await client.open(call(server.url()))).chunks()
@@ -118,16 +118,16 @@ async def test_waiting_for_a_chunk_may_be_given_up_and_taken_up_again(client: Cl
         assert [chunk async for chunk in stream] == [b"a"]
 
 
-async def test_an_unread_answer_pauses_the_upstream_and_loses_nothing(client: Client) -> None:
+async def test_an_unread_response_pauses_the_upstream_and_loses_nothing(client: Client) -> None:
     total = 24 * 1024 * 1024
     sent = 0
 
     async def script(seen: Seen, peer: Peer) -> None:
         nonlocal sent
         sent = 0
-        await peer.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total)
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total)
         while sent < total:
-            await peer.say(b"x" * 65536)
+            await peer.send(b"x" * 65536)
             sent += 65536
 
     async with upstream(script) as server:
@@ -141,7 +141,7 @@ async def test_an_unread_answer_pauses_the_upstream_and_loses_nothing(client: Cl
         assert len(await answer.read()) == total
 
 
-async def test_a_large_body_is_sent_whole(client: Client) -> None:
+async def test_a_large_body_is_sent_completely(client: Client) -> None:
     body = bytes(range(256)) * 4096 * 5
     async with upstream(ok(b"a")) as server:
         for _ in range(2):
@@ -150,9 +150,9 @@ async def test_a_large_body_is_sent_whole(client: Client) -> None:
         assert server.connections == 1
 
 
-async def test_a_refusal_ends_the_upload_and_the_connection(client: Client) -> None:
+async def test_an_early_rejection_ends_the_upload_and_the_connection(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> bool:
-        await peer.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
         await asyncio.sleep(0.5)
         return False
 
@@ -163,7 +163,7 @@ async def test_a_refusal_ends_the_upload_and_the_connection(client: Client) -> N
         assert server.connections == 2
 
 
-async def test_an_upstream_that_stops_reading_runs_out_of_first_byte_time(client: Client) -> None:
+async def test_an_upstream_that_stops_reading_is_a_first_byte_timeout(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> bool:
         await asyncio.sleep(1)
         return False
@@ -182,7 +182,7 @@ async def test_cancelling_closes_the_connection_at_once(client: Client, script) 
     async def watched(seen: Seen, peer: Peer) -> None:
         await script(seen, peer)
         there.set()
-        if await peer.left(10):
+        if await peer.is_closed(10):
             gone.set()
 
     async with upstream(watched) as server:
@@ -201,7 +201,7 @@ async def test_cancelling_closes_the_connection_at_once(client: Client, script) 
         await asyncio.wait_for(gone.wait(), 10)
 
 
-async def test_an_abandoned_answer_says_so_and_one_that_ended_is_left_alone(client: Client) -> None:
+async def test_an_aborted_response_raises_and_a_complete_one_is_kept(client: Client) -> None:
     async with upstream(part_then_stall) as stalling, upstream(ok(b"a")) as fine:
         answer = await client.open(call(stalling.url()))
         answer.abort()

@@ -1,4 +1,4 @@
-"""Facts about connections: kept, raced, bounded, waited for, dropped."""
+"""Connections: kept alive, raced, bounded, waited for, dropped."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ async def fetch(client: Client, url: str, **more) -> bytes:
         return await answer.read()
 
 
-async def test_a_connection_is_kept_and_used_again(client: Client) -> None:
+async def test_a_connection_is_kept_and_reused(client: Client) -> None:
     async with upstream(ok(b"a")) as server:
         for _ in range(5):
             assert await fetch(client, server.url()) == b"a"
         assert server.connections == 1
 
 
-def test_the_first_call_imports_no_codec_of_host_names() -> None:
+def test_the_idna_codec_is_imported_before_the_first_call() -> None:
     code = "import sys; import tollgate.upstream.http; print('encodings.idna' in sys.modules)"
     source = str(Path(tollgate.upstream.__file__).parents[2])
     done = subprocess.run(
@@ -48,7 +48,7 @@ def test_the_first_call_imports_no_codec_of_host_names() -> None:
     assert done.stdout.strip() == "True"
 
 
-async def test_long_addresses_are_called_and_not_kept(client: Client) -> None:
+async def test_long_urls_are_called_but_not_cached(client: Client) -> None:
     async with upstream(ok(b"a")) as server:
         for query in ("", "?a=" + "b" * 3000):
             assert await fetch(client, server.url() + query) == b"a"
@@ -64,28 +64,28 @@ async def test_long_addresses_are_called_and_not_kept(client: Client) -> None:
         ok(b"a") + b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad",
         ok(b"a") + b"x",
     ],
-    ids=["close asked", "HTTP/1.0", "kept for too short", "a second answer nobody asked for", "stray bytes"],
+    ids=["connection: close", "HTTP/1.0", "a short keep-alive", "an unrequested second response", "stray bytes"],
 )
-async def test_a_connection_that_may_not_be_kept_is_not(client: Client, answer: bytes) -> None:
+async def test_a_connection_that_must_not_be_kept_is_closed(client: Client, answer: bytes) -> None:
     async with upstream(answer) as server:
         for _ in range(3):
             assert await fetch(client, server.url()) == b"a"
         assert server.connections == 3
 
 
-@pytest.mark.parametrize("told", ["²", "9" * 5000, "", "-3"], ids=["no digit", "long", "nothing", "negative"])
-async def test_a_time_that_cannot_be_read_costs_no_answer(client: Client, told: str) -> None:
-    async with upstream(ok(b"a", f"keep-alive: timeout={told}").replace("²".encode(), b"\xb2")) as server:
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "", "-3"], ids=["no digit", "long", "nothing", "negative"])
+async def test_an_invalid_keep_alive_timeout_is_ignored(client: Client, value: str) -> None:
+    async with upstream(ok(b"a", f"keep-alive: timeout={value}").replace("²".encode(), b"\xb2")) as server:
         assert [await fetch(client, server.url()) for _ in range(2)] == [b"a", b"a"]
         assert server.connections == 1
 
 
-async def test_a_kept_connection_that_speaks_out_of_turn_is_dropped(client: Client) -> None:
+async def test_a_kept_connection_with_unexpected_bytes_is_dropped(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
-        await peer.say(ok(b"a"))
+        await peer.send(ok(b"a"))
         if peer.number == 1:
             await asyncio.sleep(0.02)
-            await peer.say(ok(b"poison"))
+            await peer.send(ok(b"poison"))
 
     async with upstream(script) as server:
         assert await fetch(client, server.url()) == b"a"
@@ -101,7 +101,7 @@ async def test_a_kept_connection_that_dies_unanswered_is_replaced_once(client: C
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) == 2:
             return peer.hang_up()
-        return await peer.say(ok(b"a"))
+        return await peer.send(ok(b"a"))
 
     async with upstream(script) as server:
         assert await fetch(client, server.url()) == b"a"
@@ -109,15 +109,15 @@ async def test_a_kept_connection_that_dies_unanswered_is_replaced_once(client: C
         assert [seen.connection for seen in server.seen] == [1, 1, 2]
 
 
-async def test_a_connection_that_dies_unanswered_is_not_replaced_by_another_old_one(client: Client) -> None:
-    """Where a server has restarted, all that was kept is dead."""
+async def test_a_connection_that_dies_unanswered_is_replaced_by_a_new_one(client: Client) -> None:
+    """After a server restart, all kept connections are dead."""
     met = asyncio.Barrier(2)
 
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) <= 2:
-            await met.wait()  # so that each of two calls has a connection of its own
-            return await peer.say(ok(b"a"))
-        return peer.hang_up() if peer.number <= 2 else await peer.say(ok(b"b"))
+            await met.wait()  # gives each of the two calls its own connection
+            return await peer.send(ok(b"a"))
+        return peer.hang_up() if peer.number <= 2 else await peer.send(ok(b"b"))
 
     async with upstream(script) as server:
         assert await asyncio.gather(*(fetch(client, server.url()) for _ in range(2))) == [b"a", b"a"]
@@ -135,11 +135,11 @@ async def test_a_fresh_connection_that_dies_is_not_replaced(client: Client) -> N
         assert len(server.seen) == 1
 
 
-async def test_a_call_is_not_repeated_once_a_byte_of_its_answer_came(client: Client) -> None:
+async def test_a_call_is_not_repeated_once_its_response_has_begun(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) == 1:
-            return await peer.say(ok(b"a"))
-        await peer.say(b"H")
+            return await peer.send(ok(b"a"))
+        await peer.send(b"H")
         await asyncio.sleep(0.01)
         return peer.hang_up()
 
@@ -150,12 +150,12 @@ async def test_a_call_is_not_repeated_once_a_byte_of_its_answer_came(client: Cli
         assert len(server.seen) == 2
 
 
-async def test_a_call_that_may_have_been_worked_on_is_not_repeated(client: Client, monkeypatch) -> None:
+async def test_a_call_that_may_have_been_processed_is_not_repeated(client: Client, monkeypatch) -> None:
     monkeypatch.setattr("tollgate.upstream.http._RACE_SECONDS", 0.05)
 
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) == 1:
-            return await peer.say(ok(b"a"))
+            return await peer.send(ok(b"a"))
         await asyncio.sleep(0.1)
         return peer.hang_up()
 
@@ -167,7 +167,7 @@ async def test_a_call_that_may_have_been_worked_on_is_not_repeated(client: Clien
 
 
 class LoopAhead:
-    """The running loop with a clock that a test puts forward."""
+    """The running loop with a clock that a test can advance."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ class LoopAhead:
         return getattr(self.loop, name)
 
 
-async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_client, monkeypatch) -> None:
+async def test_a_call_that_waited_long_for_its_connection_is_repeated(make_client, monkeypatch) -> None:
     loop, release = LoopAhead(), asyncio.Event()
     monkeypatch.setattr(
         "tollgate.upstream.http.asyncio", SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: loop})
@@ -192,7 +192,7 @@ async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_c
             await release.wait()
         if len(server.seen) == 2:
             return peer.hang_up()
-        return await peer.say(ok(b"a"))
+        return await peer.send(ok(b"a"))
 
     async with upstream(script) as server:
         first, second = (
@@ -208,10 +208,10 @@ async def test_a_call_that_waited_long_for_its_connection_is_repeated_too(make_c
         assert [seen.connection for seen in server.seen] == [1, 1, 2]
 
 
-async def test_both_connections_dying_is_an_error_not_a_loop(client: Client) -> None:
+async def test_two_dead_connections_are_an_error(client: Client) -> None:
     async def script(seen: Seen, peer: Peer) -> None:
         if len(server.seen) == 1:
-            return await peer.say(ok(b"a"))
+            return await peer.send(ok(b"a"))
         return peer.hang_up()
 
     async with upstream(script) as server:
@@ -232,7 +232,7 @@ async def test_idle_connections_are_closed_in_time(make_client) -> None:
         assert await fetch(client, server.url()) == b"a"
 
 
-async def test_connections_to_one_host_are_bounded_and_given_in_order(make_client) -> None:
+async def test_connections_to_a_host_are_bounded_and_given_in_order(make_client) -> None:
     client = make_client(max_per_origin=2)
     order: list[str] = []
     arrived: asyncio.Queue[str] = asyncio.Queue()
@@ -241,14 +241,14 @@ async def test_connections_to_one_host_are_bounded_and_given_in_order(make_clien
     async def script(seen: Seen, peer: Peer) -> None:
         arrived.put_nowait(seen.line.split()[1])
         await answers.acquire()
-        await peer.say(ok(b"a"))
+        await peer.send(ok(b"a"))
 
     async with upstream(script) as server:
         tasks = []
         for i in range(8):
             tasks.append(asyncio.create_task(fetch(client, server.url(f"/{i}"))))
             await asyncio.sleep(0)
-        # two connections are opened at once: either may be heard first
+        # two connections are opened at once, and either may be first
         first = {await arrived.get(), await arrived.get()}
         for _ in range(6):
             answers.release()
@@ -261,13 +261,13 @@ async def test_connections_to_one_host_are_bounded_and_given_in_order(make_clien
         assert order == [f"/{i}" for i in range(2, 8)]
 
 
-async def test_a_waiter_that_leaves_does_not_take_the_connection_with_it(make_client) -> None:
+async def test_a_cancelled_waiter_does_not_lose_the_connection(make_client) -> None:
     client = make_client(max_per_origin=1)
     release = asyncio.Event()
 
     async def script(seen: Seen, peer: Peer) -> None:
         await release.wait()
-        await peer.say(ok(b"a"))
+        await peer.send(ok(b"a"))
 
     async with upstream(script) as server:
         first = asyncio.create_task(fetch(client, server.url()))
@@ -282,7 +282,7 @@ async def test_a_waiter_that_leaves_does_not_take_the_connection_with_it(make_cl
         waiters[0].cancel()
         release.set()
         assert await first == b"a"
-        waiters[1].cancel()  # just handed the connection, not yet run
+        waiters[1].cancel()  # it was just given the connection, but has not run yet
         for left in waiters[:2]:
             with pytest.raises(asyncio.CancelledError):
                 await left
@@ -291,7 +291,7 @@ async def test_a_waiter_that_leaves_does_not_take_the_connection_with_it(make_cl
         assert server.connections <= 2
 
 
-async def test_waiting_for_a_connection_is_part_of_the_connect_budget(make_client) -> None:
+async def test_waiting_for_a_connection_counts_towards_the_connect_timeout(make_client) -> None:
     client = make_client(max_per_origin=1)
     async with upstream(CHUNKED_HEAD + chunked(b"a", end=False)) as server:
         async with await client.open(call(server.url())):
@@ -300,7 +300,7 @@ async def test_waiting_for_a_connection_is_part_of_the_connect_budget(make_clien
         assert await (await client.open(call(server.url()))).chunks().__anext__() == b"a"
 
 
-async def test_the_total_budget_holds_while_a_connection_is_made(make_client) -> None:
+async def test_the_total_timeout_applies_while_connecting(make_client) -> None:
     async def resolver(host: str, port: int):
         await asyncio.sleep(60)
 
@@ -316,11 +316,11 @@ async def test_the_total_budget_holds_while_a_connection_is_made(make_client) ->
         ("HTTP://A.example#part", ("http", "a.example", 80, "/")),
     ],
 )
-def test_an_address_is_taken_apart(url: str, wanted: tuple[str, str, int, str]) -> None:
+def test_a_url_is_split(url: str, wanted: tuple[str, str, int, str]) -> None:
     assert split_url(url) == wanted
 
 
-async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
+async def test_many_concurrent_calls_leak_nothing(make_client) -> None:
     client = make_client(max_per_origin=10)
 
     async def script(seen: Seen, peer: Peer) -> None:
@@ -329,7 +329,7 @@ async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
             return peer.hang_up()
         if kind == 2:
             await asyncio.sleep(0.02)
-        return await peer.say(ok(b"a"))
+        return await peer.send(ok(b"a"))
 
     async with upstream(script) as server:
 
@@ -343,7 +343,7 @@ async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         (pool,) = client._http._pools.values()  # type: ignore[attr-defined]
-        with contextlib.suppress(TimeoutError):  # what is wrong then is told below
+        with contextlib.suppress(TimeoutError):  # a failure is reported below
             async with asyncio.timeout(10):
                 while pool.size != pool.idle:
                     await asyncio.sleep(0.01)
@@ -352,7 +352,7 @@ async def test_many_calls_at_once_leave_nothing_behind(make_client) -> None:
         assert len(pool._all) == pool.size
 
 
-async def test_a_client_that_is_closed_takes_no_call(make_client) -> None:
+async def test_a_closed_client_rejects_calls(make_client) -> None:
     client = make_client()
     async with upstream(ok(b"a")) as server:
         await fetch(client, server.url())
@@ -364,7 +364,7 @@ async def test_a_client_that_is_closed_takes_no_call(make_client) -> None:
             await fetch(client, server.url())
 
 
-async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
+async def test_a_port_without_a_listener_is_unreachable(client: Client) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -375,7 +375,7 @@ async def test_a_port_nobody_listens_on_is_unreachable(client: Client) -> None:
     assert "canary" not in str(caught.value)
 
 
-async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
+async def test_a_dead_address_does_not_hide_a_working_one(make_client) -> None:
     async with upstream(ok(b"a")) as server:
 
         async def resolver(host: str, port: int):
@@ -388,12 +388,12 @@ async def test_a_dead_address_does_not_hide_a_live_one(make_client) -> None:
         assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
 
 
-async def test_a_name_is_looked_up_once_at_a_time_and_a_leaver_does_not_stop_it(make_client) -> None:
-    asked: list[str] = []
+async def test_concurrent_lookups_are_shared_and_a_cancelled_call_does_not_stop_one(make_client) -> None:
+    lookups: list[str] = []
     known = asyncio.Event()
 
     async def resolver(host: str, port: int):
-        asked.append(host)
+        lookups.append(host)
         await known.wait()
         if host == "none.example":
             raise UpstreamUnreachable("cannot resolve none.example")
@@ -407,25 +407,25 @@ async def test_a_name_is_looked_up_once_at_a_time_and_a_leaver_does_not_stop_it(
             for name in ("some", "none")
         ]
         async with asyncio.timeout(10):
-            while len(asked) < 2:
+            while len(lookups) < 2:
                 await asyncio.sleep(0)
         calls[0].cancel()
         calls[1].cancel()
         known.set()
         done = await asyncio.gather(*calls, return_exceptions=True)
-        assert sorted(asked) == ["none.example", "some.example"]
+        assert sorted(lookups) == ["none.example", "some.example"]
         assert done[2::2] == [b"a"] * 4
         assert [type(error) for error in done[3::2]] == [UpstreamUnreachable] * 4
-        assert len(set(map(id, done[3::2]))) == 4, "each has its own, which tells its limits"
+        assert len(set(map(id, done[3::2]))) == 4, "each call raises its own error"
         assert await fetch(client, "http://some.example/") == b"a"
 
 
-async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) -> None:
+async def test_the_next_address_is_tried_beside_a_silent_one_after_a_quarter_second(make_client) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         silent = full.getsockname()[1]
-        fillers = [socket.socket() for _ in range(3)]  # a full backlog answers nothing
+        fillers = [socket.socket() for _ in range(3)]  # a full backlog does not answer
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", silent))
@@ -434,10 +434,11 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
             async def resolver(host: str, port: int):
                 return [(socket.AF_INET, "127.0.0.1", silent), (socket.AF_INET, "127.0.0.1", server.port)]
 
-            clock = asyncio.get_running_loop().time  # one of them leaves out the time that the process stood still
+            # one of the loops excludes the time in which the process did not run
+            clock = asyncio.get_running_loop().time
             started = clock()
             assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
-            assert 0.2 < clock() - started < 1.9, "the silent one has 2 seconds"
+            assert 0.2 < clock() - started < 1.9, "the connect timeout is 2 seconds"
         for filler in fillers:
             filler.close()
 
@@ -457,12 +458,12 @@ async def test_a_silent_address_gets_a_quarter_second_then_company(make_client) 
         ("http://\u2024/", "cannot be a name"),
     ],
 )
-async def test_an_address_that_is_none_is_said_to_be(client: Client, url: str, wanted: str) -> None:
+async def test_an_invalid_url_is_reported(client: Client, url: str, wanted: str) -> None:
     with pytest.raises(UpstreamUnreachable, match=wanted):
         await client.open(call(url))
 
 
-@pytest.mark.parametrize("made", [dict, MappingProxyType], ids=["new", "fixed"])
+@pytest.mark.parametrize("made", [dict, MappingProxyType], ids=["mutable", "immutable"])
 @pytest.mark.parametrize(
     "headers", [{"x": "a\r\nb: c"}, {"x\n": "a"}, {"x": "a\0"}, {"x": "漢"}], ids=["CRLF", "name", "NUL", "not latin"]
 )
@@ -473,10 +474,10 @@ async def test_a_header_cannot_smuggle_another(client: Client, headers: dict[str
         assert server.seen == []
 
 
-async def test_headers_that_cannot_change_are_written_once_and_stay_themselves(client: Client) -> None:
-    """Also where a map's place in memory is taken by another, and for two methods on one address."""
+async def test_immutable_headers_are_encoded_once_and_not_mixed_up(client: Client) -> None:
+    """Including maps that reuse the memory of another, and two methods on one URL."""
     async with upstream(ok(b"a")) as server:
-        for number in range(200):  # more than are kept
+        for number in range(200):  # more than are cached
             await fetch(client, server.url(), headers=MappingProxyType({"x-turn": str(number)}), body=b"b" * number)
         assert [(seen.headers["x-turn"], seen.headers["content-length"], len(seen.body)) for seen in server.seen] == [
             (str(n), str(n), n) for n in range(200)

@@ -1,4 +1,4 @@
-"""Facts about TLS and proxies: who is trusted, through whom we go, and what is never said."""
+"""TLS and proxies: trust, tunnels, and what errors omit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def fetch(client: Client, url: str, **more) -> bytes:
         return await answer.read()
 
 
-async def test_a_certificate_of_a_given_authority_is_trusted_and_the_connection_kept(
+async def test_a_certificate_of_the_ca_file_is_trusted_and_the_connection_kept(
     client: Client, authority: Authority
 ) -> None:
     async with upstream(CHUNKED_HEAD + chunked(b"a" * 100_000), tls=authority.context("127.0.0.1")) as server:
@@ -40,14 +40,14 @@ async def test_a_certificate_of_a_given_authority_is_trusted_and_the_connection_
         assert server.connections == 1
 
 
-async def test_a_large_body_goes_over_tls_whole(client: Client, authority: Authority) -> None:
+async def test_a_large_body_is_sent_over_tls_completely(client: Client, authority: Authority) -> None:
     body = bytes(range(256)) * 8192
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
         assert await fetch(client, server.url(), ca_file=authority.ca_file, body=body) == b"a"
         assert server.seen[0].body == body
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
+async def test_an_untrusted_certificate_is_rejected_unless_verification_is_off(
     client: Client, authority: Authority
 ) -> None:
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
@@ -58,13 +58,13 @@ async def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise
             await fetch(client, server.url())
 
 
-async def test_a_certificate_for_another_name_is_refused(client: Client, authority: Authority) -> None:
+async def test_a_certificate_for_another_name_is_rejected(client: Client, authority: Authority) -> None:
     async with upstream(ok(b"a"), tls=authority.context("other.example")) as server:
         with pytest.raises(UpstreamUnreachable, match="no trusted certificate: IP address mismatch"):
             await fetch(client, server.url(), ca_file=authority.ca_file)
 
 
-async def test_tls_against_a_plain_server_is_a_clean_error(client: Client, authority: Authority) -> None:
+async def test_tls_to_a_plain_server_is_a_clean_error(client: Client, authority: Authority) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(5)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -78,16 +78,16 @@ async def test_tls_against_a_plain_server_is_a_clean_error(client: Client, autho
         server.close()
 
 
-async def test_an_authority_that_cannot_be_read_is_named(client: Client) -> None:
+async def test_an_unreadable_ca_file_is_reported(client: Client) -> None:
     async with upstream(ok()) as server:
         server.scheme = "https"
         with pytest.raises(UpstreamUnreachable, match="cannot read ca_file /nowhere.pem"):
             await fetch(client, server.url(), ca_file="/nowhere.pem")
 
 
-async def test_a_ca_file_that_is_replaced_holds_from_the_next_connection_on(client: Client, tmp_path: Path) -> None:
+async def test_a_replaced_ca_file_applies_to_new_connections(client: Client, tmp_path: Path) -> None:
     ca_file = tmp_path / "live.pem"
-    old, new = Authority(_made(tmp_path / "old")), Authority(_made(tmp_path / "new"))
+    old, new = Authority(_created(tmp_path / "old")), Authority(_created(tmp_path / "new"))
     ca_file.write_bytes(Path(old.ca_file).read_bytes())
     async with (
         upstream(ok(b"old", "connection: close"), tls=old.context("127.0.0.1")) as before,
@@ -103,7 +103,7 @@ async def test_a_ca_file_that_is_replaced_holds_from_the_next_connection_on(clie
 
 
 @pytest.mark.parametrize("spoil", [lambda file: file.write_text("half of a cert"), Path.unlink])
-async def test_a_ca_file_that_is_spoilt_while_running_leaves_what_it_held_in_use(
+async def test_a_ca_file_damaged_while_running_keeps_its_previous_contents(
     client: Client, authority: Authority, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
 ) -> None:
     written = Path(authority.ca_file).read_bytes()
@@ -117,12 +117,12 @@ async def test_a_ca_file_that_is_spoilt_while_running_leaves_what_it_held_in_use
         assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a"
 
 
-def _made(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
-async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_no_other(
+async def test_a_call_cancelled_at_the_end_of_its_tls_handshake_leaks_no_socket(
     client: Client, authority: Authority, monkeypatch
 ) -> None:
     made = Connection.connection_made
@@ -139,7 +139,7 @@ async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_
             leaving.append(asyncio.ensure_future(fetch(client, server.url(), verify=False)))
             with pytest.raises(asyncio.CancelledError):
                 await leaving[0]
-            # The next socket has the number of the one that was closed.
+            # the next socket has the descriptor of the closed one
             done = await asyncio.gather(*(fetch(client, server.url(), verify=False) for _ in range(5)))
             assert done == [b"a"] * 5
         await client.close()
@@ -148,7 +148,7 @@ async def test_a_call_left_as_its_tls_handshake_ends_leaves_no_socket_and_harms_
                 await asyncio.sleep(0.01)
 
 
-async def test_a_silent_tls_handshake_runs_out_of_the_connect_budget(client: Client) -> None:
+async def test_a_silent_tls_handshake_is_a_connect_timeout(client: Client) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
         writer.close()
@@ -165,7 +165,7 @@ async def test_a_silent_tls_handshake_runs_out_of_the_connect_budget(client: Cli
 
 @asynccontextmanager
 async def proxy(reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
-    """A forwarding proxy for CONNECT; `heads` are the requests it got."""
+    """A forwarding proxy for CONNECT. `heads` are the requests it received."""
     heads: list[str] = []
     running: set[asyncio.Task] = set()
 
@@ -177,8 +177,8 @@ async def proxy(reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
             if not reply.startswith(b"HTTP/1.1 200") or not heads[-1].startswith("CONNECT"):
                 return
             host, _, port = heads[-1].split()[1].rpartition(":")
-            there, back = await asyncio.open_connection(host, int(port))
-            await asyncio.gather(pipe(reader, back), pipe(there, writer), return_exceptions=True)
+            remote, back = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(pipe(reader, back), pipe(remote, writer), return_exceptions=True)
         except asyncio.CancelledError:
             pass
         finally:
@@ -202,7 +202,7 @@ async def proxy(reply: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
         await asyncio.sleep(0)
 
 
-async def test_https_goes_through_a_tunnel_and_keeps_it(client: Client, authority: Authority) -> None:
+async def test_https_uses_a_tunnel_and_keeps_it(client: Client, authority: Authority) -> None:
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server, proxy() as (address, heads):
         for _ in range(2):
             assert (
@@ -215,7 +215,7 @@ async def test_https_goes_through_a_tunnel_and_keeps_it(client: Client, authorit
         assert "proxy-authorization" not in server.seen[0].headers
 
 
-async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> None:
+async def test_http_through_a_proxy_sends_the_absolute_url(client: Client) -> None:
     async with proxy(ok(b"a")) as (address, heads):
         assert (
             await fetch(client, "http://far.example:81/x?y", proxy=f"http://u:p@{address}", method="GET", body=b"")
@@ -226,7 +226,7 @@ async def test_http_through_a_proxy_names_the_whole_address(client: Client) -> N
     assert "proxy-authorization: Basic dTpw\r\n" in heads[0]
 
 
-async def test_a_token_is_bought_through_the_proxy_of_the_call_that_wants_it(client: Client) -> None:
+async def test_a_token_is_requested_through_the_proxy_of_its_call(client: Client) -> None:
     auth = Authorisation(
         "oauth_client", {"token_url": "http://issuer.example/token", "client_id": "us", "client_secret": "s"}
     )
@@ -237,7 +237,7 @@ async def test_a_token_is_bought_through_the_proxy_of_the_call_that_wants_it(cli
 
 
 @pytest.mark.parametrize("url", ["http://far.example/x", "https://far.example/x"])
-async def test_a_proxy_that_does_not_know_us_is_no_answer_of_the_upstream(client: Client, url: str) -> None:
+async def test_a_407_of_a_proxy_is_not_a_response_of_the_upstream(client: Client, url: str) -> None:
     reply = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 12\r\n\r\nwho are you?"
     async with proxy(reply) as (address, _):
         with pytest.raises(UpstreamUnreachable, match=f"proxy {address} refused .* to far.example:.*: 407") as caught:
@@ -253,7 +253,7 @@ async def test_a_407_without_a_proxy_is_the_upstream_s(client: Client) -> None:
         answer.abort()
 
 
-async def test_a_proxy_that_is_away_is_named_as_the_proxy(client: Client) -> None:
+async def test_an_unreachable_proxy_is_reported_as_the_proxy(client: Client) -> None:
     with pytest.raises(UpstreamUnreachable, match="cannot connect to proxy 127.0.0.1:1: Connection refused"):
         await fetch(client, "https://far.example/", proxy="http://u:canary@127.0.0.1:1")
 
@@ -267,9 +267,9 @@ async def test_a_proxy_that_is_away_is_named_as_the_proxy(client: Client) -> Non
         (b"", "gave no tunnel"),
         (b"HTTP/1.1 200 " + b"x" * 20_000, "gave no tunnel"),
     ],
-    ids=["refused", "not HTTP", "talkative", "silent", "endless"],
+    ids=["refused", "not HTTP", "extra bytes", "no reply", "endless"],
 )
-async def test_a_proxy_that_will_not_is_named_without_its_password(client: Client, reply: bytes, wanted: str) -> None:
+async def test_a_failing_proxy_is_reported_without_its_password(client: Client, reply: bytes, wanted: str) -> None:
     async with proxy(reply) as (address, _):
         with pytest.raises(UpstreamUnreachable, match=wanted) as caught:
             await fetch(client, "https://far.example/x", proxy=f"http://user:canary@{address}")
@@ -277,7 +277,7 @@ async def test_a_proxy_that_will_not_is_named_without_its_password(client: Clien
     assert "canary" not in str(caught.value)
 
 
-async def test_the_environment_is_read_at_start_and_the_provider_may_say_otherwise(make_client) -> None:
+async def test_the_proxy_of_the_environment_is_used_unless_the_provider_overrides_it(make_client) -> None:
     async with proxy(ok(b"through")) as (address, heads):
         client = make_client(environ={"http_proxy": f"http://{address}", "no_proxy": "near.example"})
         assert await fetch(client, "http://far.example/") == b"through"
@@ -316,16 +316,16 @@ RULES = ProxyRules(
         ("http", "EXAMPLE.com", None),
     ],
 )
-def test_the_environments_exceptions(scheme: str, host: str, wanted: str | None) -> None:
+def test_no_proxy_exceptions(scheme: str, host: str, wanted: str | None) -> None:
     found = RULES.find(scheme, host, 80)
     assert (found.host if found else None) == wanted
 
 
-def test_a_port_in_an_exception_counts() -> None:
+def test_a_port_in_no_proxy_is_matched() -> None:
     assert RULES.find("http", "ported", 8080) is None
 
 
-def test_no_environment_no_proxy_and_a_star_means_none() -> None:
+def test_without_variables_or_with_a_star_no_proxy_is_used() -> None:
     assert ProxyRules({}).find("https", "a.org", 443) is None
     assert ProxyRules({"ALL_PROXY": "x:1"}).find("https", "a.org", 443) is not None
     assert ProxyRules({"ALL_PROXY": "x:1", "no_proxy": "*"}).find("https", "a.org", 443) is None
@@ -335,17 +335,17 @@ def test_no_environment_no_proxy_and_a_star_means_none() -> None:
 @pytest.mark.parametrize(
     "url", ["socks5://x:1", "https://x:1", "http://", "http://x:canary", "http://x:99999999", "http://["]
 )
-def test_other_kinds_of_proxy_are_refused_by_name(url: str) -> None:
+def test_other_kinds_of_proxy_are_rejected(url: str) -> None:
     with pytest.raises(UpstreamUnreachable, match="http://host:port") as caught:
         parse_proxy(url)
     assert "canary" not in str(caught.value)
 
 
-def test_a_proxy_shown_hides_its_password() -> None:
+def test_the_repr_of_a_proxy_hides_its_password() -> None:
     assert "secret" not in repr(parse_proxy("http://u:secret@x:1"))
 
 
-async def test_a_ca_file_stands_beside_the_systems_authorities(tmp_path) -> None:
+async def test_a_ca_file_is_added_to_the_system_s_authorities(tmp_path) -> None:
     from tollgate.upstream.dial import _tls_context
 
     alone, beside = _tls_context(True, None), _tls_context(True, Authority(tmp_path).ca_file)

@@ -1,4 +1,4 @@
-"""Whatever bytes an upstream sends, a connection ends in an answer or a clean error, and never in a poisoned pool."""
+"""Any bytes from an upstream end in a response or a clean error, and never in a corrupted pool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tollgate.upstream.call import Call
 from tollgate.upstream.connection import Connection
 
 
-class Wire:
-    """A transport that goes nowhere."""
+class NullTransport:
+    """A transport that discards data."""
 
     def __init__(self) -> None:
         self.closing = False
@@ -35,7 +35,7 @@ class Wire:
     def resume_reading(self) -> None: ...
 
 
-class Rack:
+class CountingPool:
     """A pool that only counts."""
 
     idle_seconds = 10.0
@@ -50,10 +50,10 @@ class Rack:
         self.forgotten += 1
 
 
-def run(chunks: list[bytes]) -> tuple[Answer, Rack, Wire]:
-    async def exchange() -> tuple[Answer, Rack, Wire]:
+def run(chunks: list[bytes]) -> tuple[Answer, CountingPool, NullTransport]:
+    async def exchange() -> tuple[Answer, CountingPool, NullTransport]:
         loop = asyncio.get_running_loop()
-        rack, wire = Rack(), Wire()
+        rack, wire = CountingPool(), NullTransport()
         connection = Connection(rack, "host:1")  # type: ignore[arg-type]
         connection.connection_made(wire)  # type: ignore[arg-type]
         answer = Answer(connection, Call("POST", "http://x/"), loop, loop.time())
@@ -108,7 +108,7 @@ def _damaged(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=600, deadline=None)
 @given(st.one_of(_damaged(), st.lists(st.binary(max_size=200), max_size=4)))
-def test_any_bytes_end_in_an_answer_or_a_clean_error(chunks: list[bytes]) -> None:
+def test_any_bytes_end_in_a_response_or_a_clean_error(chunks: list[bytes]) -> None:
     answer, rack, _ = run(chunks)
     assert answer._done != (answer._error is not None)
     if answer._error is not None:
@@ -120,19 +120,19 @@ def test_any_bytes_end_in_an_answer_or_a_clean_error(chunks: list[bytes]) -> Non
 
 
 @pytest.mark.parametrize("answer", _GOOD, ids=["length", "chunked", "until close", "interim"])
-def test_every_single_cut_gives_the_same_answer(answer: bytes) -> None:
+def test_every_chunk_boundary_gives_the_same_response(answer: bytes) -> None:
     for at in range(1, len(answer)):
         got, _, _ = run([answer[:at], answer[at:]])
         assert (got.status, b"".join(got.parts), got._error) == (200, b"hello", None)
 
 
 @pytest.mark.parametrize(("lost", "sent"), [(False, b"POST / HTTP/1.1\r\n\r\n{}"), (True, b"")], ids=["open", "lost"])
-async def test_a_request_leaves_when_its_turn_of_the_loop_ends_unless_the_connection_is_lost_by_then(
+async def test_a_request_is_sent_at_the_end_of_the_loop_turn_unless_the_connection_is_lost(
     lost: bool, sent: bytes
 ) -> None:
     loop = asyncio.get_running_loop()
-    wire = Wire()
-    connection = Connection(Rack(), "host:1")  # type: ignore[arg-type]
+    wire = NullTransport()
+    connection = Connection(CountingPool(), "host:1")  # type: ignore[arg-type]
     connection.connection_made(wire)  # type: ignore[arg-type]
     connection.send(Answer(connection, Call("POST", "http://x/"), loop, loop.time()), b"POST / HTTP/1.1\r\n\r\n", b"{}")
     assert wire.sent == b""

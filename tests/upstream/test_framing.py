@@ -1,4 +1,4 @@
-"""Facts about the framings: the same frames whatever the cut, broken ones refused."""
+"""Framings: frames do not depend on chunk boundaries; broken ones are rejected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("inner", ["sse", "ndjson", "json-array", "lines"])
-def test_a_stream_inside_the_frames_of_another_gives_its_events_however_both_are_cut(inner: str) -> None:
+def test_a_stream_nested_in_another_framing_is_decoded_at_any_boundaries(inner: str) -> None:
     stream, wanted = STREAMS[inner]
     for size in (1, 2, 3, 7, len(stream)):
         outer = b"".join(
@@ -60,7 +60,7 @@ def test_a_stream_inside_the_frames_of_another_gives_its_events_however_both_are
             assert [frame.data for frame in frames] == wanted
 
 
-def test_a_failure_between_the_frames_of_a_stream_inside_is_told() -> None:
+def test_an_exception_frame_between_nested_frames_is_reported() -> None:
     reader = decoder("aws-eventstream", inner="ndjson")
     failed = message(
         b'{"message":"the model broke","errorCode":"StreamBroken"}',
@@ -75,7 +75,7 @@ def test_a_failure_between_the_frames_of_a_stream_inside_is_told() -> None:
 
 
 @pytest.mark.parametrize("framing", STREAMS)
-def test_a_stream_gives_its_events_however_it_is_cut(framing: str) -> None:
+def test_a_stream_is_decoded_at_any_boundaries(framing: str) -> None:
     stream, wanted = STREAMS[framing]
     whole = decode(framing, stream)
     assert [data for _, data, _ in whole] == wanted
@@ -93,13 +93,13 @@ _JSON = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_JSON, max_size=6), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 9))
-def test_any_array_comes_apart_into_its_elements(values: list, indent: int | None, ascii_only: bool, size: int) -> None:
+def test_any_array_is_split_into_its_elements(values: list, indent: int | None, ascii_only: bool, size: int) -> None:
     stream = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode()
     frames = decode("json-array", *(stream[i : i + size] for i in range(0, len(stream), size)))
     assert [json.loads(data) for _, data, _ in frames] == values
 
 
-def test_an_element_is_given_before_its_comma() -> None:
+def test_an_element_is_returned_before_its_comma() -> None:
     reader = decoder("json-array")
     assert [frame.data for frame in reader.feed(b'[{"a":1}')] == [b'{"a":1}']
     assert [frame.data for frame in reader.feed(b',{"b":2}')] == [b'{"b":2}']
@@ -108,13 +108,13 @@ def test_an_element_is_given_before_its_comma() -> None:
 @pytest.mark.parametrize(
     "document", [b'{"error":{"code":503}}', b"upstream connect error", b'[{"error":{}}'], ids=["object", "text", "cut"]
 )
-def test_what_is_no_array_is_one_event(document: bytes) -> None:
+def test_a_document_that_is_no_array_is_one_event(document: bytes) -> None:
     assert [data for _, data, _ in decode("json-array", document)] == [document.lstrip(b"[")]
 
 
-@pytest.mark.parametrize("begins", [b"[", b"{},"], ids=["in the list", "behind a document"])
-def test_many_commas_of_an_array_are_looked_at_once_each(begins):
-    """Quadratic, these take minutes."""
+@pytest.mark.parametrize("begins", [b"[", b"{},"], ids=["in the array", "after a document"])
+def test_many_commas_of_an_array_take_linear_time(begins):
+    """In quadratic time these take minutes."""
     frames = decode("json-array", begins + b"," * 1_000_000 + b'{"a": 1}]'[: None if begins == b"[" else -1])
 
     assert [data for _, data, _ in frames][-1] == b'{"a": 1}'
@@ -129,7 +129,7 @@ def test_an_exception_inside_a_stream_is_flagged_and_named() -> None:
     ]
 
 
-def test_every_header_type_is_read_past() -> None:
+def test_every_header_type_is_skipped() -> None:
     heading = b"".join(
         bytes([1]) + name + body
         for name, body in [
@@ -155,7 +155,7 @@ def _flip(data: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("at", range(0, len(DELTA), 3))
-def test_a_flipped_bit_anywhere_is_noticed(at: int) -> None:
+def test_a_flipped_bit_is_detected_anywhere(at: int) -> None:
     with pytest.raises(UpstreamFailed, match="event stream message"):
         decode("aws-eventstream", _flip(DELTA, at) + bytes(64))
 
@@ -170,12 +170,12 @@ def _claiming(total: int, heading: int) -> bytes:
     [_claiming(15, 0), _claiming(100, 90), _claiming(2_000_000, 0), _claiming(300_000, 200_000)],
     ids=["too short", "headers longer than all", "too long", "headers too long"],
 )
-def test_an_impossible_length_is_refused_before_it_is_waited_for(data: bytes) -> None:
+def test_an_impossible_length_is_rejected_at_once(data: bytes) -> None:
     with pytest.raises(UpstreamFailed, match="claims"):
         decode("aws-eventstream", data)
 
 
-def test_malformed_headers_with_right_sums_are_refused() -> None:
+def test_malformed_headers_with_valid_checksums_are_rejected() -> None:
     for heading in (b"\x05a", b"\x01a\x63", b"\x01a\x07\x00\x09x", b"\x01\xff\x00", b"\x01a\x04\x00"):
         prelude = struct.pack(">II", len(heading) + 16, len(heading))
         body = prelude + struct.pack(">I", zlib.crc32(prelude)) + heading
@@ -183,7 +183,7 @@ def test_malformed_headers_with_right_sums_are_refused() -> None:
             decode("aws-eventstream", body + struct.pack(">I", zlib.crc32(body)))
 
 
-def test_a_stream_that_ends_inside_a_message_was_cut() -> None:
+def test_a_stream_that_ends_inside_a_message_is_incomplete() -> None:
     with pytest.raises(AnswerLost, match="inside a message"):
         decode("aws-eventstream", START + DELTA[:-1])
 
@@ -192,17 +192,17 @@ def test_a_stream_that_ends_inside_a_message_was_cut() -> None:
     ("framing", "piece"),
     [("sse", b"data: x"), ("ndjson", b"xxxxxxx"), ("json-array", b'[{"a":"'), ("json-array", b"[[[[[[")],
 )
-def test_an_event_without_end_is_refused(framing: str, piece: bytes) -> None:
+def test_an_endless_event_is_rejected(framing: str, piece: bytes) -> None:
     with pytest.raises(UpstreamFailed, match="exceeds 1000 bytes"):
         decode(framing, *[piece] * 300, limit=1000)
 
 
-def test_closing_what_was_never_opened_is_refused() -> None:
+def test_an_unmatched_closing_bracket_is_rejected() -> None:
     with pytest.raises(UpstreamFailed, match="closes more"):
         decode("json-array", b"]")
 
 
-def test_a_framing_nobody_knows_is_a_mistake_of_ours() -> None:
+def test_an_unknown_framing_is_an_internal_error() -> None:
     with pytest.raises(ValueError, match="no such framing"):
         decoder("morse")  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ def _recorded(framing: str) -> list[dict]:
     ]
 
 
-def test_recorded_line_streams_are_read() -> None:
+def test_recorded_line_streams_are_decoded() -> None:
     answers = _recorded("ndjson")
     assert answers
     for answer in answers:
@@ -224,7 +224,7 @@ def test_recorded_line_streams_are_read() -> None:
         assert events[-1]["done"] is True
 
 
-def test_recorded_binary_streams_are_read() -> None:
+def test_recorded_binary_streams_are_decoded() -> None:
     answers = [answer for answer in _recorded("aws-eventstream") if "raw_base64" in answer]
     assert answers
     for answer in answers:

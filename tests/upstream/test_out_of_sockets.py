@@ -1,4 +1,4 @@
-"""Where this process has nothing left to connect with, no provider is blamed for it."""
+"""If this process has no sockets left, no provider is blamed for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /
 
 @contextlib.contextmanager
 def no_descriptors() -> Iterator[None]:
-    """No file can be opened for the length of a block."""
+    """Makes opening files impossible for a block."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")) + 5, before[1]))
     taken: list[int] = []
@@ -47,7 +47,7 @@ def call(url: str) -> Call:
 async def test_without_descriptors_no_provider_is_at_fault(client: Client, host: str) -> None:
     async with upstream(ok(b"a")) as server:
         url = server.url().replace("127.0.0.1", host)
-        "name".encode("idna")  # read from a file at its first use, at the latest at the first call of a gateway
+        "name".encode("idna")  # loads the codec from its file, as a gateway does at its first call at the latest
         with no_descriptors():
             assert descriptors.none_left()
             with pytest.raises(OutOfSockets, match="no file descriptor is left") as caught:
@@ -67,12 +67,12 @@ async def test_without_descriptors_no_provider_is_at_fault(client: Client, host:
         ([errno.EADDRNOTAVAIL, errno.ECONNREFUSED], UpstreamUnreachable),
         ([errno.ECONNREFUSED], UpstreamUnreachable),
     ],
-    ids=["no local port", "no file in the system", "no memory and no port", "an address that refuses too", "refused"],
+    ids=["no local port", "no file in the system", "no memory and no port", "another address refuses", "refused"],
 )
-async def test_what_is_ours_is_told_from_what_is_the_providers(
+async def test_a_local_failure_is_distinguished_from_the_provider_s(
     monkeypatch, make_client, codes: list[int], kind: type
 ) -> None:
-    """One address may want a family this machine does not have: the others tell more."""
+    """One address may be of a family that this machine lacks; the others are more informative."""
     left = list(codes)
 
     async def connect(address: object) -> None:
@@ -88,18 +88,18 @@ async def test_what_is_ours_is_told_from_what_is_the_providers(
     assert type(caught.value) is kind
 
 
-async def test_no_route_rests_and_the_caller_is_told_to_come_back(tmp_path, caplog) -> None:
+async def test_without_descriptors_no_route_cools_down_and_the_caller_gets_retry_after(tmp_path, caplog) -> None:
     caplog.set_level(logging.WARNING, "tollgate")
     async with (
         upstream(ok(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}]}')) as server,
-        inprocess(tmp_path, providers={"acme": provider(server.url(), "chat")}) as here,
+        inprocess(tmp_path, providers={"acme": provider(server.url(), "chat")}) as app,
     ):
         with no_descriptors():
             for _ in range(5):
-                reply = await here.post(PATHS["chat"], ASKS["chat"])
+                reply = await app.post(PATHS["chat"], ASKS["chat"])
                 assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
                 assert (reply.headers["retry-after"], reply.headers["x-tollgate-error"]) == ("5", "out_of_sockets")
-        assert (here.services.health.cooling(), [route.failures for route in here.services.health.routes()]) == ({}, [])
-        assert (await here.post(PATHS["chat"], ASKS["chat"])).status_code == 200
-    told = [record.getMessage() for record in caplog.records if "no sockets are left" in record.getMessage()]
-    assert len(told) == 1 and told[0].endswith("no file descriptor is left")
+        assert (app.services.health.cooling(), [route.failures for route in app.services.health.routes()]) == ({}, [])
+        assert (await app.post(PATHS["chat"], ASKS["chat"])).status_code == 200
+    logged = [record.getMessage() for record in caplog.records if "no sockets are left" in record.getMessage()]
+    assert len(logged) == 1 and logged[0].endswith("no file descriptor is left")

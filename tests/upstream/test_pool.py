@@ -1,4 +1,4 @@
-"""The connections to one origin, without a network: a transport in memory stands where a socket would."""
+"""The connections to one origin, without a network: an in-memory transport replaces the socket."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tollgate.upstream.connection import Connection
 from tollgate.upstream.pool import Pool
 
 
-class Line(asyncio.Transport):
-    """A transport that is only open or closed, and tells its connection of it in the next turn, as sockets do."""
+class MemoryTransport(asyncio.Transport):
+    """A transport that is only open or closed, and reports it to its connection in the next turn, as sockets do."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -28,11 +28,11 @@ class Line(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
 
 
-class Lines:
+class Dialer:
     """Dials connections over such transports, or fails while `refused` is more than 0."""
 
     def __init__(self) -> None:
-        self.made: list[Line] = []
+        self.made: list[MemoryTransport] = []
         self.refused = 0
 
     async def __call__(self, pool: Pool) -> Connection:
@@ -41,7 +41,7 @@ class Lines:
             self.refused -= 1
             raise ConnectionRefusedError
         connection = Connection(pool, "here")
-        self.made.append(Line(connection))
+        self.made.append(MemoryTransport(connection))
         return connection
 
     @property
@@ -50,131 +50,131 @@ class Lines:
 
 
 @pytest.fixture
-def lines() -> Lines:
-    return Lines()
+def dialer() -> Dialer:
+    return Dialer()
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def taken(task: asyncio.Task[Connection]) -> Connection:
-    """What one who waits in line gets."""
+async def acquired(task: asyncio.Task[Connection]) -> Connection:
+    """The connection that a waiter gets."""
     async with asyncio.timeout(20):
         return await task
 
 
-async def turns() -> None:
-    """Let everything happen that waits for nothing outside."""
+async def run_loop() -> None:
+    """Runs the loop until nothing is left to do without outside events."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def test_the_connection_used_last_is_used_next(lines: Lines) -> None:
-    pool = Pool(lines)
+async def test_the_connection_used_last_is_used_next(dialer: Dialer) -> None:
+    pool = Pool(dialer)
     first, second = [await pool.acquire(now()) for _ in range(2)]
     pool.release(first)
     pool.release(second)
     assert [await pool.acquire(now()) for _ in range(2)] == [second, first]
-    assert len(lines.made) == pool.size == 2
+    assert len(dialer.made) == pool.size == 2
 
 
 @pytest.mark.parametrize("unfit", ["closed", "too long idle"])
-async def test_an_idle_connection_that_is_unfit_is_closed_and_another_one_taken(lines: Lines, unfit: str) -> None:
-    pool = Pool(lines)
+async def test_an_unusable_idle_connection_is_closed_and_skipped(dialer: Dialer, unfit: str) -> None:
+    pool = Pool(dialer)
     fit, old = [await pool.acquire(now()) for _ in range(2)]
     pool.release(fit)
     pool.release(old)
     if unfit == "closed":
-        lines.made[1].open = False
+        dialer.made[1].open = False
     else:
         old.expires = now() - 1
     assert await pool.acquire(now()) is fit
-    assert lines.open == [True, False]
+    assert dialer.open == [True, False]
 
 
-async def test_a_fresh_one_is_opened_beside_idle_ones_and_in_the_place_of_the_oldest(lines: Lines) -> None:
-    pool = Pool(lines, limit=2)
+async def test_a_fresh_connection_replaces_the_oldest_idle_one_at_the_limit(dialer: Dialer) -> None:
+    pool = Pool(dialer, limit=2)
     first, second = [await pool.acquire(now()) for _ in range(2)]
     pool.release(first)
     pool.release(second)
     third = await pool.acquire(now(), fresh=True)
     assert third not in (first, second)
-    assert lines.open == [False, True, True]
-    await turns()
+    assert dialer.open == [False, True, True]
+    await run_loop()
     assert (pool.size, pool.idle) == (2, 1)
 
 
-async def test_a_dial_that_fails_gives_its_place_to_who_waits(lines: Lines) -> None:
-    pool = Pool(lines, limit=1)
-    lines.refused = 1
+async def test_a_failed_dial_frees_its_place_for_a_waiter(dialer: Dialer) -> None:
+    pool = Pool(dialer, limit=1)
+    dialer.refused = 1
     failed, waiting = [asyncio.create_task(pool.acquire(now())) for _ in range(2)]
     with pytest.raises(ConnectionRefusedError):
         await failed
-    assert (await taken(waiting)).usable
+    assert (await acquired(waiting)).usable
     assert pool.size == 1
 
 
-async def test_one_that_is_lost_gives_its_place_to_who_waits(lines: Lines) -> None:
-    pool = Pool(lines, limit=1)
+async def test_a_lost_connection_frees_its_place_for_a_waiter(dialer: Dialer) -> None:
+    pool = Pool(dialer, limit=1)
     held = await pool.acquire(now())
     waiting = asyncio.create_task(pool.acquire(now()))
-    await turns()
+    await run_loop()
     assert not waiting.done()
     held.abort()
-    assert (await taken(waiting)).usable
-    assert (pool.size, lines.open) == (1, [False, True])
+    assert (await acquired(waiting)).usable
+    assert (pool.size, dialer.open) == (1, [False, True])
 
 
 @pytest.mark.parametrize("handed", ["a connection", "a closed connection", "a place"])
-async def test_what_is_handed_to_one_who_leaves_that_moment_goes_on_to_the_next(lines: Lines, handed: str) -> None:
-    pool = Pool(lines, limit=1)
+async def test_a_connection_or_place_given_to_a_cancelled_waiter_goes_to_the_next(dialer: Dialer, handed: str) -> None:
+    pool = Pool(dialer, limit=1)
     held = await pool.acquire(now())
     leaver, next_one = [asyncio.create_task(pool.acquire(now())) for _ in range(2)]
-    await turns()
+    await run_loop()
     if handed == "a place":
         held.connection_lost(None)
     else:
         pool.release(held)
     if handed == "a closed connection":
-        lines.made[0].abort()
+        dialer.made[0].abort()
     leaver.cancel()
-    got = await taken(next_one)
+    got = await acquired(next_one)
     assert leaver.cancelled()
     assert got.usable and (got is held) == (handed == "a connection")
     assert pool.size == 1
 
 
-async def test_one_that_closes_while_it_is_handed_over_is_not_used(lines: Lines) -> None:
-    pool = Pool(lines, limit=1)
+async def test_a_connection_that_closes_during_handover_is_not_used(dialer: Dialer) -> None:
+    pool = Pool(dialer, limit=1)
     held = await pool.acquire(now())
     waiting = asyncio.create_task(pool.acquire(now()))
-    await turns()
+    await run_loop()
     pool.release(held)
-    lines.made[0].abort()
-    assert (await taken(waiting)) is not held
+    dialer.made[0].abort()
+    assert (await acquired(waiting)) is not held
     assert pool.size == 1
 
 
-async def test_each_idle_connection_is_closed_in_its_own_time(lines: Lines) -> None:
-    pool = Pool(lines, idle_seconds=0.01)
+async def test_each_idle_connection_is_closed_in_its_own_time(dialer: Dialer) -> None:
+    pool = Pool(dialer, idle_seconds=0.01)
     brief, longer, kept = [await pool.acquire(now()) for _ in range(3)]
     longer.idle_seconds, kept.idle_seconds = 0.1, 600
     for connection in (brief, longer, kept):
         pool.release(connection)
     async with asyncio.timeout(20):
-        while lines.made[1].open:
+        while dialer.made[1].open:
             await asyncio.sleep(0.01)
-    assert lines.open == [False, False, True]
+    assert dialer.open == [False, False, True]
     pool.close()
-    await turns()
-    assert (pool.size, pool.idle, lines.open) == (0, 0, [False] * 3)
+    await run_loop()
+    assert (pool.size, pool.idle, dialer.open) == (0, 0, [False] * 3)
 
 
-async def test_one_that_may_not_rest_is_closed_at_once(lines: Lines) -> None:
-    pool = Pool(lines)
+async def test_a_connection_without_idle_time_is_closed_at_once(dialer: Dialer) -> None:
+    pool = Pool(dialer)
     connection = await pool.acquire(now())
     connection.idle_seconds = 0
     pool.release(connection)
-    await turns()
-    assert (pool.size, pool.idle, lines.open) == (0, 0, [False])
+    await run_loop()
+    assert (pool.size, pool.idle, dialer.open) == (0, 0, [False])
