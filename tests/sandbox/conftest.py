@@ -1,11 +1,11 @@
-"""The sandbox in its two forms: `ask` calls it in-process, `sandbox_url` is one server for the whole session."""
+"""The sandbox in its two forms: `send` calls it in-process, `sandbox_url` is a server for the whole session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
-from sandbox_talk import Heard, body_of, hear, start
+from sandbox_talk import Exchange, body_of, exchange, start
 
 from tollgate.sandbox import Sandbox
 
@@ -16,12 +16,12 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-def ask(sandbox: Sandbox) -> Callable:
-    """`await ask("chat", "hi", stream=True)` -> `Heard`."""
+def send(sandbox: Sandbox) -> Callable:
+    """`await send("chat", "hi", stream=True)` returns an `Exchange`."""
 
-    async def asking(protocol: str, text: object, headers: dict[str, str] | None = None, /, **more: object) -> Heard:
+    async def asking(protocol: str, text: object, headers: dict[str, str] | None = None, /, **more: object) -> Exchange:
         path, body = body_of(protocol, text, **more)
-        return await hear(sandbox, path, body, headers)
+        return await exchange(sandbox, path, body, headers)
 
     return asking
 

@@ -1,4 +1,4 @@
-"""Talking to the sandbox in tests: whole exchanges in-process, request bodies by protocol, and a server process."""
+"""Clients of the sandbox: complete exchanges in-process, request bodies by protocol, and a server process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMAS = ROOT.parent / "shared" / "schemas" / "openai-openapi.json"
 
 
 @dataclass
-class Heard:
-    """A whole exchange with the in-process form; `dropped` when the connection would have been."""
+class Exchange:
+    """A complete exchange with the in-process form. `dropped` tells that the connection would have been dropped."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class Heard:
         return [data for _, data in self.events if isinstance(data, dict)]
 
 
-async def hear(sandbox: Sandbox, path: str, body: object, headers: dict[str, str] | None = None) -> Heard:
+async def exchange(sandbox: Sandbox, path: str, body: object, headers: dict[str, str] | None = None) -> Exchange:
     method = "GET" if body is None else "POST"
     status, found, chunks = await sandbox(method, path, headers or {}, b"" if body is None else orjson.dumps(body))
     raw = b""
@@ -49,12 +49,12 @@ async def hear(sandbox: Sandbox, path: str, body: object, headers: dict[str, str
         async for chunk in chunks:
             raw += chunk
     except ConnectionResetError:
-        return Heard(status, found, raw, dropped=True)
-    return Heard(status, found, raw)
+        return Exchange(status, found, raw, dropped=True)
+    return Exchange(status, found, raw)
 
 
 def body_of(protocol: str, text: object, /, **more: object) -> tuple[str, dict]:
-    """Path and body of one user message in a protocol."""
+    """Path and body of a request with one user message."""
     message = {"role": "user", "content": text}
     if protocol == "chat":
         return "/v1/chat/completions", {"model": "echo", "messages": [message], **more}
@@ -64,7 +64,7 @@ def body_of(protocol: str, text: object, /, **more: object) -> tuple[str, dict]:
 
 
 def start(*options: str) -> tuple[subprocess.Popen[str], str]:
-    """A `tollgate sandbox` process and its base address (without /v1)."""
+    """Starts `tollgate sandbox`. Returns the process and its base address (without /v1)."""
     process = subprocess.Popen(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""What the sandbox answers in each protocol, and what each marker changes."""
+"""The sandbox's answers in each protocol, and the effect of each marker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tracemalloc
 
 import jsonschema
 import pytest
-from sandbox_talk import body_of, hear
+from sandbox_talk import body_of, exchange
 
 from tollgate.sandbox import MARKERS, Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
@@ -56,7 +56,7 @@ def finish_of(protocol: str, body: dict) -> str:
 
 
 def usage_of(protocol: str, body: dict) -> tuple[int, int]:
-    """Input and output tokens, cached and reasoning ones included."""
+    """Input and output tokens, including cached and reasoning ones."""
     usage = body["usage"]
     if protocol == "chat":
         return usage["prompt_tokens"], usage["completion_tokens"]
@@ -66,15 +66,15 @@ def usage_of(protocol: str, body: dict) -> tuple[int, int]:
     return sum(usage[p] for p in parts), usage["output_tokens"]
 
 
-def joined(protocol: str, heard) -> dict:
-    """A stream put together again as the whole answer it stands for."""
+def assembled(protocol: str, received) -> dict:
+    """Assembles the whole answer from a stream."""
     if protocol == "responses":
-        return heard.objects[-1]["response"]
+        return received.objects[-1]["response"]
     if protocol == "messages":
-        return _joined_messages(heard)
+        return _assembled_messages(received)
     message: dict = {"content": None}
     body: dict = {"choices": [{"message": message}]}
-    for chunk in heard.objects:
+    for chunk in received.objects:
         if chunk.get("usage"):
             body["usage"] = chunk["usage"]
         for choice in chunk["choices"]:
@@ -92,9 +92,9 @@ def joined(protocol: str, heard) -> dict:
     return body
 
 
-def _joined_messages(heard) -> dict:
+def _assembled_messages(received) -> dict:
     body: dict = {}
-    for event in heard.objects:
+    for event in received.objects:
         kind = event["type"]
         if kind == "message_start":
             body = event["message"]
@@ -116,10 +116,10 @@ def _joined_messages(heard) -> dict:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_answer_echoes_the_last_user_text(ask, protocol):
-    heard = await ask(protocol, "hi")
-    assert (heard.status, text_of(protocol, heard.json)) == (200, "You said: hi")
-    assert usage_of(protocol, heard.json) == (1 + counting.PER_MESSAGE, 4)
+async def test_the_answer_echoes_the_last_user_text(send, protocol):
+    received = await send(protocol, "hi")
+    assert (received.status, text_of(protocol, received.json)) == (200, "You said: hi")
+    assert usage_of(protocol, received.json) == (1 + counting.PER_MESSAGE, 4)
 
 
 WORDS = [
@@ -137,11 +137,11 @@ WORDS = [
 
 @pytest.mark.parametrize("text", WORDS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_stream_adds_up_to_the_whole_answer(ask, protocol, text):
+async def test_a_stream_adds_up_to_the_whole_answer(send, protocol, text):
     more = {"tools": TOOLS[protocol]}
     options = {"stream_options": {"include_usage": True}} if protocol == "chat" else {}
-    whole = (await ask(protocol, text, **more)).json
-    stream = joined(protocol, await ask(protocol, text, stream=True, **more, **options))
+    whole = (await send(protocol, text, **more)).json
+    stream = assembled(protocol, await send(protocol, text, stream=True, **more, **options))
     assert text_of(protocol, stream) == text_of(protocol, whole)
     assert calls_of(protocol, stream) == calls_of(protocol, whole)
     assert finish_of(protocol, stream) == finish_of(protocol, whole)
@@ -149,25 +149,27 @@ async def test_a_stream_adds_up_to_the_whole_answer(ask, protocol, text):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_same_question_same_answer(protocol):
+async def test_the_same_request_has_the_same_answer(protocol):
     async def once() -> str:
-        heard = await hear(Sandbox(), *body_of(protocol, "hi [[tools=2]] [[preface]] [[think]]", tools=TOOLS[protocol]))
-        return text_of(protocol, heard.json) + str(calls_of(protocol, heard.json)) + str(heard.json["usage"])
+        received = await exchange(
+            Sandbox(), *body_of(protocol, "hi [[tools=2]] [[preface]] [[think]]", tools=TOOLS[protocol])
+        )
+        return text_of(protocol, received.json) + str(calls_of(protocol, received.json)) + str(received.json["usage"])
 
     assert await once() == await once()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_tool_loop_ends_with_text(sandbox, protocol):
+async def test_a_tool_loop_ends_with_text(sandbox, protocol):
     path, body = body_of(protocol, "weather [[tools=2]]", tools=TOOLS[protocol])
-    first = (await hear(sandbox, path, body)).json
+    first = (await exchange(sandbox, path, body)).json
     assert [name for name, _ in calls_of(protocol, first)] == ["get", "put"]
     assert calls_of(protocol, first)[0][1] == {"city": "weather", "days": 3}
     if protocol == "chat":
-        asked = first["choices"][0]["message"]
+        message = first["choices"][0]["message"]
         body["messages"] += [
-            asked,
-            *({"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in asked["tool_calls"]),
+            message,
+            *({"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in message["tool_calls"]),
         ]
     elif protocol == "responses":
         body["input"] += [
@@ -184,15 +186,15 @@ async def test_tool_loop_ends_with_text(sandbox, protocol):
                 ],
             },
         ]
-    second = (await hear(sandbox, path, body)).json
+    second = (await exchange(sandbox, path, body)).json
     assert text_of(protocol, second) == "The tool said: sunny; sunny"
     assert calls_of(protocol, second) == []
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_call_without_a_result_is_refused(sandbox, protocol):
+async def test_a_call_without_a_result_is_rejected(sandbox, protocol):
     path, body = body_of(protocol, "x [[tool]]", tools=TOOLS[protocol])
-    first = (await hear(sandbox, path, body)).json
+    first = (await exchange(sandbox, path, body)).json
     if protocol == "responses":
         body["input"] += [*first["output"], {"role": "user", "content": "well?"}]
     else:
@@ -200,7 +202,7 @@ async def test_a_call_without_a_result_is_refused(sandbox, protocol):
             first["choices"][0]["message"] if protocol == "chat" else {"role": "assistant", "content": first["content"]}
         )
         body["messages"] += [turn, {"role": "user", "content": "well?"}]
-    assert (await hear(sandbox, path, body)).status == 400
+    assert (await exchange(sandbox, path, body)).status == 400
 
 
 FORCED = {
@@ -211,24 +213,24 @@ FORCED = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_tool_choice_is_obeyed(ask, protocol):
+async def test_tool_choice_is_obeyed(send, protocol):
     names = [
-        [n for n, _ in calls_of(protocol, (await ask(protocol, "x", tools=TOOLS[protocol], **choice)).json)]
+        [n for n, _ in calls_of(protocol, (await send(protocol, "x", tools=TOOLS[protocol], **choice)).json)]
         for choice in FORCED[protocol]
     ]
     assert names == [["get"], ["put"]]
     none = {"type": "none"} if protocol == "messages" else "none"
-    assert calls_of(protocol, (await ask(protocol, "x [[tool]]", tools=TOOLS[protocol], tool_choice=none)).json) == []
+    assert calls_of(protocol, (await send(protocol, "x [[tool]]", tools=TOOLS[protocol], tool_choice=none)).json) == []
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_one_call_at_a_time_when_parallel_calls_are_off(ask, protocol):
+async def test_only_one_call_is_made_if_parallel_calls_are_off(send, protocol):
     off = (
         {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
         if protocol == "messages"
         else {"parallel_tool_calls": False}
     )
-    assert len(calls_of(protocol, (await ask(protocol, "x [[tools=3]]", tools=TOOLS[protocol], **off)).json)) == 1
+    assert len(calls_of(protocol, (await send(protocol, "x [[tools=3]]", tools=TOOLS[protocol], **off)).json)) == 1
 
 
 SCHEMA = {
@@ -255,13 +257,13 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_structured_output_fits_the_schema(ask, protocol):
+async def test_structured_output_fits_the_schema(send, protocol):
     wanted = {
         "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": SCHEMA}}},
         "responses": {"text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}},
         "messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
     }[protocol]
-    jsonschema.validate(json.loads(text_of(protocol, (await ask(protocol, "hello", **wanted)).json)), SCHEMA)
+    jsonschema.validate(json.loads(text_of(protocol, (await send(protocol, "hello", **wanted)).json)), SCHEMA)
 
 
 SCHEMAS = [
@@ -290,22 +292,22 @@ def test_samples_fit_their_schema(schema):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_limit_ends_the_answer(ask, protocol):
+async def test_the_token_limit_ends_the_answer(send, protocol):
     name = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}[protocol]
-    body = (await ask(protocol, "a b c d e f", **{name: 5})).json
+    body = (await send(protocol, "a b c d e f", **{name: 5})).json
     assert counting.count(text_of(protocol, body)) == 5
     assert finish_of(protocol, body) in ("length", "max_output_tokens", "max_tokens")
 
 
-async def test_stop_sequences_end_the_answer(ask):
-    chat = (await ask("chat", "one two three", stop=["two"])).json
+async def test_stop_sequences_end_the_answer(send):
+    chat = (await send("chat", "one two three", stop=["two"])).json
     assert (text_of("chat", chat), finish_of("chat", chat)) == ("You said: one ", "stop")
-    messages = (await ask("messages", "one two three", stop_sequences=["two"])).json
+    messages = (await send("messages", "one two three", stop_sequences=["two"])).json
     assert (messages["stop_reason"], messages["stop_sequence"]) == ("stop_sequence", "two")
 
 
-async def test_several_choices_share_one_prompt(ask):
-    one, three = (await ask("chat", "hi")).json, (await ask("chat", "hi", n=3)).json
+async def test_several_choices_share_one_prompt(send):
+    one, three = (await send("chat", "hi")).json, (await send("chat", "hi", n=3)).json
     assert [c["message"]["content"] for c in three["choices"]] == [
         "You said: hi",
         "You said: hi (choice 2)",
@@ -314,17 +316,17 @@ async def test_several_choices_share_one_prompt(ask):
     assert three["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
 
 
-async def test_logprobs_cover_the_text(ask):
-    body = (await ask("chat", "hi", logprobs=True, top_logprobs=2)).json
+async def test_logprobs_cover_the_text(send):
+    body = (await send("chat", "hi", logprobs=True, top_logprobs=2)).json
     entries = body["choices"][0]["logprobs"]["content"]
     assert "".join(e["token"] for e in entries) == "You said: hi"
     assert all(len(e["top_logprobs"]) == 2 and e["logprob"] < 0 for e in entries)
-    chunks = (await ask("chat", "hi", stream=True, logprobs=True)).objects
+    chunks = (await send("chat", "hi", stream=True, logprobs=True)).objects
     tokens = [e["token"] for c in chunks for ch in c["choices"] if ch["logprobs"] for e in ch["logprobs"]["content"]]
     assert "".join(tokens) == "You said: hi"
 
 
-PICTURES = {
+IMAGES = {
     "chat": {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
     "responses": {"type": "input_image", "image_url": "data:image/png;base64,AA"},
     "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}},
@@ -332,90 +334,90 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_pictures_are_acknowledged_and_counted(ask, protocol):
+async def test_images_are_acknowledged_and_counted(send, protocol):
     text = {"type": "input_text" if protocol == "responses" else "text", "text": "look"}
-    body = (await ask(protocol, [text, PICTURES[protocol]])).json
+    body = (await send(protocol, [text, IMAGES[protocol]])).json
     assert text_of(protocol, body) == "You said: look (with 1 attachment)"
     assert usage_of(protocol, body)[0] == 1 + counting.PER_MESSAGE + counting.PER_IMAGE
 
 
-async def test_the_reasoner_reasons_in_each_protocols_way(ask):
-    chat = (await ask("chat", "hi", model="reasoner")).json
+async def test_the_reasoner_reasons_in_each_protocol(send):
+    chat = (await send("chat", "hi", model="reasoner")).json
     assert chat["choices"][0]["message"]["reasoning"].startswith("The user says")
     assert chat["usage"]["completion_tokens_details"]["reasoning_tokens"] == counting.count(
         chat["choices"][0]["message"]["reasoning"]
     )
     responses = (
-        await ask(
+        await send(
             "responses", "hi", model="reasoner", reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"]
         )
     ).json
     item = responses["output"][0]
     assert (item["type"], item["summary"][0]["text"][:13]) == ("reasoning", "The user says")
     assert signing.is_sealed(item["encrypted_content"])
-    messages = (await ask("messages", "hi", max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 1024})).json
+    messages = (await send("messages", "hi", max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 1024})).json
     assert messages["content"][0]["type"] == "thinking"
     assert signing.is_signed(messages["content"][0]["thinking"], messages["content"][0]["signature"])
 
 
-async def test_effort_none_switches_reasoning_off(ask):
+async def test_effort_none_disables_reasoning(send):
     assert (
         "reasoning"
-        not in (await ask("chat", "hi", model="reasoner", reasoning_effort="none")).json["choices"][0]["message"]
+        not in (await send("chat", "hi", model="reasoner", reasoning_effort="none")).json["choices"][0]["message"]
     )
 
 
-async def test_thinking_may_be_omitted_but_is_signed(ask):
-    heard = await ask(
+async def test_omitted_thinking_is_still_signed(send):
+    received = await send(
         "messages", "hi", stream=True, max_tokens=3000, thinking={"type": "adaptive", "display": "omitted"}
     )
-    deltas = [e["delta"]["type"] for e in heard.objects if e["type"] == "content_block_delta" and e["index"] == 0]
+    deltas = [e["delta"]["type"] for e in received.objects if e["type"] == "content_block_delta" and e["index"] == 0]
     assert deltas == ["signature_delta"]
 
 
 @pytest.mark.parametrize("altered", [False, True])
-async def test_altered_signatures_are_refused(sandbox, altered):
+async def test_altered_signatures_are_rejected(sandbox, altered):
     path, body = body_of("messages", "x [[tool]] [[think]]", tools=TOOLS["messages"])
-    first = (await hear(sandbox, path, body)).json["content"]
+    first = (await exchange(sandbox, path, body)).json["content"]
     if altered:
         first[0]["thinking"] += " "
     body["messages"] += [
         {"role": "assistant", "content": first},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": first[1]["id"], "content": "ok"}]},
     ]
-    assert (await hear(sandbox, path, body)).status == (400 if altered else 200)
+    assert (await exchange(sandbox, path, body)).status == (400 if altered else 200)
 
 
 @pytest.mark.parametrize("altered", [False, True])
-async def test_altered_encrypted_content_is_refused(sandbox, altered):
+async def test_altered_encrypted_content_is_rejected(sandbox, altered):
     path, body = body_of(
         "responses", "x [[tool]]", tools=TOOLS["responses"], model="reasoner", include=["reasoning.encrypted_content"]
     )
-    first = (await hear(sandbox, path, body)).json["output"]
+    first = (await exchange(sandbox, path, body)).json["output"]
     if altered:
         first[0]["encrypted_content"] = "AAAA" + first[0]["encrypted_content"][4:]
     body["input"] += [*first, {"type": "function_call_output", "call_id": first[1]["call_id"], "output": "ok"}]
-    assert (await hear(sandbox, path, body)).status == (400 if altered else 200)
+    assert (await exchange(sandbox, path, body)).status == (400 if altered else 200)
 
 
-async def test_stored_responses_are_remembered(sandbox, ask):
-    first = (await ask("responses", "x [[tool]]", tools=TOOLS["responses"])).json
+async def test_stored_responses_are_remembered(sandbox, send):
+    first = (await send("responses", "x [[tool]]", tools=TOOLS["responses"])).json
     output = [{"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "sunny"}]
-    second = await hear(
+    second = await exchange(
         sandbox, "/v1/responses", {"model": "echo", "input": output, "previous_response_id": first["id"]}
     )
     assert text_of("responses", second.json) == "The tool said: sunny"
     assert second.json["previous_response_id"] == first["id"]
-    unstored = (await ask("responses", "x", store=False)).json
-    third = await hear(
+    unstored = (await send("responses", "x", store=False)).json
+    third = await exchange(
         sandbox, "/v1/responses", {"model": "echo", "input": "y", "previous_response_id": unstored["id"]}
     )
     assert (third.status, third.json["error"]["code"]) == (400, "previous_response_not_found")
 
 
-async def test_marked_prefixes_are_written_then_read(ask):
+async def test_marked_prefixes_are_written_to_the_cache_then_read(send):
     system = [{"type": "text", "text": "rules " * 50, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
-    first, second = [(await ask("messages", "hi", system=system)).json["usage"] for _ in range(2)]
+    first, second = [(await send("messages", "hi", system=system)).json["usage"] for _ in range(2)]
     assert (
         first["cache_creation"]["ephemeral_1h_input_tokens"]
         == first["cache_creation_input_tokens"]
@@ -430,39 +432,41 @@ async def test_a_moved_mark_reads_the_old_prefix_and_writes_the_rest(sandbox):
     mark = {"cache_control": {"type": "ephemeral"}}
     first = {"role": "user", "content": [{"type": "text", "text": "a " * 40, **mark}]}
     answer = {"role": "assistant", "content": "well"}
-    one = (await hear(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": [first]})).json["usage"]
+    one = (await exchange(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": [first]})).json[
+        "usage"
+    ]
     turn = [
         {"role": "user", "content": [{"type": "text", "text": "a " * 40, **mark}]},
         answer,
         {"role": "user", "content": [{"type": "text", "text": "more", **mark}]},
     ]
-    two = (await hear(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": turn})).json["usage"]
+    two = (await exchange(sandbox, "/v1/messages", {"model": "echo", "max_tokens": 9, "messages": turn})).json["usage"]
     assert two["cache_read_input_tokens"] == one["cache_creation_input_tokens"]
     assert two["cache_creation_input_tokens"] == (1 + counting.PER_MESSAGE) * 2
 
 
-async def test_long_prefixes_are_cached_unasked(ask):
+async def test_long_prefixes_are_cached_automatically(send):
     text = "word " * 1200
-    cached = [(await ask("chat", text)).json["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)]
+    cached = [(await send("chat", text)).json["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)]
     assert cached[0] == 0
     assert cached[1] > 1024
 
 
-async def test_usage_chunk_comes_only_when_asked(ask):
-    silent = (await ask("chat", "hi", stream=True)).objects
-    assert not any("usage" in chunk for chunk in silent)
-    asked = (await ask("chat", "hi", stream=True, stream_options={"include_usage": True})).objects
-    assert [chunk["usage"] for chunk in asked[:-1]] == [None] * (len(asked) - 1)
-    assert (asked[-1]["choices"], asked[-1]["usage"]["total_tokens"]) == ([], 9)
+async def test_a_usage_chunk_is_sent_only_on_request(send):
+    default = (await send("chat", "hi", stream=True)).objects
+    assert not any("usage" in chunk for chunk in default)
+    requested = (await send("chat", "hi", stream=True, stream_options={"include_usage": True})).objects
+    assert [chunk["usage"] for chunk in requested[:-1]] == [None] * (len(requested) - 1)
+    assert (requested[-1]["choices"], requested[-1]["usage"]["total_tokens"]) == ([], 9)
 
 
-async def test_chat_streams_end_with_done(ask):
-    assert (await ask("chat", "hi", stream=True)).events[-1] == (None, "[DONE]")
+async def test_chat_streams_end_with_done(send):
+    assert (await send("chat", "hi", stream=True)).events[-1] == (None, "[DONE]")
 
 
-async def test_message_streams_have_the_published_order(ask):
-    heard = await ask("messages", "hi [[tool=get {}]] [[preface]] [[think]]", stream=True)
-    order = [name for name, _ in heard.events if name != "content_block_delta"]
+async def test_message_streams_have_the_published_order(send):
+    received = await send("messages", "hi [[tool=get {}]] [[preface]] [[think]]", stream=True)
+    order = [name for name, _ in received.events if name != "content_block_delta"]
     block = ["content_block_start", "content_block_stop"]
     assert order == [
         "message_start",
@@ -474,37 +478,39 @@ async def test_message_streams_have_the_published_order(ask):
         "message_delta",
         "message_stop",
     ]
-    assert heard.objects[0]["message"]["usage"]["output_tokens"] == 1
-    assert [name for name, data in heard.events if data["type"] != name] == []
+    assert received.objects[0]["message"]["usage"]["output_tokens"] == 1
+    assert [name for name, data in received.events if data["type"] != name] == []
 
 
-async def test_responses_events_are_numbered_without_gaps(ask):
+async def test_responses_events_are_numbered_without_gaps(send):
     for text in ("hi", "hi [[stream-error=4]]"):
-        numbers = [e["sequence_number"] for e in (await ask("responses", text, stream=True)).objects]
+        numbers = [e["sequence_number"] for e in (await send("responses", text, stream=True)).objects]
         assert numbers == list(range(len(numbers)))
 
 
-async def test_tokens_can_be_counted_beforehand(sandbox):
+async def test_count_tokens_returns_the_input_tokens(sandbox):
     path, body = body_of("messages", "hi there")
-    counted = (await hear(sandbox, path + "/count_tokens", {k: v for k, v in body.items() if k != "max_tokens"})).json
-    assert counted == {"input_tokens": (await hear(sandbox, path, body)).json["usage"]["input_tokens"]}
+    counted = (
+        await exchange(sandbox, path + "/count_tokens", {k: v for k, v in body.items() if k != "max_tokens"})
+    ).json
+    assert counted == {"input_tokens": (await exchange(sandbox, path, body)).json["usage"]["input_tokens"]}
 
 
 async def test_the_model_list_has_every_model(sandbox):
-    listed = (await hear(sandbox, "/v1/models", None)).json
+    listed = (await exchange(sandbox, "/v1/models", None)).json
     assert [m["id"] for m in listed["data"]] == ["draw", "echo", "echo-mini", "embed", "paint", "reasoner"]
 
 
 async def test_paths_without_the_version_and_with_a_query_work(sandbox):
     path, body = body_of("chat", "hi")
-    assert (await hear(sandbox, path.removeprefix("/v1") + "?beta=true", body)).status == 200
+    assert (await exchange(sandbox, path.removeprefix("/v1") + "?beta=true", body)).status == 200
 
 
 async def test_a_key_may_be_required():
     sandbox = Sandbox(key="secret")
     path, body = body_of("chat", "hi")
     statuses = [
-        (await hear(sandbox, path, body, headers)).status
+        (await exchange(sandbox, path, body, headers)).status
         for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "Bearer secret"}, {"x-api-key": "secret"})
     ]
     assert statuses == [401, 401, 200, 200]
@@ -564,12 +570,12 @@ BAD = {
 
 
 @pytest.mark.parametrize(("protocol", "body", "param"), BAD.values(), ids=BAD.keys())
-async def test_bad_requests_are_named(sandbox, protocol, body, param):
-    heard = await hear(sandbox, {"chat": "/v1/chat/completions", "responses": "/v1/responses"}[protocol], body)
-    assert heard.status == (404 if param is None else 400)
-    assert heard.json["error"]["param"] == param
-    assert heard.json["error"]["message"]
-    assert not re.search("None|dict", heard.json["error"]["message"])  # PITFALLS 16
+async def test_invalid_requests_name_the_parameter(sandbox, protocol, body, param):
+    received = await exchange(sandbox, {"chat": "/v1/chat/completions", "responses": "/v1/responses"}[protocol], body)
+    assert received.status == (404 if param is None else 400)
+    assert received.json["error"]["param"] == param
+    assert received.json["error"]["message"]
+    assert not re.search("None|dict", received.json["error"]["message"])  # PITFALLS 16
 
 
 @pytest.mark.parametrize(
@@ -586,42 +592,46 @@ async def test_bad_requests_are_named(sandbox, protocol, body, param):
     ],
     ids=["no limit", "empty text", "budget over limit"],
 )
-async def test_messages_refuses_in_its_own_shape(sandbox, body):
-    heard = await hear(sandbox, "/v1/messages", body)
-    assert (heard.status, heard.json["type"], heard.json["error"]["type"]) == (400, "error", "invalid_request_error")
-    assert heard.json["request_id"] == heard.headers["request-id"]
+async def test_invalid_messages_requests_have_that_api_s_error_shape(sandbox, body):
+    received = await exchange(sandbox, "/v1/messages", body)
+    assert (received.status, received.json["type"], received.json["error"]["type"]) == (
+        400,
+        "error",
+        "invalid_request_error",
+    )
+    assert received.json["request_id"] == received.headers["request-id"]
 
 
-async def test_bodies_that_are_no_json_object_are_refused(sandbox):
+async def test_bodies_that_are_no_json_object_are_rejected(sandbox):
     for raw in (b"", b"{", b"[]", b"\xff"):
         status, _, _ = await sandbox("POST", "/v1/chat/completions", {}, raw)
         assert status == 400
 
 
-# Every marker, each shown once.
+# Every marker.
 
 
-async def _marker_tokens(ask):
-    assert usage_of("chat", (await ask("chat", "hi [[tokens=50]]")).json)[1] == 50
-    assert len((await ask("chat", "hi [[tokens=50]]", stream=True)).objects) == 52
+async def _marker_tokens(send):
+    assert usage_of("chat", (await send("chat", "hi [[tokens=50]]")).json)[1] == 50
+    assert len((await send("chat", "hi [[tokens=50]]", stream=True)).objects) == 52
 
 
-async def _marker_pace(ask):
+async def _marker_pace(send):
     began = time.perf_counter()
-    await ask("chat", "hi [[pace=5ms]]", stream=True)
+    await send("chat", "hi [[pace=5ms]]", stream=True)
     assert time.perf_counter() - began >= 0.03
 
 
-async def _marker_delay(ask):
+async def _marker_delay(send):
     began = time.perf_counter()
-    await ask("chat", "hi [[delay=30ms]]")
+    await send("chat", "hi [[delay=30ms]]")
     assert time.perf_counter() - began >= 0.03
 
 
-async def _marker_duration(ask):
+async def _marker_duration(send):
     sandbox = Sandbox()
     statuses = [
-        (await hear(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": f"x [[duration={d}]]"}})).json[
+        (await exchange(sandbox, "/v1/images", {"model": "draw", "input": {"prompt": f"x [[duration={d}]]"}})).json[
             "status"
         ]
         for d in ("9s", "0s")
@@ -629,183 +639,183 @@ async def _marker_duration(ask):
     assert statuses == ["starting", "succeeded"]
 
 
-async def _marker_tool(ask):
-    assert calls_of("chat", (await ask("chat", '[[tool=any {"a": 1}]]')).json) == [("any", {"a": 1})]
+async def _marker_tool(send):
+    assert calls_of("chat", (await send("chat", '[[tool=any {"a": 1}]]')).json) == [("any", {"a": 1})]
 
 
-async def _marker_tools(ask):
-    body = (await ask("messages", "x [[tools=3]]", tools=TOOLS["messages"])).json
+async def _marker_tools(send):
+    body = (await send("messages", "x [[tools=3]]", tools=TOOLS["messages"])).json
     assert [n for n, _ in calls_of("messages", body)] == ["get", "put", "get"]
     assert body["stop_reason"] == "tool_use"
 
 
-async def _marker_preface(ask):
-    body = (await ask("chat", "x [[tool=a]] [[preface]]")).json
+async def _marker_preface(send):
+    body = (await send("chat", "x [[tool=a]] [[preface]]")).json
     assert (text_of("chat", body), len(calls_of("chat", body))) == ("You said: x", 1)
 
 
-async def _marker_think(ask):
-    assert (await ask("messages", "x [[think]]")).json["content"][0]["type"] == "thinking"
+async def _marker_think(send):
+    assert (await send("messages", "x [[think]]")).json["content"][0]["type"] == "thinking"
 
 
-async def _marker_redacted(ask):
-    assert (await ask("messages", "x [[think]] [[redacted]]")).json["content"][0]["type"] == "redacted_thinking"
+async def _marker_redacted(send):
+    assert (await send("messages", "x [[think]] [[redacted]]")).json["content"][0]["type"] == "redacted_thinking"
 
 
-async def _marker_error(ask):
-    heard = await ask("chat", "x [[error=429 retry-after=2 code=slow_down]]")
-    assert (heard.status, heard.headers["retry-after"], heard.json["error"]["code"]) == (429, "2", "slow_down")
-    heard = await ask("messages", "x [[error=529]]")
-    assert (heard.status, heard.json["error"]["type"]) == (529, "overloaded_error")
-    assert [(await ask("chat", "y [[error=500 times=2]]")).status for _ in range(3)] == [500, 500, 200]
+async def _marker_error(send):
+    received = await send("chat", "x [[error=429 retry-after=2 code=slow_down]]")
+    assert (received.status, received.headers["retry-after"], received.json["error"]["code"]) == (429, "2", "slow_down")
+    received = await send("messages", "x [[error=529]]")
+    assert (received.status, received.json["error"]["type"]) == (529, "overloaded_error")
+    assert [(await send("chat", "y [[error=500 times=2]]")).status for _ in range(3)] == [500, 500, 200]
 
 
-async def _marker_error_in_200(ask):
-    heard = await ask("chat", "x [[error-in-200]]")
-    assert (heard.status, heard.json["error"]["type"]) == (200, "server_error")
-    heard = await ask("messages", "x [[error-in-200]]", stream=True)
-    assert (heard.status, [name for name, _ in heard.events]) == (200, ["error"])
+async def _marker_error_in_200(send):
+    received = await send("chat", "x [[error-in-200]]")
+    assert (received.status, received.json["error"]["type"]) == (200, "server_error")
+    received = await send("messages", "x [[error-in-200]]", stream=True)
+    assert (received.status, [name for name, _ in received.events]) == (200, ["error"])
 
 
-async def _marker_stream_error(ask):
-    chat = await ask("chat", "x [[stream-error=3]]", stream=True)
+async def _marker_stream_error(send):
+    chat = await send("chat", "x [[stream-error=3]]", stream=True)
     assert (len(chat.events), "error" in chat.objects[-1], chat.dropped) == (4, True, False)
-    responses = await ask("responses", "x [[stream-error=3]]", stream=True)
+    responses = await send("responses", "x [[stream-error=3]]", stream=True)
     assert [n for n, _ in responses.events][-2:] == ["error", "response.failed"]
     assert responses.objects[-2]["code"] == responses.objects[-1]["response"]["error"]["code"] == "server_error"
-    nested = await ask("responses", "x [[stream-error=3 nested]]", stream=True)
+    nested = await send("responses", "x [[stream-error=3 nested]]", stream=True)
     assert nested.objects[-2]["error"]["code"] == "server_error"
 
 
-async def _marker_cut(ask):
-    heard = await ask("chat", "x [[cut=2]]", stream=True)
-    assert (len(heard.events), heard.dropped) == (2, True)
-    tidy = await ask("chat", "x [[cut=2 clean]]", stream=True)
+async def _marker_cut(send):
+    received = await send("chat", "x [[cut=2]]", stream=True)
+    assert (len(received.events), received.dropped) == (2, True)
+    tidy = await send("chat", "x [[cut=2 clean]]", stream=True)
     assert (len(tidy.events), tidy.dropped) == (2, False)
-    whole = await ask("chat", "x [[cut]]")
+    whole = await send("chat", "x [[cut]]")
     assert whole.dropped and whole.raw.startswith(b'{"id"')
 
 
-async def _marker_cut_mid(ask):
-    heard = await ask("messages", "x [[cut-mid=2]]", stream=True)
-    assert (heard.raw.count(b"\n\n"), heard.raw.endswith(b"\n\n"), heard.dropped) == (2, False, True)
+async def _marker_cut_mid(send):
+    received = await send("messages", "x [[cut-mid=2]]", stream=True)
+    assert (received.raw.count(b"\n\n"), received.raw.endswith(b"\n\n"), received.dropped) == (2, False, True)
 
 
-async def _marker_stall(ask):
+async def _marker_stall(send):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await ask("chat", "x [[stall=2]]", stream=True)
+            await send("chat", "x [[stall=2]]", stream=True)
 
 
-async def _marker_reset(ask):
-    heard = await ask("chat", "x [[reset]]", stream=True)
-    assert (heard.raw, heard.dropped) == (b"", True)
+async def _marker_reset(send):
+    received = await send("chat", "x [[reset]]", stream=True)
+    assert (received.raw, received.dropped) == (b"", True)
 
 
-async def _marker_html(ask):
-    heard = await ask("chat", "x [[html]]", stream=True)
-    assert (heard.status, heard.headers["content-type"], heard.raw[:15]) == (
+async def _marker_html(send):
+    received = await send("chat", "x [[html]]", stream=True)
+    assert (received.status, received.headers["content-type"], received.raw[:15]) == (
         200,
         "text/html; charset=utf-8",
         b"<!doctype html>",
     )
-    assert (await ask("chat", "x [[html=502]]")).status == 502
+    assert (await send("chat", "x [[html=502]]")).status == 502
 
 
-async def _marker_bad_utf8(ask):
+async def _marker_bad_utf8(send):
     for stream in (False, True):
         with pytest.raises(UnicodeDecodeError):
-            (await ask("chat", "x [[bad-utf8]]", stream=stream)).raw.decode()
+            (await send("chat", "x [[bad-utf8]]", stream=stream)).raw.decode()
 
 
-async def _marker_empty(ask):
-    assert (await ask("chat", "x [[empty]]")).json["choices"][0]["message"]["content"] == ""
-    assert (await ask("responses", "x [[empty]]")).json["output"] == []
-    assert (await ask("messages", "x [[empty]]")).json["content"] == []
+async def _marker_empty(send):
+    assert (await send("chat", "x [[empty]]")).json["choices"][0]["message"]["content"] == ""
+    assert (await send("responses", "x [[empty]]")).json["output"] == []
+    assert (await send("messages", "x [[empty]]")).json["content"] == []
 
 
-async def _marker_refuse(ask):
-    assert "can't help" in (await ask("chat", "x [[refuse]]")).json["choices"][0]["message"]["refusal"]
-    assert (await ask("responses", "x [[refuse]]")).json["output"][0]["content"][0]["type"] == "refusal"
-    assert (await ask("messages", "x [[refuse]]")).json["stop_reason"] == "refusal"
+async def _marker_refuse(send):
+    assert "can't help" in (await send("chat", "x [[refuse]]")).json["choices"][0]["message"]["refusal"]
+    assert (await send("responses", "x [[refuse]]")).json["output"][0]["content"][0]["type"] == "refusal"
+    assert (await send("messages", "x [[refuse]]")).json["stop_reason"] == "refusal"
 
 
-async def _marker_finish(ask):
-    found = [finish_of(p, (await ask(p, "x [[finish=length]]")).json) for p in PROTOCOLS]
+async def _marker_finish(send):
+    found = [finish_of(p, (await send(p, "x [[finish=length]]")).json) for p in PROTOCOLS]
     assert found == ["length", "max_output_tokens", "max_tokens"]
 
 
-async def _marker_no_usage(ask):
-    assert "usage" not in (await ask("chat", "x [[no-usage]]")).json
-    assert (await ask("responses", "x [[no-usage]]")).json["usage"] is None
+async def _marker_no_usage(send):
+    assert "usage" not in (await send("chat", "x [[no-usage]]")).json
+    assert (await send("responses", "x [[no-usage]]")).json["usage"] is None
     assert all(
         "usage" not in e and "usage" not in e.get("message", {})
-        for e in (await ask("messages", "x [[no-usage]]", stream=True)).objects
+        for e in (await send("messages", "x [[no-usage]]", stream=True)).objects
     )
 
 
-async def _marker_late_usage(ask):
-    chunks = (await ask("chat", "x [[late-usage]]", stream=True, stream_options={"include_usage": True})).objects
+async def _marker_late_usage(send):
+    chunks = (await send("chat", "x [[late-usage]]", stream=True, stream_options={"include_usage": True})).objects
     assert [bool(c.get("usage")) for c in chunks if c["choices"][0]["finish_reason"]] == [True]
 
 
-async def _marker_prompt_tokens(ask):
+async def _marker_prompt_tokens(send):
     assert (
-        usage_of("messages", (await ask("messages", "x [[prompt-tokens=1000]] [[cached-tokens=300]]")).json)[0] == 1000
+        usage_of("messages", (await send("messages", "x [[prompt-tokens=1000]] [[cached-tokens=300]]")).json)[0] == 1000
     )
-    heard = await hear(Sandbox(), "/v1/embeddings", {"model": "embed", "input": "x [[prompt-tokens=77]]"})
-    assert heard.json["usage"]["prompt_tokens"] == 77
+    received = await exchange(Sandbox(), "/v1/embeddings", {"model": "embed", "input": "x [[prompt-tokens=77]]"})
+    assert received.json["usage"]["prompt_tokens"] == 77
 
 
-async def _marker_completion_tokens(ask):
-    assert usage_of("responses", (await ask("responses", "x [[completion-tokens=77]]")).json)[1] == 77
+async def _marker_completion_tokens(send):
+    assert usage_of("responses", (await send("responses", "x [[completion-tokens=77]]")).json)[1] == 77
 
 
-async def _marker_cached_tokens(ask):
-    assert (await ask("chat", "x [[prompt-tokens=9]] [[cached-tokens=5]]")).json["usage"]["prompt_tokens_details"][
+async def _marker_cached_tokens(send):
+    assert (await send("chat", "x [[prompt-tokens=9]] [[cached-tokens=5]]")).json["usage"]["prompt_tokens_details"][
         "cached_tokens"
     ] == 5
 
 
-async def _marker_cache_write_tokens(ask):
-    usage = (await ask("messages", "x [[prompt-tokens=9]] [[cache-write-tokens=5]]")).json["usage"]
+async def _marker_cache_write_tokens(send):
+    usage = (await send("messages", "x [[prompt-tokens=9]] [[cache-write-tokens=5]]")).json["usage"]
     assert (usage["input_tokens"], usage["cache_creation_input_tokens"]) == (4, 5)
 
 
-async def _marker_reasoning_tokens(ask):
-    usage = (await ask("chat", "x [[completion-tokens=9]] [[reasoning-tokens=5]]")).json["usage"]
+async def _marker_reasoning_tokens(send):
+    usage = (await send("chat", "x [[completion-tokens=9]] [[reasoning-tokens=5]]")).json["usage"]
     assert usage["completion_tokens_details"]["reasoning_tokens"] == 5
 
 
-async def _marker_fail(ask):
+async def _marker_fail(send):
     sandbox = Sandbox()
-    heard = await hear(
+    received = await exchange(
         sandbox, "/v1/images", {"model": "draw", "input": {"prompt": "x [[fail=no_way]] [[duration=0s]]"}}
     )
-    assert (heard.json["status"], heard.json["error"], heard.json["images"]) == ("failed", "no way", [])
+    assert (received.json["status"], received.json["error"], received.json["images"]) == ("failed", "no way", [])
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-async def test_a_marker_does_what_it_says(ask, marker):
-    await globals()["_marker_" + marker.split("=")[0].replace("-", "_")](ask)
+async def test_a_marker_has_its_documented_effect(send, marker):
+    await globals()["_marker_" + marker.split("=")[0].replace("-", "_")](send)
 
 
 # Embeddings and images.
 
 
-def test_vectors_are_unit_length_and_repeat():
+def test_vectors_have_unit_length_and_are_deterministic():
     one, two = embeddings.vector("hi", 256), embeddings.vector("ho", 256)
     assert sum(x * x for x in one) == pytest.approx(1, abs=1e-5)
     assert one == embeddings.vector("hi", 256) != two
 
 
 @pytest.mark.parametrize(
-    ("given", "rows", "tokens"),
+    ("value", "rows", "tokens"),
     [("hi you", 1, 2), (["a", "b c"], 2, 3), ([1, 2, 3], 1, 3), ([[1, 2], [3]], 2, 3)],
     ids=["string", "strings", "tokens", "token arrays"],
 )
-async def test_every_kind_of_embedding_input_is_counted(sandbox, given, rows, tokens):
-    body = (await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": given, "dimensions": 256})).json
+async def test_every_kind_of_embedding_input_is_counted(sandbox, value, rows, tokens):
+    body = (await exchange(sandbox, "/v1/embeddings", {"model": "embed", "input": value, "dimensions": 256})).json
     assert (len(body["data"]), [len(d["embedding"]) for d in body["data"]]) == (rows, [256] * rows)
     assert body["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
@@ -824,36 +834,36 @@ async def test_every_kind_of_embedding_input_is_counted(sandbox, given, rows, to
     ],
     ids=lambda b: str(b)[:40],
 )
-async def test_a_bad_embedding_request_is_a_400(sandbox, body):
-    assert (await hear(sandbox, "/v1/embeddings", {"model": "embed", **body})).status == 400
+async def test_an_invalid_embedding_request_is_400(sandbox, body):
+    assert (await exchange(sandbox, "/v1/embeddings", {"model": "embed", **body})).status == 400
 
 
-async def test_an_image_job_runs_by_the_clock():
+async def test_an_image_job_progresses_by_the_clock():
     now = 0.0
     sandbox = Sandbox(clock=lambda: now)
-    given = {"model": "draw", "input": {"prompt": "a cat [[duration=10s]]", "count": 2, "aspect_ratio": "16:9"}}
-    job = (await hear(sandbox, "/v1/images", given, {"host": "box:1"})).json
+    request = {"model": "draw", "input": {"prompt": "a cat [[duration=10s]]", "count": 2, "aspect_ratio": "16:9"}}
+    job = (await exchange(sandbox, "/v1/images", request, {"host": "box:1"})).json
     seen = [job["status"]]
     for now in (1.9, 2.0, 9.9, 10.0):
-        job = (await hear(sandbox, f"/v1/images/{job['id']}", None, {"host": "box:1"})).json
+        job = (await exchange(sandbox, f"/v1/images/{job['id']}", None, {"host": "box:1"})).json
         seen.append(job["status"])
     assert seen == ["starting", "starting", "processing", "processing", "succeeded"]
     assert [(i["url"], i["width"], i["height"]) for i in job["images"]] == [
         (f"http://box:1/v1/images/{job['id']}/{n}.png", 16, 9) for n in (0, 1)
     ]
-    picture = await hear(sandbox, f"/v1/images/{job['id']}/1.png", None)
-    assert (picture.headers["content-type"], picture.raw[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n")
+    image = await exchange(sandbox, f"/v1/images/{job['id']}/1.png", None)
+    assert (image.headers["content-type"], image.raw[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n")
 
 
-async def test_pictures_come_as_data_when_asked_or_when_there_is_no_address(sandbox):
+async def test_images_are_returned_as_url_or_data(sandbox):
     for output, name in (("url", "url"), ("base64", "data")):
         body = {"model": "draw", "input": {"prompt": "x [[duration=0s]]", "output": output}}
-        image = (await hear(sandbox, "/v1/images", body)).json["images"][0]
+        image = (await exchange(sandbox, "/v1/images", body)).json["images"][0]
         assert image[name].removeprefix("data:image/png;base64,").startswith("iVBORw0KGgo")
 
 
-async def test_pictures_asked_for_at_once_come_with_their_usage(sandbox):
-    body = (await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x", "n": 2})).json
+async def test_images_of_the_synchronous_endpoint_have_usage(sandbox):
+    body = (await exchange(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x", "n": 2})).json
     assert [set(d) for d in body["data"]] == [{"b64_json"}, {"b64_json"}]
     assert body["usage"]["output_tokens"] == 128
 
@@ -868,22 +878,23 @@ async def test_pictures_asked_for_at_once_come_with_their_usage(sandbox):
         {"model": "p", "input": {"prompt": "x", "aspect_ratio": "2"}},
     ],
 )
-async def test_a_bad_image_request_is_a_400(sandbox, body):
-    assert (await hear(sandbox, "/v1/images", body)).status == 400
+async def test_an_invalid_image_request_is_400(sandbox, body):
+    assert (await exchange(sandbox, "/v1/images", body)).status == 400
 
 
 async def test_unknown_paths_and_jobs_are_404(sandbox):
     assert [
-        (await hear(sandbox, p, b)).status for p, b in (("/v1/images/none", None), ("/v1/what", None), ("/v1/what", {}))
+        (await exchange(sandbox, p, b)).status
+        for p, b in (("/v1/images/none", None), ("/v1/what", None), ("/v1/what", {}))
     ] == [404] * 3
 
 
-# Who leaves is counted.
+# Disconnects are counted.
 
 
-async def test_leaving_early_is_an_abort_and_reading_to_the_end_is_not(sandbox, ask):
-    await ask("chat", "hi", stream=True)
-    await ask("chat", "hi")
+async def test_a_disconnect_is_an_abort_and_a_complete_answer_is_not(sandbox, send):
+    await send("chat", "hi", stream=True)
+    await send("chat", "hi")
     assert (sandbox.stats.requests, sandbox.stats.running, sandbox.stats.aborted) == (2, 0, 0)
     path, body = body_of("chat", "hi [[pace=1ms]]", stream=True)
     _, _, chunks = await sandbox("POST", path, {}, json.dumps(body).encode())
@@ -893,7 +904,7 @@ async def test_leaving_early_is_an_abort_and_reading_to_the_end_is_not(sandbox, 
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
 
 
-async def test_leaving_after_the_last_event_is_no_abort(sandbox):
+async def test_closing_after_the_last_event_is_no_abort(sandbox):
     path, body = body_of("chat", "hi", stream=True)
     _, _, chunks = await sandbox("POST", path, {}, json.dumps(body).encode())
     assert (await anext(chunks)).endswith(b"data: [DONE]\n\n")
@@ -901,22 +912,22 @@ async def test_leaving_after_the_last_event_is_no_abort(sandbox):
     assert sandbox.stats.aborted == 0
 
 
-async def test_leaving_while_waiting_is_an_abort(sandbox, ask):
-    waiting = asyncio.ensure_future(ask("chat", "hi [[delay=5s]]"))
+async def test_a_disconnect_while_waiting_is_an_abort(sandbox, send):
+    waiting = asyncio.ensure_future(send("chat", "hi [[delay=5s]]"))
     await asyncio.sleep(0.02)
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
 
 
-async def test_stored_responses_take_little_more_memory_than_they_hold(ask):
-    await ask("responses", "hello")
+async def test_stored_responses_use_little_extra_memory(send):
+    await send("responses", "hello")
     tracemalloc.start()
     try:
         for number in range(200):
-            last = (await ask("responses", f"hello {number}")).json["id"]
+            last = (await send("responses", f"hello {number}")).json["id"]
         here = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/sandbox/service.py")])
     finally:
         tracemalloc.stop()
-    assert (await ask("responses", "and then?", previous_response_id=last)).status == 200
+    assert (await send("responses", "and then?", previous_response_id=last)).status == 200
     assert sum(trace.size for trace in here.traces) < 200 * 2_000

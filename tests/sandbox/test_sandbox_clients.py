@@ -31,12 +31,12 @@ def client(sandbox_url):
 
 
 @pytest.fixture
-def talk(sandbox_url):
+def anthropic_client(sandbox_url):
     with anthropic.Anthropic(base_url=sandbox_url, api_key="none", max_retries=0) as made:
         yield made
 
 
-def test_chat_whole_and_streamed(client):
+def test_chat_completions_are_created_and_streamed(client):
     assert client.chat.completions.create(model="echo", messages=HELLO).choices[0].message.content == "You said: hi"
     chunks = list(
         client.chat.completions.create(
@@ -47,21 +47,21 @@ def test_chat_whole_and_streamed(client):
     assert chunks[-1].usage.total_tokens == 9
 
 
-def test_chat_raw_response_has_a_request_id(client):
+def test_a_raw_chat_response_has_a_request_id(client):
     raw = client.chat.completions.with_raw_response.create(model="echo", messages=HELLO)
     assert raw.headers["x-request-id"].startswith("req_")
 
 
-def test_chat_stream_helper_accumulates_parallel_calls(client):
-    ask = [{"role": "user", "content": "x [[tools=2]] [[preface]]"}]
-    with client.chat.completions.stream(model="echo", messages=ask, tools=[TOOL]) as stream:
+def test_the_chat_stream_helper_accumulates_parallel_calls(client):
+    messages = [{"role": "user", "content": "x [[tools=2]] [[preface]]"}]
+    with client.chat.completions.stream(model="echo", messages=messages, tools=[TOOL]) as stream:
         for _ in stream:
             pass
         done = stream.get_final_completion()
     assert [c.function.arguments for c in done.choices[0].message.tool_calls] == ['{"city":"x"}'] * 2
 
 
-def test_chat_parse_helper_gets_schema_valid_json(client):
+def test_the_chat_parse_helper_gets_valid_json(client):
     from pydantic import BaseModel
 
     class Person(BaseModel):
@@ -74,14 +74,14 @@ def test_chat_parse_helper_gets_schema_valid_json(client):
     assert done.choices[0].message.parsed == Person(name="Ada", age=1)
 
 
-async def test_the_asynchronous_chat_client_streams_reasoning(sandbox_url):
+async def test_the_async_chat_client_streams_reasoning(sandbox_url):
     async with openai.AsyncOpenAI(base_url=f"{sandbox_url}/v1", api_key="none") as client:
         stream = await client.chat.completions.create(model="reasoner", messages=HELLO, stream=True)
         chunks = [c async for c in stream]
     assert any(getattr(c.choices[0].delta, "reasoning", None) for c in chunks)
 
 
-def test_responses_whole_and_streamed(client):
+def test_responses_are_created_and_streamed(client):
     assert client.responses.create(model="echo", input="hi").output_text == "You said: hi"
     with client.responses.stream(model="reasoner", input="hi", reasoning={"summary": "auto"}) as stream:
         kinds = [event.type for event in stream]
@@ -89,7 +89,7 @@ def test_responses_whole_and_streamed(client):
     assert (done.output_text, kinds[0], kinds[-1]) == ("You said: hi", "response.created", "response.completed")
 
 
-def test_responses_tool_loop_over_a_stored_conversation(client):
+def test_a_responses_tool_loop_runs_over_a_stored_conversation(client):
     tool = {"type": "function", **{k: v for k, v in TOOL["function"].items()}}
     first = client.responses.create(model="echo", input="x [[tool]]", tools=[tool])
     output = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sunny"}
@@ -97,7 +97,7 @@ def test_responses_tool_loop_over_a_stored_conversation(client):
     assert second.output_text == "The tool said: sunny"
 
 
-def test_embeddings_through_base64(client):
+def test_embeddings_are_equal_through_base64(client):
     found = client.embeddings.create(model="embed", input=["a", "b"], dimensions=256)
     plain = client.embeddings.create(model="embed", input=["a", "b"], dimensions=256, encoding_format="float")
     assert [d.embedding for d in found.data] == [d.embedding for d in plain.data]
@@ -136,9 +136,11 @@ def test_a_stream_error_is_raised(client):
         )
 
 
-def test_messages_whole_and_streamed(talk):
-    assert talk.messages.create(model="echo", max_tokens=100, messages=HELLO).content[0].text == "You said: hi"
-    with talk.messages.stream(
+def test_messages_are_created_and_streamed(anthropic_client):
+    assert (
+        anthropic_client.messages.create(model="echo", max_tokens=100, messages=HELLO).content[0].text == "You said: hi"
+    )
+    with anthropic_client.messages.stream(
         model="echo", max_tokens=3000, messages=HELLO, thinking={"type": "enabled", "budget_tokens": 1024}
     ) as stream:
         assert "".join(stream.text_stream) == "You said: hi"
@@ -148,10 +150,10 @@ def test_messages_whole_and_streamed(talk):
     assert done.usage.input_tokens == 5
 
 
-def test_messages_tool_loop(talk):
+def test_a_messages_tool_loop(anthropic_client):
     tool = {"name": "get", "input_schema": TOOL["function"]["parameters"]}
     turns = [{"role": "user", "content": "Rome [[tools=2]] [[think]]"}]
-    first = talk.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
+    first = anthropic_client.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
     turns += [
         {"role": "assistant", "content": first.content},
         {
@@ -163,14 +165,14 @@ def test_messages_tool_loop(talk):
             ],
         },
     ]
-    second = talk.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
+    second = anthropic_client.messages.create(model="echo", max_tokens=500, messages=turns, tools=[tool])
     assert second.content[-1].text == 'The tool said: {"city":"Rome"}; {"city":"Rome"}'.replace('":"', '": "')
 
 
-async def test_the_asynchronous_messages_client_streams_a_tool_call(sandbox_url):
+async def test_the_async_messages_client_streams_a_tool_call(sandbox_url):
     async with (
-        anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as talk,
-        talk.messages.stream(
+        anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as anthropic_client,
+        anthropic_client.messages.stream(
             model="echo", max_tokens=100, messages=[{"role": "user", "content": '[[tool=get {"a": 1}]]'}]
         ) as stream,
     ):
@@ -178,17 +180,19 @@ async def test_the_asynchronous_messages_client_streams_a_tool_call(sandbox_url)
     assert (done.stop_reason, done.content[0].input) == ("tool_use", {"a": 1})
 
 
-def test_messages_tokens_are_counted(talk):
-    assert talk.messages.count_tokens(model="echo", messages=HELLO).input_tokens == 5
+def test_message_tokens_are_counted(anthropic_client):
+    assert anthropic_client.messages.count_tokens(model="echo", messages=HELLO).input_tokens == 5
 
 
-def test_messages_errors_are_raised_as_their_class(talk):
+def test_messages_errors_are_raised_as_their_class(anthropic_client):
     with pytest.raises(anthropic.APIStatusError) as caught:
-        talk.messages.create(model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[error=529]]"}])
+        anthropic_client.messages.create(
+            model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[error=529]]"}]
+        )
     assert (caught.value.status_code, caught.value.type) == (529, "overloaded_error")
     with (
         pytest.raises(anthropic.APIStatusError, match="Overloaded"),
-        talk.messages.stream(
+        anthropic_client.messages.stream(
             model="echo", max_tokens=9, messages=[{"role": "user", "content": "[[stream-error=3]]"}]
         ) as stream,
     ):

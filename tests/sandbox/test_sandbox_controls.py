@@ -1,4 +1,4 @@
-"""Markers and the header: what they say, and what stays text."""
+"""Reading markers and the header; other text stays as it is."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ READ = {
     "a tidy cut": ("[[cut=5 clean]]", Controls(cut=5, clean=True), ""),
     "for this model": ("[[error=500 model=echo]] x", Controls(error=Failure(500)), "x"),
     "for another model": ("[[error=500 model=other]] x", Controls(), "x"),
-    "an unknown word": ("[[wiki]] x", Controls(), "[[wiki]] x"),
-    "a value that is no number": ("[[tokens=many]]", Controls(), "[[tokens=many]]"),
-    "a time that is none": ("[[pace=nan]] [[delay=-1]]", Controls(), "[[pace=nan]] [[delay=-1]]"),
-    "an open bracket": ("[[tokens=5 x", Controls(), "[[tokens=5 x"),
-    "broken arguments": ('[[tool=get {"a":]]', Controls(), '[[tool=get {"a":]]'),
-    "an absurd count is cut down": ("[[tokens=999999999]]", Controls(tokens=200_000), ""),
-    "spaces of plain text stay": ("a  b", Controls(), "a  b"),
+    "an unknown marker": ("[[wiki]] x", Controls(), "[[wiki]] x"),
+    "an invalid number": ("[[tokens=many]]", Controls(), "[[tokens=many]]"),
+    "an invalid duration": ("[[pace=nan]] [[delay=-1]]", Controls(), "[[pace=nan]] [[delay=-1]]"),
+    "an unclosed bracket": ("[[tokens=5 x", Controls(), "[[tokens=5 x"),
+    "invalid arguments": ('[[tool=get {"a":]]', Controls(), '[[tool=get {"a":]]'),
+    "a huge count is limited": ("[[tokens=999999999]]", Controls(tokens=200_000), ""),
+    "spaces of plain text are kept": ("a  b", Controls(), "a  b"),
 }
 
 
@@ -48,18 +48,18 @@ def test_markers_are_read_and_removed(text, controls, plain):
     assert read_controls(text, {}, "echo") == (controls, plain)
 
 
-def test_header_holds_the_same_words_separated_by_commas():
+def test_the_header_has_the_same_words_separated_by_commas():
     header = 'error=429 retry-after=2, pace=20ms, tool=get {"a":1,"b":2}, tokens=4'
     found, _ = read_controls("", {"x-sandbox": header}, "echo")
     assert found == Controls(error=Failure(429, "2"), pace=0.02, calls=(Call("get", {"a": 1, "b": 2}),), tokens=4)
 
 
-def test_header_wins_over_the_text():
+def test_the_header_wins_over_the_text():
     assert read_controls("[[tokens=3]]", {"x-sandbox": "tokens=4"}, "echo")[0].tokens == 4
 
 
 @pytest.mark.parametrize("header", ["", ",", "what=1", "error=", "tool={", "=,=,=", "tokens=3,,, ,"])
-def test_no_header_is_an_error(header):
+def test_an_invalid_header_is_ignored(header):
     read_controls("", {"x-sandbox": header}, "echo")
 
 
@@ -67,6 +67,6 @@ def test_durations_are_read_in_milliseconds_and_seconds():
     assert (seconds("20ms"), seconds("2s"), seconds("2")) == (0.02, 2.0, 2.0)
 
 
-def test_every_marker_is_in_the_page_for_users():
+def test_every_marker_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
     assert [m for m, meaning in MARKERS.items() if f"| `{m}` | {meaning} |" not in page] == []

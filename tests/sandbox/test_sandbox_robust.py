@@ -1,4 +1,4 @@
-"""No request makes the sandbox itself fail: whatever is wrong is answered with a 4xx."""
+"""No request makes the sandbox itself fail: every invalid request is answered with a 4xx."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import copy
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sandbox_talk import hear
+from sandbox_talk import exchange
 
 from tollgate.sandbox import Sandbox
 
@@ -111,20 +111,20 @@ def places(node: object, path: tuple = ()) -> list[tuple]:
 @pytest.mark.parametrize("route", GOOD)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_junk_anywhere_is_answered(route, data):
+def test_junk_at_any_place_is_answered(route, data):
     body = copy.deepcopy(GOOD[route])
     *way, last = data.draw(st.sampled_from(places(body)))
     node = body
     for key in way:
         node = node[key]
     node[last] = data.draw(JUNK)
-    heard = asyncio.run(hear(Sandbox(), route, body))
-    assert heard.status in (200, 400, 404)
+    received = asyncio.run(exchange(Sandbox(), route, body))
+    assert received.status in (200, 400, 404)
 
 
 @pytest.mark.parametrize("route", GOOD)
-def test_the_untouched_body_is_good(route):
-    assert asyncio.run(hear(Sandbox(), route, GOOD[route])).status == 200
+def test_the_unchanged_body_is_valid(route):
+    assert asyncio.run(exchange(Sandbox(), route, GOOD[route])).status == 200
 
 
 @pytest.mark.parametrize(
@@ -143,10 +143,10 @@ def test_odd_schemas_are_answered(schema):
         "messages": [{"role": "user", "content": "x"}],
         "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
     }
-    assert asyncio.run(hear(Sandbox(), "/chat/completions", body)).status in (200, 400)
+    assert asyncio.run(exchange(Sandbox(), "/chat/completions", body)).status in (200, 400)
 
 
-async def test_deep_nesting_is_refused():
+async def test_deep_nesting_is_rejected():
     raw = (
         b'{"model":"echo","max_tokens":9,"messages":[{"role":"user","content":[{"type":"odd","x":'
         + b"[" * 400
@@ -173,18 +173,18 @@ async def test_deep_nesting_is_refused():
     ],
     ids=["tokens", "characters of several parts", "characters", "an embedding"],
 )
-async def test_what_is_longer_than_the_context_is_refused(path, body):
-    """Inside a gateway, counting it would hold up everybody."""
-    heard = await hear(Sandbox(), path, {"model": "echo", **body})
-    assert heard.status == 400 and "maximum context length" in heard.raw.decode()
+async def test_a_prompt_longer_than_the_context_is_rejected(path, body):
+    """Within a gateway, counting it would block other requests."""
+    received = await exchange(Sandbox(), path, {"model": "echo", **body})
+    assert received.status == 400 and "maximum context length" in received.raw.decode()
 
 
 async def test_stored_conversations_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr("tollgate.sandbox.service._MOST_STORED", 5000)
     sandbox = Sandbox()
-    ids = [(await hear(sandbox, "/responses", {"model": "echo", "input": "x" * 1000})).json["id"] for _ in range(5)]
+    ids = [(await exchange(sandbox, "/responses", {"model": "echo", "input": "x" * 1000})).json["id"] for _ in range(5)]
     again = [
-        (await hear(sandbox, "/responses", {"model": "echo", "input": "and", "previous_response_id": each})).status
+        (await exchange(sandbox, "/responses", {"model": "echo", "input": "and", "previous_response_id": each})).status
         for each in (ids[0], ids[-1])
     ]
     assert again == [400, 200]

@@ -1,4 +1,4 @@
-"""Everything the sandbox says in chat, responses and embeddings fits the published schema."""
+"""Everything the sandbox sends for chat, responses and embeddings conforms to the published schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 import jsonschema
 import orjson
 import pytest
-from sandbox_talk import SCHEMAS, hear
+from sandbox_talk import SCHEMAS, exchange
 
 TOOLS = [
     {"type": "function", "name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -28,7 +28,7 @@ def published() -> dict:
 
 
 def _plain(node):
-    """The document as JSON Schema: `nullable` becomes a null type, `oneOf` (whose members overlap) becomes `anyOf`."""
+    """The document as JSON Schema: `nullable` becomes a null type, and `oneOf`, whose members overlap, `anyOf`."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
@@ -41,9 +41,9 @@ def _plain(node):
     return {"anyOf": [made, {"type": "null"}]} if made.pop("nullable", None) is True else made
 
 
-def _as_live(error) -> bool:
-    """Where the live interface, as recorded, departs from its own schema, so does the sandbox: `user` and an unfinished
-    `usage` are null, and a stream may hold custom tool calls."""
+def _is_known_deviation(error) -> bool:
+    """The recorded live API deviates from its own schema, and the sandbox follows it: `user` and an unfinished `usage`
+    are null, and a stream may contain custom tool calls."""
     where = error.json_path.rpartition(".")[2]
     return (where in ("user", "usage") and error.instance is None) or (where == "type" and error.instance == "custom")
 
@@ -54,7 +54,9 @@ def checker(name: str) -> Callable[[object], None]:
     validator = jsonschema.Draft202012Validator(schema)
 
     def check(value: object) -> None:
-        errors = [f"{e.json_path}: {e.message[:300]}" for e in validator.iter_errors(value) if not _as_live(e)]
+        errors = [
+            f"{e.json_path}: {e.message[:300]}" for e in validator.iter_errors(value) if not _is_known_deviation(e)
+        ]
         assert not errors, errors
 
     return check
@@ -119,11 +121,11 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize(("text", "more"), RESPONSES.values(), ids=RESPONSES.keys())
-async def test_responses_objects_and_events_fit(ask, text, more):
+async def test_responses_objects_and_events_conform_to_the_schema(send, text, more):
     if text != "[[stream-error=5]]":
-        checker("Response")((await ask("responses", text, **more)).json)
-    heard = await ask("responses", text, stream=True, **more)
-    for name, data in heard.events:
+        checker("Response")((await send("responses", text, **more)).json)
+    received = await send("responses", text, stream=True, **more)
+    for name, data in received.events:
         assert name == data["type"]
         checker(EVENTS[name])(data)
 
@@ -143,17 +145,19 @@ CHAT = {
 
 
 @pytest.mark.parametrize(("text", "more"), CHAT.values(), ids=CHAT.keys())
-async def test_chat_objects_and_chunks_fit(ask, text, more):
-    checker("CreateChatCompletionResponse")((await ask("chat", text, **more)).json)
+async def test_chat_objects_and_chunks_conform_to_the_schema(send, text, more):
+    checker("CreateChatCompletionResponse")((await send("chat", text, **more)).json)
     for options in ({}, {"stream_options": {"include_usage": True}}):
-        for chunk in (await ask("chat", text, stream=True, **more, **options)).objects:
+        for chunk in (await send("chat", text, stream=True, **more, **options)).objects:
             checker("CreateChatCompletionStreamResponse")(chunk)
 
 
-async def test_embeddings_models_and_errors_fit(sandbox):
+async def test_embeddings_models_and_errors_conform_to_the_schema(sandbox):
     checker("CreateEmbeddingResponse")(
-        (await hear(sandbox, "/v1/embeddings", {"model": "embed", "input": ["a", "b"]})).json
+        (await exchange(sandbox, "/v1/embeddings", {"model": "embed", "input": ["a", "b"]})).json
     )
-    checker("ListModelsResponse")((await hear(sandbox, "/v1/models", None)).json)
-    checker("ImagesResponse")((await hear(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x"})).json)
-    checker("ErrorResponse")((await hear(sandbox, "/v1/chat/completions", {})).json)
+    checker("ListModelsResponse")((await exchange(sandbox, "/v1/models", None)).json)
+    checker("ImagesResponse")(
+        (await exchange(sandbox, "/v1/images/generations", {"model": "draw", "prompt": "x"})).json
+    )
+    checker("ErrorResponse")((await exchange(sandbox, "/v1/chat/completions", {})).json)

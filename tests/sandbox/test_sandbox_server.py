@@ -1,4 +1,4 @@
-"""The sandbox as a server: connections that drop, clients that leave, the command's options."""
+"""The sandbox as a server: dropped connections, disconnecting clients, the command's options."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def stats(url: str) -> dict[str, int]:
 
 
 async def post(url: str, text: str, *, leave_at: bytes | None = None, **more) -> bytes:
-    """One raw POST; gives every byte received until the server closes, or until these words. Who is cancelled
-    leaves."""
+    """Sends a raw POST. Returns all bytes until the server closes or `leave_at` is received. A cancelled call
+    disconnects."""
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     path, body = body_of("chat", text, **more)
@@ -51,18 +51,18 @@ async def post(url: str, text: str, *, leave_at: bytes | None = None, **more) ->
     return received
 
 
-async def test_a_whole_stream_ends_its_body(served):
+async def test_a_complete_stream_ends_its_body(served):
     assert (await post(served, "hi", stream=True)).endswith(b"0\r\n\r\n")
 
 
 @pytest.mark.parametrize("marker", ["cut=2", "cut-mid=2", "reset"])
-async def test_a_cut_stream_ends_without_ending_its_body(served, marker):
+async def test_a_cut_stream_does_not_end_its_body(served, marker):
     received = await post(served, f"hi [[{marker}]]", stream=True)
     assert received.startswith(b"HTTP/1.1 200")
     assert not received.endswith(b"0\r\n\r\n")
 
 
-async def test_a_tidy_cut_ends_its_body_without_done(served):
+async def test_a_clean_cut_ends_its_body_without_done(served):
     received = await post(served, "hi [[cut=2 clean]]", stream=True)
     assert received.endswith(b"0\r\n\r\n") and b"[DONE]" not in received
 
@@ -70,14 +70,14 @@ async def test_a_tidy_cut_ends_its_body_without_done(served):
 @pytest.mark.parametrize(
     ("marker", "stream"), [("delay=9s", False), ("pace=200ms", True), ("stall=2", True), ("stall", False)]
 )
-async def test_a_client_that_leaves_is_seen(served, marker, stream):
+async def test_a_disconnecting_client_is_counted(served, marker, stream):
     before = stats(served)
-    asking = asyncio.create_task(post(served, f"hi [[{marker}]]", stream=stream))
+    request = asyncio.create_task(post(served, f"hi [[{marker}]]", stream=stream))
     deadline = time.monotonic() + 30
     while not (now := stats(served))["running"]:
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.02)
-    asking.cancel()
+    request.cancel()
     while (now := stats(served))["running"] or now["aborted"] == before["aborted"]:
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.02)
@@ -89,7 +89,7 @@ async def test_paced_events_arrive_one_by_one(served):
     assert 1 <= received.count(b"data: ") <= 3
 
 
-def test_pictures_have_an_address(served):
+def test_images_have_a_url(served):
     body = json.dumps({"model": "draw", "input": {"prompt": "x [[duration=0s]]"}}).encode()
     with urllib.request.urlopen(urllib.request.Request(f"{served}/v1/images", body), timeout=30) as reply:
         url = json.load(reply)["images"][0]["url"]
@@ -102,14 +102,14 @@ def test_the_key_option_is_enforced():
     try:
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{url}/v1/models", timeout=30)
-        asked = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": "Bearer secret"})
-        assert urllib.request.urlopen(asked, timeout=30).status == 200
+        request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": "Bearer secret"})
+        assert urllib.request.urlopen(request, timeout=30).status == 200
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
 
 
-def test_an_address_in_use_is_said(sandbox_url):
+def test_an_address_in_use_is_reported(sandbox_url):
     bind = sandbox_url.removeprefix("http://")
     found = subprocess.run(
         [sys.executable, "-c", "from tollgate.cli.sandbox import command; command()", "--bind", bind],

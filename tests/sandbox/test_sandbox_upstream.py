@@ -1,4 +1,4 @@
-"""The sandbox behind the gateway's own client, in-process: accidents look as they do over a network."""
+"""The sandbox behind the gateway's own client, in-process: failures look as they do over a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollgate.sandbox import Sandbox
 
 
 @pytest.fixture
-async def opened(sandbox: Sandbox):
+async def open_call(sandbox: Sandbox):
     client = upstream.Client()
     client.register_app("sandbox", sandbox)
 
@@ -32,30 +32,30 @@ async def opened(sandbox: Sandbox):
     await client.close()
 
 
-async def test_a_whole_answer(opened, sandbox):
-    async with await opened("hi") as answer:
+async def test_a_whole_answer_is_read(open_call, sandbox):
+    async with await open_call("hi") as answer:
         assert orjson.loads(await answer.read())["choices"][0]["message"]["content"] == "You said: hi"
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 0)
 
 
-async def test_a_cut_stream_is_unreachable_after_its_events(opened):
+async def test_a_cut_stream_is_unreachable_after_its_events(open_call):
     seen = b""
-    async with await opened("hi [[cut=2]]", stream=True) as answer:
+    async with await open_call("hi [[cut=2]]", stream=True) as answer:
         with pytest.raises(UpstreamUnreachable):
             async for chunk in answer.chunks():
                 seen += chunk
     assert seen.count(b"\n\n") == 2
 
 
-async def test_a_delay_is_a_first_byte_timeout(opened, sandbox):
+async def test_a_delay_is_a_first_byte_timeout(open_call, sandbox):
     with pytest.raises(UpstreamTimeout, match="first-byte"):
-        await opened("hi [[delay=2s]]")
+        await open_call("hi [[delay=2s]]")
     await asyncio.sleep(0.01)
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
 
 
-async def test_a_stall_is_an_idle_timeout(opened, sandbox):
-    async with await opened("hi [[stall=2]]", stream=True) as answer:
+async def test_a_stall_is_an_idle_timeout(open_call, sandbox):
+    async with await open_call("hi [[stall=2]]", stream=True) as answer:
         with pytest.raises(UpstreamTimeout, match="idle"):
             async for _ in answer.chunks():
                 pass
@@ -63,8 +63,8 @@ async def test_a_stall_is_an_idle_timeout(opened, sandbox):
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)
 
 
-async def test_closing_early_is_an_abort(opened, sandbox):
-    async with await opened("hi [[pace=5ms]]", stream=True) as answer:
+async def test_closing_early_is_an_abort(open_call, sandbox):
+    async with await open_call("hi [[pace=5ms]]", stream=True) as answer:
         async for _ in answer.chunks():
             break
     await asyncio.sleep(0.01)
