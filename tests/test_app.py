@@ -17,6 +17,7 @@ import pytest
 from support.inprocess import inprocess, runtime_of, write_config
 from support.running import gateway
 from support.usage_files import usage_rows
+from support.waiting import until
 from tollgate import accounts
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.http import unpacked
@@ -330,9 +331,7 @@ async def test_a_request_cancelled_at_shutdown_has_its_row(tmp_path):
         request = asyncio.create_task(
             client.post("/v1/chat/completions", json=body, headers={"authorization": f"Bearer {opened.first_key}"})
         )
-        async with asyncio.timeout(5):
-            while not opened.services.live:
-                await asyncio.sleep(0.005)
+        await until(lambda: opened.services.live)
         request.cancel()
         await close_gateway(opened)
     assert [(row["outcome"], row["status"]) for row in usage_rows(tmp_path)] == [("client_gone", 499)]

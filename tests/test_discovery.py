@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from support.inprocess import runtime_of
+from support.waiting import until
 from tollgate.discovery import Discoverer
 from tollgate.reload import Reloader
 from tollgate.runtime import RuntimeHolder
@@ -249,13 +250,12 @@ async def test_a_provider_added_by_a_reload_is_discovered_soon(scene):
     reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
     running = asyncio.ensure_future(scene.discoverer.run())
     try:
-        await asyncio.sleep(0.05)
+        await until(lambda: "acme/one" in scene.ids())
         another = PROVIDER.replace("provider: acme", "provider: bemo").replace("acme/", "bemo/")
         (scene.folder / "providers" / "bemo.yaml").write_text(another.replace("app://bemo/", "app://acme/"))
         assert (await reloader.reload()).ok
         async with asyncio.timeout(3):
-            while "bemo/one" not in scene.ids():
-                await asyncio.sleep(0.02)
+            await until(lambda: "bemo/one" in scene.ids())
     finally:
         running.cancel()
 
@@ -331,12 +331,9 @@ async def test_a_list_s_next_page_on_another_host_is_not_requested(tmp_path):
 async def test_a_list_that_hangs_delays_nothing(scene):
     scene.lists.gate = asyncio.Event()
     task = asyncio.create_task(scene.discoverer.run())
-    await asyncio.sleep(0.05)
+    await until(lambda: scene.lists.asked)
     assert scene.ids() == ["acme/written"]
     scene.lists.gate.set()
-    for _ in range(100):
-        if "acme/one" in scene.ids():
-            break
-        await asyncio.sleep(0.02)
+    await until(lambda: "acme/one" in scene.ids())
     task.cancel()
     assert scene.ids() == ["acme/one", "acme/written"]

@@ -145,26 +145,6 @@ def _at(keys: dict, name: str) -> dict:
     return found
 
 
-def test_gateway_yaml_lists_every_setting_with_its_default():
-    lines = (ROOT / "gateway.yaml").read_text("utf-8").splitlines()
-    listed = yaml.safe_load("\n".join(line[2:] for line in lines if re.match(r"# ( +)?[a-z_]+:( |$)", line)))
-    keys = gateway_schema()["properties"]
-    assert set(listed) == set(keys)
-    for name, value in listed.items():
-        if isinstance(value, dict) and value and name != "aliases":
-            block = _at(keys, name)
-            inside = (
-                block["properties"]
-                if "properties" in block
-                else next(each["properties"] for each in block["anyOf"] if "properties" in each)
-            )
-            assert set(value) == set(inside), name
-            differing = {key for key in value if "default" in inside[key] and inside[key]["default"] != value[key]}
-            assert not differing, f"{name}: {differing}"
-        else:
-            assert value == keys[name]["default"], name
-
-
 def test_the_readme_lists_exactly_our_headers():
     sent = {
         name

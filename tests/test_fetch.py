@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from support.waiting import until
 from tollgate import fetch
 from tollgate.config.settings import Fetch
 from tollgate.errors import BadRequest
@@ -135,9 +136,7 @@ async def test_lookups_that_hang_do_not_block_others(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
     slow = asyncio.ensure_future(fetch_inline("http://hangs.example/a.png", GUARDED))
-    async with asyncio.timeout(30):
-        while not started.is_set():
-            await asyncio.sleep(0)
+    await until(lambda: started.is_set())
     try:
         async with asyncio.timeout(30):
             assert await resolve("127.0.0.1", 80) == [(socket.AF_INET, "127.0.0.1", 80)]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.inprocess import inprocess, replying
+from support.waiting import until
 from tollgate.reload import Reloader
 
 ACME = """
@@ -103,11 +104,7 @@ async def test_an_empty_provider_folder_keeps_the_running_configuration(tmp_path
 async def test_a_changed_file_is_noticed(tmp_path):
     async with inprocess(tmp_path, providers={"acme": ACME}) as app:
         (tmp_path / "providers" / "acme.yaml").write_text(ACME.replace("acme/one", "acme/three"))
-        for _ in range(300):
-            await asyncio.sleep(0.1)
-            if app.services.runtime.current.catalog.resolve("acme/three") is not None:
-                return
-        raise AssertionError("the change was not applied within 30 seconds")
+        await until(lambda: app.services.runtime.current.catalog.resolve("acme/three"))
 
 
 async def test_a_file_changed_before_the_first_look_is_noticed(tmp_path):
@@ -268,9 +265,7 @@ async def test_files_are_checked_off_the_event_loop(monkeypatch):
     watch = asyncio.create_task(reloader.watch())
     await asyncio.wait_for(look_began.wait(), 30)
     disk_responds.set()  # can only be set while the loop is free
-    async with asyncio.timeout(60):
-        while not answered:
-            await asyncio.sleep(0)
+    await until(lambda: answered)
     assert answered[0]
     watch.cancel()
 
@@ -312,7 +307,7 @@ async def test_a_running_stream_keeps_its_configuration(tmp_path):
             "messages": [{"role": "user", "content": "[[pace=30ms]] a b c d e f g h"}],
         }
         running = asyncio.create_task(app.post("/v1/chat/completions", body))
-        await asyncio.sleep(0.1)
+        await until(lambda: app.services.live)
         (tmp_path / "providers" / "sandbox.yaml").unlink()
         assert (await app.opened.reloader.reload()).ok
         assert (await app.post("/v1/chat/completions", body)).status_code == 400

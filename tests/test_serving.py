@@ -20,6 +20,7 @@ import pytest
 
 from support.inprocess import write_config
 from support.running import environment, free_port, start_gateway, started_before
+from support.waiting import wait_until
 from tollgate.cli.serve import set_logging
 
 ENGINES = ["hypercorn", "uvicorn"]
@@ -172,13 +173,6 @@ def test_a_port_chosen_by_the_system_is_logged_and_kept_by_a_reload(tmp_path):
         running.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "configuration reloaded" in running.log.read_text())
     assert "taken at the next start only" not in running.log.read_text(), "nothing changed"
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()
 
 
 def test_a_reload_keeps_command_line_options(tmp_path):

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from scripted import Peer, Seen, ok, upstream
 
+from support.waiting import until
 from tollgate.config.authorisation import CALL_FIELDS, Authorisation
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.upstream import Call, Client
@@ -379,13 +380,13 @@ async def test_a_token_with_an_invalid_lifetime_is_used(client: Client, lifetime
 
 async def test_many_waiters_share_one_token_request_and_a_cancelled_one_does_not_stop_it(client: Client) -> None:
     issuer = Issuer()
-    issuer.delay = 0.05
+    issuer.delay = 0.2
     async with upstream(issuer) as tokens, upstream(ok()) as server:
         calls = [
             asyncio.create_task(client.open(Call("POST", server.url(), auth=client_auth(tokens.url()))))
             for _ in range(20)
         ]
-        await asyncio.sleep(0.02)
+        await until(lambda: issuer.forms)
         calls[0].cancel()
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(results[0], asyncio.CancelledError)
@@ -408,12 +409,12 @@ async def test_a_token_is_used_while_it_is_renewed_early(client: Client) -> None
         assert len(issuer.forms) == 1
         now[0] += 2
         assert await get() == "token-1"  # still valid; its successor is being requested
-        await asyncio.sleep(0.05)
+        await until(lambda: not tokens._mints)
         assert await get() == "token-2"
         now[0] += 3400
         issuer.status = 500
         assert await get() == "token-2"  # the renewal fails, but the token is still valid
-        await asyncio.sleep(0.05)
+        await until(lambda: not tokens._mints)
         now[0] += 300
         with pytest.raises(UpstreamFailed, match="answered 500"):
             await get()
@@ -423,7 +424,7 @@ async def test_a_token_is_used_while_it_is_renewed_early(client: Client) -> None
         for seconds, more in ((7.5, 0), (1, 1)):  # a short-lived token is renewed in its last fifth
             now[0] += seconds
             assert await get() == "token-5"
-            await asyncio.sleep(0.05)
+            await until(lambda: not tokens._mints)
             assert len(issuer.forms) == requested + more
         assert await get() == "token-6"
 

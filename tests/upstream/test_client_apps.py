@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from support.waiting import until
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
@@ -74,9 +75,7 @@ async def test_closing_early_stops_the_app(client: Client, how: str) -> None:
                     return
 
     task = asyncio.create_task(consume())
-    async with asyncio.timeout(10):
-        while not app.sent:
-            await asyncio.sleep(0)
+    await until(lambda: app.sent)
     if how == "cancel":
         task.cancel()
     elif how == "client closed":

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
+from support.waiting import until
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
@@ -70,9 +71,7 @@ async def test_each_timeout_is_reported_by_its_name(
         assert -0.02 < loop.time() - started - caught.value.seconds < 8  # none of the other timeouts
         if received is not None and not whole:
             assert b"".join(got) == received
-        async with asyncio.timeout(10):
-            while server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.open)
 
 
 async def test_a_steady_stream_may_be_longer_than_first_byte_and_idle_together(client: Client) -> None:

@@ -15,6 +15,7 @@ import pytest
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
 import tollgate.upstream
+from support.waiting import until
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
@@ -90,9 +91,7 @@ async def test_a_kept_connection_with_unexpected_bytes_is_dropped(client: Client
     async with upstream(script) as server:
         assert await fetch(client, server.url()) == b"a"
         (pool,) = client._http._pools.values()  # type: ignore[attr-defined]
-        async with asyncio.timeout(10):
-            while pool.size:
-                await asyncio.sleep(0.01)
+        await until(lambda: not pool.size)
         assert await fetch(client, server.url()) == b"a"
         assert server.connections == 2
 
@@ -199,9 +198,7 @@ async def test_a_call_that_waited_long_for_its_connection_is_repeated(make_clien
             asyncio.ensure_future(fetch(client, server.url())),
             asyncio.ensure_future(fetch(client, server.url())),
         )
-        async with asyncio.timeout(10):
-            while not server.seen:
-                await asyncio.sleep(0)
+        await until(lambda: server.seen)
         loop.ahead = 3.0
         release.set()
         assert [await first, await second] == [b"a", b"a"]
@@ -226,9 +223,7 @@ async def test_idle_connections_are_closed_in_time(make_client) -> None:
     async with upstream(ok(b"a")) as server:
         await asyncio.gather(*(fetch(client, server.url()) for _ in range(5)))
         assert server.open == server.connections > 1
-        async with asyncio.timeout(10):
-            while server.open:
-                await asyncio.sleep(0.02)
+        await until(lambda: not server.open)
         assert await fetch(client, server.url()) == b"a"
 
 
@@ -271,14 +266,10 @@ async def test_a_cancelled_waiter_does_not_lose_the_connection(make_client) -> N
 
     async with upstream(script) as server:
         first = asyncio.create_task(fetch(client, server.url()))
-        async with asyncio.timeout(10):
-            while not server.seen:
-                await asyncio.sleep(0)
+        await until(lambda: server.seen)
         waiters = [asyncio.create_task(fetch(client, server.url())) for _ in range(4)]
         (pool,) = client._http._pools.values()  # type: ignore[attr-defined]
-        async with asyncio.timeout(10):
-            while len(pool._waiters) < 4:
-                await asyncio.sleep(0)
+        await until(lambda: len(pool._waiters) >= 4)
         waiters[0].cancel()
         release.set()
         assert await first == b"a"
@@ -344,9 +335,7 @@ async def test_many_concurrent_calls_leak_nothing(make_client) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         (pool,) = client._http._pools.values()  # type: ignore[attr-defined]
         with contextlib.suppress(TimeoutError):  # a failure is reported below
-            async with asyncio.timeout(10):
-                while pool.size != pool.idle:
-                    await asyncio.sleep(0.01)
+            await until(lambda: pool.size == pool.idle)
         assert pool.size == pool.idle <= 10
         assert not pool._waiters
         assert len(pool._all) == pool.size
@@ -357,9 +346,7 @@ async def test_a_closed_client_rejects_calls(make_client) -> None:
     async with upstream(ok(b"a")) as server:
         await fetch(client, server.url())
         await client.close()
-        async with asyncio.timeout(10):
-            while server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.open)
         with pytest.raises(UpstreamUnreachable, match="closed"):
             await fetch(client, server.url())
 
@@ -406,9 +393,7 @@ async def test_concurrent_lookups_are_shared_and_a_cancelled_call_does_not_stop_
             for _ in range(5)
             for name in ("some", "none")
         ]
-        async with asyncio.timeout(10):
-            while len(lookups) < 2:
-                await asyncio.sleep(0)
+        await until(lambda: len(lookups) >= 2)
         calls[0].cancel()
         calls[1].cancel()
         known.set()

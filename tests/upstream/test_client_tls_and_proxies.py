@@ -12,6 +12,7 @@ import pytest
 from authority import Authority
 from scripted import CHUNKED_HEAD, chunked, ok, upstream
 
+from support.waiting import until
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
@@ -143,9 +144,7 @@ async def test_a_call_cancelled_at_the_end_of_its_tls_handshake_leaks_no_socket(
             done = await asyncio.gather(*(fetch(client, server.url(), verify=False) for _ in range(5)))
             assert done == [b"a"] * 5
         await client.close()
-        async with asyncio.timeout(2):
-            while server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.open)
 
 
 async def test_a_silent_tls_handshake_is_a_connect_timeout(client: Client) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from support.waiting import until
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.pool import Pool
 
@@ -162,9 +163,7 @@ async def test_each_idle_connection_is_closed_in_its_own_time(dialer: Dialer) ->
     longer.idle_seconds, kept.idle_seconds = 0.1, 600
     for connection in (brief, longer, kept):
         pool.release(connection)
-    async with asyncio.timeout(20):
-        while dialer.made[1].open:
-            await asyncio.sleep(0.01)
+    await until(lambda: not dialer.made[1].open)
     assert dialer.open == [False, False, True]
     pool.close()
     await run_loop()
