@@ -5,11 +5,11 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; the built-in defaults are an empty folder too, so that nothing else is loaded."""
+    """An empty working directory. The built-in defaults are an empty folder too, so that nothing else is loaded."""
     empty = tmp_path / "defaults"
     empty.mkdir()
     monkeypatch.setattr("tollgate.config.files.defaults_root", lambda: empty)
-    place = tmp_path / "here"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    return place
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder

@@ -1,11 +1,12 @@
-"""Golden files of bad configurations: the files above, what must be said about them below, in one file.
+"""Golden files of invalid configurations: the configuration's files first, then the expected messages, in one file.
 
     === providers/acme.yaml
     ...
     === says
     providers/acme.yaml:3:1: ...
 
-`gateway.yaml` is empty unless the case has one. Warnings are said like errors; a case that loads says `it loads` last.
+`gateway.yaml` is empty unless the case has one. Warnings are listed like errors; a case that loads ends with `it
+loads`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _PART = re.compile(r"^=== (.+)\n", re.MULTILINE)
 
 
 def parts(text: str) -> dict[str, str]:
-    """File name (or `says`) -> content."""
+    """Maps each file name (or `says`) to its content."""
     pieces = _PART.split(text)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def said(files: dict[str, str], folder: Path) -> str:
-    """Write the files into `folder` (the working directory), load them, and give everything that is said."""
+def messages_of(files: dict[str, str], folder: Path) -> str:
+    """Writes the files into `folder` (the working directory), loads them, and returns all messages."""
     for name, content in {"gateway.yaml": "", **files}.items():
         write_file(folder / name, content)
     try:

@@ -1,5 +1,5 @@
-"""Whatever stands in a file, it loads or its problems are told: never a crash, and never half a word. What there is of
-a file with mistakes is compiled all the same, as `tollgate check` does it."""
+"""Any text either loads or has its problems reported; it never crashes. The valid parts of a file with mistakes are
+compiled all the same, as `tollgate check` does."""
 
 import tempfile
 from pathlib import Path
@@ -83,7 +83,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 
 @PATIENT
 @given(TEXT, TEXT)
-def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -> None:
+def test_any_text_loads_or_is_rejected_with_a_place(gateway: str, provider: str) -> None:
     problems_of(gateway, provider)
 
 
@@ -92,7 +92,7 @@ def test_any_text_is_read_or_refused_with_a_place(gateway: str, provider: str) -
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6),
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8),
 )
-def test_any_values_under_known_keys_are_read_or_refused(gateway: dict, provider: dict) -> None:
+def test_any_values_of_known_keys_load_or_are_rejected(gateway: dict, provider: dict) -> None:
     problems_of(
         yaml.safe_dump(gateway, allow_unicode=True),
         yaml.safe_dump({**provider, "provider": "acme"}, allow_unicode=True),
@@ -101,7 +101,7 @@ def test_any_values_under_known_keys_are_read_or_refused(gateway: dict, provider
 
 @PATIENT
 @given(st.data())
-def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObject) -> None:
+def test_a_valid_file_with_one_changed_value_loads_or_is_rejected(data: st.DataObject) -> None:
     good = {
         "provider": "acme",
         "url": "https://a.example/v1",
@@ -144,7 +144,7 @@ def test_a_good_file_with_one_value_changed_is_read_or_refused(data: st.DataObje
 
 
 @pytest.mark.parametrize("pause", ["soon", "-1", "null", "{a: 1}", "[1]", "true"])
-def test_a_pause_that_is_no_number_of_seconds_is_told(pause: str) -> None:
+def test_an_invalid_polling_interval_is_reported(pause: str) -> None:
     poll = "{while: $.a, call: GET /r, every: [1, " + pause + "]}"
     provider = f"provider: acme\nurl: https://a.example\nspeaks: {{chat: {{path: /c, poll: {poll}}}}}\n"
     assert "speaks.chat.poll.every[1]" in [problem.path for problem in problems_of("", provider)]

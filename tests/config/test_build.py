@@ -1,11 +1,11 @@
-"""What a configuration that loads becomes."""
+"""The objects that a valid configuration becomes."""
 
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from config.golden import said
+from config.golden import messages_of
 from tollgate.config.build import load_gateway
 from tollgate.config.model import Gateway
 from tollgate.config.settings import Retry, Server, Timeouts
@@ -37,7 +37,7 @@ models:
 
 @pytest.fixture
 def gateway(folder: Path) -> Gateway:
-    assert said({"providers/acme.yaml": ACME}, folder).endswith("it loads\n")
+    assert messages_of({"providers/acme.yaml": ACME}, folder).endswith("it loads\n")
     return load_gateway(environ={}).gateway
 
 
@@ -45,7 +45,7 @@ def model(gateway: Gateway, name: str):
     return next(model for provider in gateway.providers.values() for model in provider.models if model.id == name)
 
 
-def test_an_empty_gateway_file_has_every_default(folder: Path) -> None:
+def test_an_empty_gateway_file_has_all_defaults(folder: Path) -> None:
     (folder / "gateway.yaml").write_text("")
     gateway = load_gateway(environ={}).gateway
     assert (gateway.server, gateway.retry, gateway.timeouts) == (Server(), Retry(), Timeouts())
@@ -53,7 +53,7 @@ def test_an_empty_gateway_file_has_every_default(folder: Path) -> None:
     assert gateway.secrets_dir == folder / "secrets"
 
 
-def test_paths_are_appended_to_the_base_address(gateway: Gateway) -> None:
+def test_paths_are_appended_to_the_base_url(gateway: Gateway) -> None:
     addresses = {name: endpoint.url.value for name, endpoint in gateway.providers["acme"].endpoints.items()}
     assert addresses == {
         "chat": "https://api.acme.example/v1/chat/completions",
@@ -63,7 +63,7 @@ def test_paths_are_appended_to_the_base_address(gateway: Gateway) -> None:
     }
 
 
-def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
+def test_an_endpoint_in_long_form_has_all_its_settings(gateway: Gateway) -> None:
     endpoints = gateway.providers["acme"].endpoints
     assert endpoints["messages"].count_tokens_url.value == "https://api.acme.example/v1/count"
     assert endpoints["messages"].can == {"cache_control": True}
@@ -73,19 +73,19 @@ def test_an_endpoint_says_everything_in_its_long_form(gateway: Gateway) -> None:
     )
 
 
-def test_one_word_makes_the_url_the_complete_address(folder: Path) -> None:
+def test_with_a_single_format_the_url_is_complete(folder: Path) -> None:
     files = {
         "providers/acme.yaml": "provider: acme\nspeaks: chat\nurl: https://acme.example/chat\nmodels: {acme/a: "
         "{upstream: x/y}}\n"
     }
-    assert said(files, folder) == "it loads\n"
+    assert messages_of(files, folder) == "it loads\n"
     provider = load_gateway(environ={}).gateway.providers["acme"]
     assert provider.endpoints["chat"].url.value == "https://acme.example/chat"
     assert provider.models[0].upstream == "x/y"
 
 
-def test_a_base_that_is_a_path_is_joined_as_a_hole(folder: Path) -> None:
-    said(
+def test_a_base_url_that_is_a_path_expression_is_inserted_as_a_placeholder(folder: Path) -> None:
+    messages_of(
         {
             "providers/acme.yaml": "provider: acme\nvars: {base: $secret.BASE?}\nurl: $vars.base\nspeaks: {chat: "
             "/chat}\n"
@@ -105,14 +105,14 @@ def test_a_price_keeps_its_digits(gateway: Gateway, field: str, value: Decimal, 
     assert str(price.prices[field]) == price.written[field] == written
 
 
-def test_an_empty_price_is_none_but_shown(gateway: Gateway) -> None:
+def test_an_empty_price_is_absent_but_kept_as_written(gateway: Gateway) -> None:
     price = model(gateway, "acme/large").price
     assert "input_cache_write" not in price.prices
     assert price.written["input_cache_write"] == ""
     assert price.source["completion"] == "0.450"
 
 
-def test_a_model_without_a_word_has_defaults(gateway: Gateway) -> None:
+def test_a_model_without_settings_has_defaults(gateway: Gateway) -> None:
     bare = model(gateway, "acme/bare")
     assert (bare.upstream, bare.type, bare.name, bare.canonical_slug, bare.price) == (
         "bare",
@@ -124,13 +124,13 @@ def test_a_model_without_a_word_has_defaults(gateway: Gateway) -> None:
     assert (bare.priority, bare.weight, bare.input_modalities, bare.output_modalities) == (3, 4, ("text",), ("text",))
 
 
-def test_a_model_says_otherwise_than_its_provider(gateway: Gateway) -> None:
+def test_a_model_overrides_its_provider(gateway: Gateway) -> None:
     small = model(gateway, "acme/small")
     assert (small.priority, small.weight, small.protocols, dict(small.can)) == (0, 4, ("messages",), {"files": True})
     assert dict(model(gateway, "acme/large").timeouts) == {"first_byte": 300.0}
 
 
-def test_the_largest_dimension_is_found(gateway: Gateway) -> None:
+def test_the_maximum_dimension_is_found(gateway: Gateway) -> None:
     embed = model(gateway, "acme/embed")
     assert (embed.type, embed.dimensions, embed.max_dimension, embed.output_modalities) == (
         "embedding",
@@ -140,15 +140,15 @@ def test_the_largest_dimension_is_found(gateway: Gateway) -> None:
     )
 
 
-def test_a_model_of_a_provider_that_only_embeds_is_an_embedding(folder: Path) -> None:
-    said(
+def test_models_of_an_embeddings_only_provider_are_embedding_models(folder: Path) -> None:
+    messages_of(
         {"providers/v.yaml": "provider: v\nurl: https://v.example\nspeaks: {embeddings: /e}\nmodels: {v/a: {}}\n"},
         folder,
     )
     assert model(load_gateway(environ={}).gateway, "v/a").type == "embedding"
 
 
-def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
+def test_volumes_windows_and_service_tiers_are_read(folder: Path) -> None:
     price = """{prompt: "1", completion: "2", unit: 1000000,
       volumes: [{min_prompt_tokens: 200000, prompt: "2"}, {thinking: true, completion: "4"}],
       service_tiers: {flex: {prompt: "0.5"}},
@@ -157,7 +157,7 @@ def test_tiers_windows_and_service_tiers_are_read(folder: Path) -> None:
         "providers/a.yaml": f"provider: a\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n  a/m:\n    price: "
         f"{price}\n"
     }
-    assert said(files, folder) == "it loads\n"
+    assert messages_of(files, folder) == "it loads\n"
     found = model(load_gateway(environ={}).gateway, "a/m").price
     assert [(dict(v.prices), v.min_prompt_tokens, v.thinking) for v in found.volumes] == [
         ({"prompt": Decimal(2)}, 200000, None),
@@ -177,7 +177,7 @@ credits: {minimum: "0.05", rates: {EUR: "1.1"}}
 store: {directory: /srv/var, instance: a1}
 aliases: {fast: large, quick: fast}
 """
-    assert said({"gateway.yaml": text, "providers/acme.yaml": ACME}, folder).endswith("it loads\n")
+    assert messages_of({"gateway.yaml": text, "providers/acme.yaml": ACME}, folder).endswith("it loads\n")
     gateway = load_gateway(environ={}).gateway
     assert gateway.server.bind == ("[::1]:9000", "unix:/run/tollgate.sock")
     assert gateway.server.base_url == "http://[::1]:9000"
@@ -203,34 +203,40 @@ aliases: {fast: large, quick: fast}
         ("unix:/tmp/x", "http://127.0.0.1:8787"),
     ],
 )
-def test_the_base_url_follows_the_first_bind(folder: Path, bind: str, base: str) -> None:
+def test_the_default_base_url_is_the_first_bind_address(folder: Path, bind: str, base: str) -> None:
     (folder / "gateway.yaml").write_text(f'server: {{bind: "{bind}"}}\n')
     assert load_gateway(environ={}).gateway.server.base_url == base
 
 
-def test_the_same_alias_at_two_providers_of_one_model_is_fine(folder: Path) -> None:
+def test_two_routes_of_a_model_may_have_the_same_alias(folder: Path) -> None:
     one = "provider: NAME\nurl: https://a.example\nspeaks: {chat: /c}\nmodels: {a/m: {aliases: [m]}}\n"
-    assert said({f"providers/{name}.yaml": one.replace("NAME", name) for name in ("a", "b")}, folder) == "it loads\n"
+    assert (
+        messages_of({f"providers/{name}.yaml": one.replace("NAME", name) for name in ("a", "b")}, folder)
+        == "it loads\n"
+    )
 
 
-def test_an_alias_of_a_discovered_model_is_only_warned_about(folder: Path) -> None:
+def test_an_alias_of_a_model_to_be_discovered_is_only_a_warning(folder: Path) -> None:
     provider = (
         "provider: a\nurl: https://a.example\nspeaks: {chat: /c}\ndiscover: {url: https://a.example/models, list: "
         "$.data, model: {id: $.id}}\n"
     )
-    told = said({"gateway.yaml": "aliases: {fast: a/later}\n", "providers/a.yaml": provider}, folder)
-    assert "warning: aliases.fast" in told
-    assert told.endswith("it loads\n")
+    messages = messages_of({"gateway.yaml": "aliases: {fast: a/later}\n", "providers/a.yaml": provider}, folder)
+    assert "warning: aliases.fast" in messages
+    assert messages.endswith("it loads\n")
 
 
-def test_everything_read_is_frozen(gateway: Gateway) -> None:
+def test_the_configuration_is_frozen(gateway: Gateway) -> None:
     with pytest.raises(TypeError):
         gateway.providers["other"] = None  # type: ignore[index]
     with pytest.raises(AttributeError):
         gateway.server.bind = ()  # type: ignore[misc]
 
 
-def test_a_link_that_leads_nowhere_is_no_provider_less(folder: Path) -> None:
+def test_a_broken_symbolic_link_is_reported(folder: Path) -> None:
     (folder / "providers").mkdir()
     (folder / "providers/acme.yaml").symlink_to("/mnt/gone/acme.yaml")
-    assert said({}, folder) == 'providers/acme.yaml:1:1: found a link to "/mnt/gone/acme.yaml", which is not there\n'
+    assert (
+        messages_of({}, folder)
+        == 'providers/acme.yaml:1:1: found a link to "/mnt/gone/acme.yaml", which is not there\n'
+    )

@@ -1,4 +1,4 @@
-"""`fields_of`: the fields of a dataclass out of a block, by their types."""
+"""`fields_of` reads the fields of a dataclass from a block, by their types."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ BLOCKS = {
     pricing.Volume: (PROVIDER["$defs"]["price"]["properties"]["volumes"]["items"], set()),
     pricing.PriceWindow: (PROVIDER["$defs"]["price"]["properties"]["windows"]["items"], {"prices"}),
 }
-"""Blocks by what they become, with the keys that have a rule of their own because of what they hold."""
+"""For each dataclass, the schema of its block, and the keys whose values have a reader of their own."""
 
 
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.__name__)
@@ -37,7 +37,7 @@ def test_a_key_is_read_by_the_type_of_its_field(kind):
     assert keys - _readers(kind).keys() == ruled
 
 
-def test_fields_that_are_absent_or_null_keep_their_defaults():
+def test_absent_and_null_fields_keep_their_defaults():
     root = read_text("batch: 8\nheaders: {a: b}\npoll: null\nmodels: one\nuse: less\n", "a.yaml").root
     found = fields_of(model.Endpoint, root)
     assert found == {"batch": 8, "headers": {"a": root.entries["headers"].entries["a"]}, "models": ("one",)}

@@ -1,4 +1,4 @@
-"""Which files are read: a whole folder, a gateway file alone, nothing at all, an installed package."""
+"""Which files are read: a whole folder, a gateway file alone, no file, an installed package."""
 
 import shutil
 import subprocess
@@ -43,7 +43,7 @@ def test_an_empty_folder_has_the_built_in_configuration(folder: Path, defaults: 
     assert gateway.store.directory == folder / "var"
 
 
-def test_a_gateway_file_alone_takes_the_built_in_providers_and_mappings(folder: Path, defaults: Path) -> None:
+def test_a_gateway_file_alone_uses_the_built_in_providers_and_mappings(folder: Path, defaults: Path) -> None:
     (folder / "gateway.yaml").write_text("retry: {attempts: 1}\n")
     gateway = load_gateway(environ={}).gateway
     assert (list(gateway.providers), list(gateway.mappings), gateway.retry.attempts) == (
@@ -53,12 +53,12 @@ def test_a_gateway_file_alone_takes_the_built_in_providers_and_mappings(folder: 
     )
 
 
-def test_a_folder_of_ones_own_providers_replaces_the_built_in_ones(folder: Path, defaults: Path) -> None:
+def test_a_providers_folder_replaces_the_built_in_providers(folder: Path, defaults: Path) -> None:
     write(folder, "providers/mine.yaml")
     assert list(load_gateway(environ={}).gateway.providers) == ["mine"]
 
 
-def test_own_mappings_come_before_the_built_in_ones_of_the_same_name(folder: Path, defaults: Path) -> None:
+def test_a_mapping_overrides_the_built_in_one_of_the_same_name(folder: Path, defaults: Path) -> None:
     write(folder, "mappings/chat.yaml", "mappings/acme.yaml")
     mappings = load_gateway(environ={}).gateway.mappings
     assert {name: document.file.startswith("mappings") for name, document in mappings.items()} == {
@@ -68,23 +68,23 @@ def test_own_mappings_come_before_the_built_in_ones_of_the_same_name(folder: Pat
     }
 
 
-def test_a_list_of_patterns_takes_files_folders_and_wildcards(folder: Path, defaults: Path) -> None:
+def test_patterns_may_be_files_folders_and_wildcards(folder: Path, defaults: Path) -> None:
     write(folder, "providers/a.yaml", "more/b.yaml", "more/deep/c.yaml", "other/providers-d/d.yaml")
     (folder / "gateway.yaml").write_text("providers: [providers/a.yaml, more, 'other/**/*.yaml', more/b.yaml]\n")
     assert list(load_gateway(environ={}).gateway.providers) == ["a", "b", "d"]
 
 
-def test_an_empty_list_means_none(folder: Path, defaults: Path) -> None:
+def test_an_empty_list_of_patterns_means_none(folder: Path, defaults: Path) -> None:
     (folder / "gateway.yaml").write_text("providers: []\n")
     assert load_gateway(environ={}).gateway.providers == {}
 
 
-def test_a_folder_may_be_named_instead_of_its_file(folder: Path, defaults: Path, tmp_path: Path) -> None:
+def test_a_folder_may_be_named_instead_of_its_gateway_file(folder: Path, defaults: Path, tmp_path: Path) -> None:
     other = tmp_path / "etc [x]"
     write(other, "providers/mine.yaml")
     (other / "gateway.yaml").write_text("retry: {attempts: 1}\n")
-    for named in (other, other / "gateway.yaml"):
-        gateway = load_gateway(named, environ={}).gateway
+    for path in (other, other / "gateway.yaml"):
+        gateway = load_gateway(path, environ={}).gateway
         assert (list(gateway.providers), gateway.retry.attempts, gateway.root) == (["mine"], 1, other)
 
 
@@ -99,28 +99,28 @@ def test_every_file_read_is_listed_for_the_reload(folder: Path, defaults: Path) 
     ]
 
 
-def test_a_file_that_cannot_be_read_is_named(folder: Path, defaults: Path) -> None:
+def test_an_unreadable_file_is_reported(folder: Path, defaults: Path) -> None:
     with pytest.raises(ConfigErrors, match=r"nowhere\.yaml:1:1: cannot be read: No such file"):
         load_gateway(folder / "nowhere.yaml", environ={})
 
 
-def test_bytes_that_are_no_text_are_told_with_their_place(folder: Path, defaults: Path) -> None:
+def test_bytes_that_are_no_utf_8_are_reported_with_their_place(folder: Path, defaults: Path) -> None:
     (folder / "gateway.yaml").write_bytes(b"retry:\n  attempts: \xff\n")
     with pytest.raises(ConfigErrors, match=r"gateway\.yaml:2:13: byte 0xff is not UTF-8"):
         load_gateway(environ={})
 
 
-def test_the_same_file_by_two_patterns_is_read_once(folder: Path) -> None:
+def test_a_file_that_matches_several_patterns_is_read_once(folder: Path) -> None:
     write(folder, "providers/a.yaml")
     assert len(unique(matches(folder, ["providers/*.yaml", "providers", "providers/a.yaml"]))) == 1
 
 
-def test_a_checkout_has_its_own_files_as_defaults() -> None:
+def test_a_checkout_uses_its_own_files_as_defaults() -> None:
     assert defaults_root() == REPOSITORY
 
 
-def test_an_installed_package_works_from_an_empty_folder(tmp_path: Path) -> None:
-    """The layout of the wheel: the package with its `defaults/` inside."""
+def test_an_installed_package_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    """The layout of the wheel: the package contains `defaults/`."""
     site = tmp_path / "site"
     shutil.copytree(REPOSITORY / "src" / "tollgate", site / "tollgate", ignore=shutil.ignore_patterns("__pycache__"))
     shipped = site / "tollgate" / "defaults"
@@ -146,7 +146,7 @@ def test_an_installed_package_works_from_an_empty_folder(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("place", ["providers", "mappings"])
-def test_the_wheel_is_told_to_take_the_defaults_along(place: str) -> None:
+def test_the_wheel_includes_the_defaults(place: str) -> None:
     import tomllib
 
     wheel = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]

@@ -1,4 +1,4 @@
-"""The quick test for schemas says yes only where jsonschema does, and leaves the wording of mistakes to it."""
+"""The fast schema check accepts only what jsonschema accepts, and leaves error messages to it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _agrees(schema):
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5))
-def test_what_is_accepted_quickly_is_a_schema(schema):
+def test_the_fast_check_accepts_only_valid_schemas(schema):
     node = _node(schema)
     agreed = _agrees(plain(node, floats=True))
     if _is_usual(node):
@@ -66,7 +66,7 @@ def test_what_is_accepted_quickly_is_a_schema(schema):
     assert (schema_mistake(node) is None) == agreed
 
 
-def test_a_usual_input_schema_needs_no_jsonschema(monkeypatch):
+def test_a_common_input_schema_does_not_import_jsonschema(monkeypatch):
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     schema = {
         "type": "object",
@@ -92,6 +92,6 @@ def test_a_usual_input_schema_needs_no_jsonschema(monkeypatch):
     ],
     ids=["unknown type", "twice required", "pattern", "no choice"],
 )
-def test_a_mistake_is_told_with_its_place(schema, path):
+def test_a_schema_mistake_is_reported_with_its_path(schema, path):
     found = schema_mistake(_node(schema))
     assert found is not None and found[0] == path and found[1]

@@ -1,4 +1,4 @@
-"""YAML text becomes a tree, or is refused with a place."""
+"""YAML text becomes a tree, or is rejected with a place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollgate.config import load, yaml_tree
 
 
 class PurePython(Reader, Scanner, Parser):
-    """PyYAML's parser where it was built without libyaml."""
+    """PyYAML's parser without libyaml."""
 
     def __init__(self, text):
         Reader.__init__(self, text)
@@ -25,7 +25,7 @@ def parser(request, monkeypatch):
         monkeypatch.setattr(yaml_tree, "Parser", PurePython)
 
 
-def said(text):
+def problems_of(text):
     return [
         f"{problem.mark.line}:{problem.mark.column}: {problem.message}"
         for problem in load.read_text(text, "x.yaml").problems
@@ -80,8 +80,8 @@ def test_a_text_is_read(text, tree):
         "two documents",
     ],
 )
-def test_a_text_is_refused_with_a_place(text, problems):
-    assert said(text) == problems
+def test_an_invalid_text_is_rejected_with_a_place(text, problems):
+    assert problems_of(text) == problems
 
 
 @pytest.mark.parametrize(
@@ -102,21 +102,21 @@ def test_a_text_is_refused_with_a_place(text, problems):
         ('a: "\\d+"\n', "1:", "between double quotes a backslash is written twice"),
     ],
 )
-def test_what_is_no_yaml_is_told_with_what_it_mostly_means(text, place, hint):
+def test_a_yaml_mistake_has_a_hint_at_its_usual_cause(text, place, hint):
     (problem,) = load.read_text(text, "x.yaml").problems
     assert str(problem.mark).startswith(f"x.yaml:{place}")
     assert problem.hint.startswith(hint)
 
 
-def test_of_what_is_no_yaml_nothing_else_is_said():
-    (problem,) = said("a: 1\na: 2\nb: [\n")
+def test_invalid_yaml_is_the_only_problem_reported():
+    (problem,) = problems_of("a: 1\na: 2\nb: [\n")
     assert problem.startswith("4:1: not readable as YAML: ")
 
 
-def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch):
+def test_nested_aliases_do_not_exhaust_memory(monkeypatch):
     monkeypatch.setattr(yaml_tree, "MAX_NODES", 100)
     text = "a: &a [1, 2, 3]\n" + "".join(
         f"{after}: &{after} [*{before}, *{before}, *{before}, *{before}]\n"
         for before, after in zip("abcde", "bcdef", strict=True)
     )
-    assert said(text) == ["4:8: more than 100 values in one file"]
+    assert problems_of(text) == ["4:8: more than 100 values in one file"]

@@ -1,4 +1,4 @@
-"""What a provider's file alone shows to be wrong, beyond the golden files: files it names, names of headers."""
+"""Mistakes found in a provider's file alone, beyond the golden files: files it names, and header names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.golden import said
+from config.golden import messages_of
 from tollgate.config.build import load_gateway
 
 ACME = """provider: acme
@@ -21,27 +21,27 @@ def test_a_ca_file_is_relative_to_the_file_that_names_it(folder: Path, written: 
     path.parent.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
     path.write_text("")
-    assert said({"providers/acme.yaml": f"{ACME}ca_file: {written}\n"}, folder) == "it loads\n"
+    assert messages_of({"providers/acme.yaml": f"{ACME}ca_file: {written}\n"}, folder) == "it loads\n"
     assert load_gateway(folder, environ={}).gateway.providers["acme"].ca_file == str(path.resolve())
 
 
-def test_a_whole_path_stays(folder: Path, tmp_path: Path) -> None:
+def test_an_absolute_ca_file_is_kept(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_text("")
-    assert said({"providers/acme.yaml": f"{ACME}ca_file: {tmp_path / 'own.pem'}\n"}, folder) == "it loads\n"
+    assert messages_of({"providers/acme.yaml": f"{ACME}ca_file: {tmp_path / 'own.pem'}\n"}, folder) == "it loads\n"
     assert load_gateway(folder, environ={}).gateway.providers["acme"].ca_file == str(tmp_path / "own.pem")
 
 
-def test_a_missing_ca_file_is_told_with_its_place(folder: Path) -> None:
+def test_a_missing_ca_file_is_reported_with_its_place(folder: Path) -> None:
     (folder / "nope.pem").write_text("beside gateway.yaml, not beside the provider's file")
-    assert said({"providers/acme.yaml": ACME + "ca_file: nope.pem\n"}, folder) == (
+    assert messages_of({"providers/acme.yaml": ACME + "ca_file: nope.pem\n"}, folder) == (
         'providers/acme.yaml:4:10: ca_file: found no file "nope.pem" (relative to this file)\n    ca_file: nope.pem\n  '
         "           ^\n"
     )
 
 
-def test_a_ca_file_that_cannot_be_read_is_told(folder: Path) -> None:
+def test_an_unreadable_ca_file_is_reported(folder: Path) -> None:
     (folder / "providers" / "own.pem").mkdir(parents=True)
-    assert 'ca_file: found "own.pem", which cannot be read: Is a directory' in said(
+    assert 'ca_file: found "own.pem", which cannot be read: Is a directory' in messages_of(
         {"providers/acme.yaml": ACME + "ca_file: own.pem\n"}, folder
     )
 
@@ -68,15 +68,15 @@ models: {acme/draw: {price: {price: "1"}, submit: {headers: {"": "1"}}}}
     ],
     ids=["a blank", "a colon", "the list of models", "image steps"],
 )
-def test_a_header_whose_name_no_client_sends_is_told(folder: Path, text: str, words: list[str]) -> None:
-    told = said({"providers/acme.yaml": ACME + text}, folder)
-    assert all(each in told for each in words), told
-    assert told.count("wanted a header's name") == len(words)
+def test_an_invalid_header_name_is_reported(folder: Path, text: str, words: list[str]) -> None:
+    messages = messages_of({"providers/acme.yaml": ACME + text}, folder)
+    assert all(each in messages for each in words), messages
+    assert messages.count("wanted a header's name") == len(words)
 
 
-def test_an_endpoints_headers_are_looked_at_too(folder: Path) -> None:
-    told = said({"providers/acme.yaml": ACME.replace("/c}", '{path: /c, headers: {"é": a}}}')}, folder)
-    assert 'speaks.chat.headers: found "é"' in told
+def test_header_names_of_an_endpoint_are_checked(folder: Path) -> None:
+    messages = messages_of({"providers/acme.yaml": ACME.replace("/c}", '{path: /c, headers: {"é": a}}}')}, folder)
+    assert 'speaks.chat.headers: found "é"' in messages
 
 
 LEFT_OUT = """priority: 5
@@ -95,7 +95,7 @@ models:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "expected"),
     [
         ("acme/large", {"upstream": "large", "name": "large", "canonical_slug": "acme/large", "priority": 3}),
         ("acme/small", {"upstream": "small-2", "name": "Small", "priority": 1, "type": "chat"}),
@@ -104,11 +104,11 @@ models:
         ("beta/one", {"priority": 5, "canonical_slug": "beta/one-2026", "name": "one", "max_dimension": None}),
     ],
 )
-def test_what_a_model_leaves_out_comes_from_its_id_its_protocols_and_the_last_policy_that_says_it(
-    folder: Path, model: str, said: dict[str, object]
+def test_missing_values_of_a_model_come_from_its_id_its_protocols_and_the_last_policy(
+    folder: Path, model: str, expected: dict[str, object]
 ) -> None:
     (folder / "providers").mkdir(exist_ok=True)
     (folder / "providers" / "acme.yaml").write_text(ACME.replace("{chat: /c}", "{chat: /c, embeddings: /e}") + LEFT_OUT)
     models = load_gateway(folder, environ={}).gateway.providers["acme"].models
     [found] = [each for each in models if each.id == model]
-    assert {name: getattr(found, name) for name in said} == said
+    assert {name: getattr(found, name) for name in expected} == expected

@@ -39,13 +39,13 @@ def _warned(tmp_path, *dates, environ=None):
         ("2026-12-24", None),
     ],
 )
-def test_a_model_that_is_gone_or_goes_within_a_month_is_warned_of(tmp_path, retires, when):
+def test_a_model_retired_or_to_be_retired_within_a_month_has_a_warning(tmp_path, retires, when):
     message = f"found {retires}, {when}: acme withdraws this model"
     assert _warned(tmp_path, retires) == ([("warning", "models.acme/m0.retires", message)] if when else [])
 
 
 @pytest.mark.parametrize("day", ["2026-02-31", "2027-02-29", "2026-11-31"])
-def test_a_day_that_no_calendar_has_is_refused(tmp_path, day):
+def test_a_date_that_does_not_exist_is_rejected(tmp_path, day):
     with pytest.raises(ConfigErrors) as caught:
         _warned(tmp_path, day)
     [problem] = caught.value.problems
@@ -54,11 +54,11 @@ def test_a_day_that_no_calendar_has_is_refused(tmp_path, day):
     )
 
 
-def test_nobody_is_warned_of_models_of_a_provider_that_is_off(tmp_path):
+def test_models_of_a_disabled_provider_have_no_retirement_warning(tmp_path):
     assert _warned(tmp_path, "2026-09-30", environ={}) == []
 
 
-def test_of_many_the_soonest_are_named_in_one_warning(tmp_path):
+def test_several_retirements_are_one_warning_with_the_soonest_first(tmp_path):
     [(_, path, message)] = _warned(tmp_path, *(f"2026-12-{20 - day:02}" for day in range(8)), "2028-01-01")
     assert path == "models.acme/m7.retires"
     assert message == (

@@ -1,4 +1,4 @@
-"""A second load reads only what changed, and comes to the same as a first one."""
+"""A second load parses only what changed, and has the same result as a first one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """The files whose YAML was read, by name."""
+    """The names of parsed YAML files."""
     names = []
     before = load.read_text
 
@@ -79,14 +79,14 @@ def _facts(loaded):
     }
 
 
-def test_a_load_reads_no_file_twice(files, parsed):
+def test_a_load_parses_no_file_twice(files, parsed):
     files.environ.pop("TWO_KEY")
     files.load()
-    assert parsed.count("one.yaml") == 2  # and one for its models
+    assert parsed.count("one.yaml") == 2  # the provider's file and its models file
     assert parsed.count("two.yaml") == parsed.count("chat.yaml") == 1
 
 
-def test_nothing_changed_reads_the_gateway_file_alone(files, parsed):
+def test_a_load_without_changes_parses_only_the_gateway_file(files, parsed):
     first = files.load()
     parsed.clear()
     second = files.load(first)
@@ -110,9 +110,9 @@ def test_nothing_changed_reads_the_gateway_file_alone(files, parsed):
         ),
         (lambda files: (files.path / "providers/two.yaml").unlink(), set()),
     ],
-    ids=["provider", "its models", "its secret", "a new one", "removed"],
+    ids=["provider", "its models", "its secret", "an added provider", "a removed provider"],
 )
-def test_one_change_comes_to_what_a_first_load_does(files, parsed, change, read):
+def test_a_load_after_a_change_equals_a_first_load(files, parsed, change, read):
     first = files.load()
     change(files)
     parsed.clear()
@@ -124,7 +124,7 @@ def test_one_change_comes_to_what_a_first_load_does(files, parsed, change, read)
     assert _facts(third) == _facts(second)
 
 
-def test_a_secret_set_later_turns_a_provider_on_with_all_its_models(files):
+def test_a_secret_set_later_enables_a_provider_with_all_its_models(files):
     del files.environ["TWO_KEY"]
     off = files.load()
     assert off.gateway.providers["two"].off and len(off.gateway.providers["two"].models) == 1
@@ -133,7 +133,7 @@ def test_a_secret_set_later_turns_a_provider_on_with_all_its_models(files):
     assert not on.gateway.providers["two"].off and len(on.gateway.providers["two"].models) == 2
 
 
-def test_warnings_of_unchanged_files_are_said_again(files):
+def test_warnings_of_unchanged_files_are_reported_again(files):
     files.models("one", "9999")
     first = files.load()
     files.provider("two", "other")
@@ -143,7 +143,7 @@ def test_warnings_of_unchanged_files_are_said_again(files):
     assert not files.load(second).warnings
 
 
-def test_a_mistake_is_placed_exactly_though_its_file_did_not_change(files):
+def test_a_mistake_has_its_exact_place_even_if_its_file_is_unchanged(files):
     first = files.load()
     files.provider("two", "one-small")
     with pytest.raises(ConfigErrors) as fresh:
@@ -162,7 +162,7 @@ def test_a_check_reads_everything(files, parsed):
     assert file_reader.EXAMPLES in load.find(loaded.gateway.mappings["chat"].root, ()).entries
 
 
-def test_a_tree_let_go_is_read_again_when_asked_for(files):
+def test_a_released_tree_is_parsed_again_on_access(files):
     loaded = files.load()
     document = loaded.gateway.providers["one"].document
     assert load.find(document.root, ["provider"]).value == "one"
@@ -178,13 +178,13 @@ def test_a_tree_let_go_is_read_again_when_asked_for(files):
     ],
     ids=["list", "crlf", "quoted"],
 )
-def test_a_last_key_is_left_unread(tmp_path, text):
+def test_the_last_key_of_a_file_can_be_skipped(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_bytes(text.encode())
     document = load.read_file(path, without="examples")
     assert list(document.root.entries) == ["a"]
     document.let_go()
-    assert list(document.root.entries) == ["a"]  # nor when its tree is read again
+    assert list(document.root.entries) == ["a"]  # nor after its tree is parsed again
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_last_key_is_left_unread(tmp_path, text):
     ],
     ids=["not last", "in quotes", "in braces", "broken", "alone"],
 )
-def test_what_cannot_be_left_out_is_read(tmp_path, text):
+def test_a_key_that_cannot_be_skipped_is_read(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_text(text)
     left, whole = load.read_file(path, without="examples"), load.read_file(path)

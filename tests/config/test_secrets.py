@@ -1,4 +1,4 @@
-"""Secrets by reference: where they come from, what an unset one does, and that no value is ever said."""
+"""Secret references: where values come from, what an unset one does, and that values are never shown."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.golden import said
+from config.golden import messages_of
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.config.load import walk
 from tollgate.config.secrets import Secrets
@@ -26,15 +26,15 @@ CANARY = "sk-canary-0123456789abcdef"
 
 
 def load(folder: Path, environ: dict[str, str], files: dict[str, str] | None = None) -> Loaded:
-    said(files or {"providers/acme.yaml": FILE}, folder)
+    messages_of(files or {"providers/acme.yaml": FILE}, folder)
     return load_gateway(environ=environ)
 
 
-def test_a_secret_comes_from_the_environment(folder: Path) -> None:
+def test_a_secret_is_read_from_the_environment(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY}).secrets.get("ACME_KEY") == CANARY
 
 
-def test_a_secret_comes_from_a_file_without_its_last_line_end(folder: Path) -> None:
+def test_a_secret_is_read_from_a_file_without_its_last_line_end(folder: Path) -> None:
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ACME_KEY").write_text(CANARY + "\n")
     loaded = load(folder, {})
@@ -43,21 +43,21 @@ def test_a_secret_comes_from_a_file_without_its_last_line_end(folder: Path) -> N
 
 
 def test_the_environment_wins_over_a_file(folder: Path) -> None:
-    (folder / "kept").mkdir()
-    (folder / "kept" / "ACME_KEY").write_text("from-file")
-    loaded = load(folder, {"ACME_KEY": CANARY}, {"gateway.yaml": "secrets_dir: kept\n", "providers/acme.yaml": FILE})
+    (folder / "keys").mkdir()
+    (folder / "keys" / "ACME_KEY").write_text("from-file")
+    loaded = load(folder, {"ACME_KEY": CANARY}, {"gateway.yaml": "secrets_dir: keys\n", "providers/acme.yaml": FILE})
     assert loaded.secrets.get("ACME_KEY") == CANARY
 
 
 @pytest.mark.parametrize("environ", [{}, {"ACME_KEY": ""}], ids=["unset", "empty"])
-def test_a_provider_whose_secret_is_not_set_is_off_and_it_is_said_once(folder: Path, environ: dict[str, str]) -> None:
+def test_a_provider_without_its_secret_is_off_and_reported_once(folder: Path, environ: dict[str, str]) -> None:
     loaded = load(folder, environ)
     assert loaded.gateway.providers["acme"].off == "secret ACME_KEY is not set"
     assert loaded.notes == ("provider acme is off: secret ACME_KEY is not set",)
     assert loaded.warnings == ()
 
 
-def test_several_unset_secrets_are_named_together(folder: Path) -> None:
+def test_several_unset_secrets_are_reported_together(folder: Path) -> None:
     file = FILE.replace("ACME_PROJECT?", "ACME_PROJECT")
     assert (
         load(folder, {}, {"providers/acme.yaml": file}).gateway.providers["acme"].off
@@ -69,7 +69,7 @@ def test_an_optional_secret_may_be_unset(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY}).gateway.providers["acme"].off == ""
 
 
-def test_the_question_mark_is_gone_from_what_the_compiler_sees(folder: Path) -> None:
+def test_the_question_mark_is_removed_before_compiling(folder: Path) -> None:
     provider = load(folder, {}).gateway.providers["acme"]
     assert provider.headers["org"].value == "$secret.ACME_ORG"
     assert provider.variables["project"].value == "$secret.ACME_PROJECT"
@@ -77,7 +77,7 @@ def test_the_question_mark_is_gone_from_what_the_compiler_sees(folder: Path) -> 
     assert provider.headers["org"].mark.line == 8
 
 
-def test_one_line_end_is_forgiven_in_the_environment_too(folder: Path) -> None:
+def test_one_line_end_is_removed_from_an_environment_variable(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY + "\n"}).secrets.get("ACME_KEY") == CANARY
 
 
@@ -108,29 +108,27 @@ def _write(content: bytes) -> Callable[[Path], object]:
             "1:1: cannot be read: Too many levels of symbolic links, wanted a secret this process may read",
         ),
     ],
-    ids=["empty", "only a line end", "no text", "too long", "two lines", "a folder", "unreadable"],
+    ids=["empty", "only a line end", "not UTF-8", "too long", "two lines", "a folder", "unreadable"],
 )
-def test_a_secret_that_is_there_and_unusable_is_told_with_its_file(
-    folder: Path, make: Callable[[Path], object], words: str
-) -> None:
+def test_an_unusable_secret_is_reported_with_its_file(folder: Path, make: Callable[[Path], object], words: str) -> None:
     (folder / "secrets").mkdir()
     make(folder / "secrets" / "ACME_KEY")
-    assert said({"providers/acme.yaml": FILE}, folder) == f"secrets/ACME_KEY:{words}\n"
+    assert messages_of({"providers/acme.yaml": FILE}, folder) == f"secrets/ACME_KEY:{words}\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_closed_folder_of_secrets_is_told_once(folder: Path) -> None:
+def test_an_unreadable_secrets_folder_is_reported_once(folder: Path) -> None:
     (folder / "secrets").mkdir(mode=0)
     try:
         assert (
-            said({"providers/acme.yaml": FILE}, folder)
+            messages_of({"providers/acme.yaml": FILE}, folder)
             == "secrets:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
         )
     finally:
         (folder / "secrets").chmod(0o700)
 
 
-def test_a_variable_of_two_lines_is_refused_by_name_and_every_such_one_is_told(folder: Path) -> None:
+def test_environment_variables_of_two_lines_are_all_reported_by_name(folder: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         load(folder, {"ACME_KEY": f"{CANARY}\nx", "ACME_ORG": f"a\r\n{CANARY}"})
     assert str(caught.value).splitlines() == [
@@ -139,38 +137,42 @@ def test_a_variable_of_two_lines_is_refused_by_name_and_every_such_one_is_told(f
     ]
 
 
-def test_an_unusable_secret_is_told_with_the_mistakes_of_all_files(folder: Path) -> None:
+def test_an_unusable_secret_is_reported_with_the_mistakes_of_all_files(folder: Path) -> None:
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ACME_KEY").write_text("")
     (folder / "models.yaml").write_text("models: {acme/b: {context: many}}\n")
-    told = said(
+    messages = messages_of(
         {
             "gateway.yaml": "retry: {attempts: 7}\n",
             "providers/acme.yaml": FILE + "models_from: ../models.yaml\nwieght: 2\n",
         },
         folder,
     )
-    places = [line.partition(": found")[0] for line in told.splitlines() if ": found" in line or "unknown" in line]
-    assert places[0].startswith("gateway.yaml:1") and any(place.startswith("models.yaml:1") for place in places), told
-    assert "secrets/ACME_KEY:1:1: found an empty file" in told and "wieght" in told and "not set" not in told
+    places = [line.partition(": found")[0] for line in messages.splitlines() if ": found" in line or "unknown" in line]
+    assert places[0].startswith("gateway.yaml:1") and any(place.startswith("models.yaml:1") for place in places), (
+        messages
+    )
+    assert (
+        "secrets/ACME_KEY:1:1: found an empty file" in messages and "wieght" in messages and "not set" not in messages
+    )
 
 
-def test_a_broken_file_is_not_looked_at_where_the_environment_has_the_secret(folder: Path) -> None:
+def test_a_secret_file_is_not_read_if_the_environment_has_the_secret(folder: Path) -> None:
     (folder / "secrets" / "ACME_KEY").mkdir(parents=True)
     assert load(folder, {"ACME_KEY": CANARY}).secrets.get("ACME_KEY") == CANARY
 
 
-def test_only_named_secrets_are_read(folder: Path) -> None:
+def test_only_referenced_secrets_are_read(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY, "OTHER": "value"}).secrets.names() == {"ACME_KEY"}
 
 
-def test_the_store_address_may_be_a_secret(folder: Path) -> None:
+def test_the_store_url_may_be_a_secret(folder: Path) -> None:
     loaded = load(folder, {"DATABASE_URL": "postgresql://u:p@db/x"}, {"gateway.yaml": "store: $secret.DATABASE_URL\n"})
     assert loaded.gateway.store.url == "postgresql://u:p@db/x"
     assert loaded.secrets.get("DATABASE_URL") == "postgresql://u:p@db/x"
 
 
-def test_no_value_is_shown_by_repr_or_by_a_message(folder: Path) -> None:
+def test_no_secret_value_is_in_a_repr_or_a_message(folder: Path) -> None:
     loaded = load(folder, {"ACME_KEY": CANARY})
     assert CANARY not in repr(loaded.secrets)
     assert CANARY not in repr(loaded)
@@ -178,19 +180,19 @@ def test_no_value_is_shown_by_repr_or_by_a_message(folder: Path) -> None:
         "providers/acme.yaml": FILE + "wieght: 1\n",
         "gateway.yaml": "store: $secret.DATABASE_URL\nretry: {attempts: 9}\n",
     }
-    said(broken, folder)
+    messages_of(broken, folder)
     with pytest.raises(ConfigErrors) as caught:
         load_gateway(environ={"ACME_KEY": CANARY, "DATABASE_URL": f"postgresql://{CANARY}@db/x"})
     assert CANARY not in str(caught.value)
 
 
-def test_redaction_takes_every_value_out_longest_first() -> None:
+def test_redaction_removes_every_value_longest_first() -> None:
     secrets = Secrets({"A": "abcd", "B": "abcdefgh", "C": "xy"})
     assert secrets.redact("abcdefgh abcd xy") == "[secret] [secret] xy"
     assert Secrets().redact("nothing") == "nothing"
 
 
-def test_redaction_knows_a_value_as_it_stands_in_a_json_text() -> None:
+def test_redaction_recognizes_a_json_escaped_value() -> None:
     secrets = Secrets({"KEY": 'a"b/c=='})
     assert (
         secrets.redact(r'{"error": "key a\"b/c== is wrong", "other": "a\"b\/c=="}')
@@ -198,7 +200,7 @@ def test_redaction_knows_a_value_as_it_stands_in_a_json_text() -> None:
     )
 
 
-def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:
+def test_redaction_recognizes_a_percent_encoded_value() -> None:
     assert (
         Secrets({"KEY": "a+b/c=="}).redact("Cannot POST /v1?key=a%2Bb%2Fc%3D%3D&x=1, a+b/c==")
         == "Cannot POST /v1?key=[secret]&x=1, [secret]"
@@ -215,18 +217,20 @@ def test_redaction_knows_a_value_as_it_stands_in_an_address() -> None:
         "x: sk-hunter2hunter2hunter2",
     ],
 )
-def test_a_secret_typed_into_a_file_is_not_echoed(folder: Path, line: str) -> None:
-    told = said({"gateway.yaml": line + "\n"}, folder)
-    assert "unknown key" in told
-    assert "hunter2" not in told
+def test_a_secret_written_into_a_file_is_not_echoed(folder: Path, line: str) -> None:
+    messages = messages_of({"gateway.yaml": line + "\n"}, folder)
+    assert "unknown key" in messages
+    assert "hunter2" not in messages
 
 
-def test_a_name_cannot_lead_out_of_the_folder(folder: Path) -> None:
-    told = said({"providers/acme.yaml": FILE.replace("$secret.ACME_ORG?", "$secret.../../etc/passwd")}, folder)
-    assert "found `$secret` without a proper name" in told
+def test_a_secret_name_cannot_leave_the_folder(folder: Path) -> None:
+    messages = messages_of(
+        {"providers/acme.yaml": FILE.replace("$secret.ACME_ORG?", "$secret.../../etc/passwd")}, folder
+    )
+    assert "found `$secret` without a proper name" in messages
 
 
-def test_nothing_of_a_secret_stands_in_the_tree(folder: Path) -> None:
+def test_the_tree_contains_no_secret_value(folder: Path) -> None:
     provider = load(folder, {"ACME_KEY": CANARY}).gateway.providers["acme"]
     nodes = [node for root in (*provider.headers.values(), provider.document.root) for node in walk(root)]
     assert all(CANARY not in str(getattr(node, "value", "")) for node in nodes)

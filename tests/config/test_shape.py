@@ -1,4 +1,4 @@
-"""The words of `shape.py`, and that they say exactly what JSON Schema says."""
+"""The messages of `shape.py`, and that they agree with JSON Schema."""
 
 import json
 from pathlib import Path
@@ -33,12 +33,12 @@ def nodes(schema: object, path: str = ""):
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_the_schema_is_a_schema(kind: str) -> None:
+def test_the_schema_is_a_valid_schema(kind: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[kind])
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_every_record_is_closed_and_every_key_explained(kind: str) -> None:
+def test_every_record_is_closed_and_every_key_has_a_description(kind: str) -> None:
     for path, node in nodes(SCHEMAS[kind]):
         if "properties" in node:
             assert "additionalProperties" in node, path
@@ -48,39 +48,39 @@ def test_every_record_is_closed_and_every_key_explained(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_the_shipped_schema_is_the_one_that_validates(kind: str) -> None:
-    """Made again by `tollgate check --write-schema src/tollgate/schemas`."""
+    """Written by `tollgate check --write-schema src/tollgate/schemas`."""
     name = f"{kind}.schema.json"
     assert json.loads((PACKAGE / name).read_text("utf-8")) == json.loads(json.dumps(export()[name]))
 
 
-def test_our_own_words_are_not_exported() -> None:
+def test_our_own_keywords_are_not_exported() -> None:
     found = {key for schema in export().values() for _, node in nodes(schema) for key in node}
     assert not {"wanted", "hidden", "editor"} & found
 
 
 FOR_EDITORS = {
-    "an option that no kind of authorisation has": ({"auth": {"kind": "oauth_client", "tokenurl": "x"}}, "tokenurl"),
+    "an option unknown to any kind of auth": ({"auth": {"kind": "oauth_client", "tokenurl": "x"}}, "tokenurl"),
     "a misspelt edit": ({"request": [{"renam": {"a": "b"}}]}, "renam"),
     "a misspelt key of an endpoint": ({"speaks": {"chat": {"pth": "/chat"}}}, "pth"),
     "a misspelt key of polling": ({"speaks": {"chat": {"path": "/c", "poll": {"whle": "$.x"}}}}, "whle"),
 }
 
 
-@pytest.mark.parametrize("given, said", FOR_EDITORS.values(), ids=FOR_EDITORS)
-def test_an_editor_sees_by_itself_what_is_wrong(given: dict, said: str) -> None:
-    """Without our own words: one error each, in the form that was meant."""
-    [error] = Draft202012Validator(export()["provider.schema.json"]).iter_errors({"provider": "acme", **given})
-    assert said in error.message and error.validator == "additionalProperties"
+@pytest.mark.parametrize("written, unknown", FOR_EDITORS.values(), ids=FOR_EDITORS)
+def test_an_editor_reports_a_misspelt_key_once(written: dict, unknown: str) -> None:
+    """With the exported schema alone: one error each, for the form that was meant."""
+    [error] = Draft202012Validator(export()["provider.schema.json"]).iter_errors({"provider": "acme", **written})
+    assert unknown in error.message and error.validator == "additionalProperties"
 
 
-def test_editors_know_the_edits_of_the_language() -> None:
+def test_the_editor_schema_has_all_edit_verbs() -> None:
     kinds = {"[": "array", "{": "object", "t": "string"}
     assert {name: kinds[verb.takes[0]] for name, verb in VERBS.items()} == EDIT_VERBS
     assert set(BESIDE) == set(EDIT_BESIDE)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("speaks: {chat: [1]}", "found a list, wanted a path starting with /, or a map"),
         ("speaks: {chat: {path: x, pth: y}}", "found unknown key `pth`"),
@@ -98,24 +98,24 @@ def test_editors_know_the_edits_of_the_language() -> None:
         ("headers: {a: [x]}", "found a list, wanted text, a number or a map"),
     ],
 )
-def test_one_mistake_is_said_once_without_the_other_forms(text: str, said: str) -> None:
+def test_a_mistake_is_reported_once_without_alternative_forms(text: str, message: str) -> None:
     document = read_text(f"provider: acme\n{text}\n", "acme.yaml")
     problems, _ = check_shape(document, "provider")
-    assert said in problems[0].message
+    assert message in problems[0].message
     assert len({problem.path for problem in problems}) == len(problems)
 
 
 @pytest.mark.parametrize(
     ("written", "hint"), [("15m", "write 900"), ("5s", "write 5"), ("2 h", "write 7200"), ("soon", ""), ("1d", "")]
 )
-def test_a_span_where_seconds_belong_is_told_in_seconds(written: str, hint: str) -> None:
+def test_a_duration_with_a_unit_has_a_hint_in_seconds(written: str, hint: str) -> None:
     problems, _ = check_shape(read_text(f"timeouts: {{total: {written}}}\n", "gateway.yaml"), "gateway")
     assert [(problem.message, problem.hint) for problem in problems] == [
         (f'found "{written}", wanted a number of seconds above 0', hint)
     ]
 
 
-def test_what_is_wrong_is_cut_out_and_the_rest_kept() -> None:
+def test_invalid_parts_are_removed_and_the_rest_is_kept() -> None:
     document = read_text(
         "provider: acme\nwieght: 1\nmodels: {a/b: {context: x, name: A}}\nproxy: http://p.example\n", "acme.yaml"
     )

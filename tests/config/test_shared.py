@@ -1,4 +1,4 @@
-"""Parts of provider files that several have in common: what wins, what is joined, where mistakes are shown, when they
+"""Parts that several provider files share: what wins, what is joined, where mistakes are reported, and when the files
 are read."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def merged(own: str, *others: str):
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "comes_to"),
+    ("own", "other", "expected"),
     [
         ("a: {b: 1}", "a: {b: 2, c: 3}", {"a": {"b": 1, "c": 3}}),
         ("retry: [1]", "retry: [2]", {"retry": [1]}),
@@ -100,22 +100,22 @@ def merged(own: str, *others: str):
         "directives",
         "over directives",
         "functions",
-        "nothing",
-        "a provider's own",
+        "null",
+        "keys of providers only",
     ],
 )
-def test_the_files_own_wins(own, other, comes_to):
-    assert merged(own, other) == comes_to
+def test_the_own_file_wins(own, other, expected):
+    assert merged(own, other) == expected
 
 
-def test_of_several_files_the_first_named_wins():
+def test_the_first_of_several_shared_files_wins():
     assert merged("a: {}", "a: {b: 1}\npolicies: [1]", "a: {b: 2, c: 3}\npolicies: [2]") == {
         "a": {"b": 1, "c": 3},
         "policies": [1, 2],
     }
 
 
-def test_a_provider_is_what_both_files_say(files):
+def test_a_provider_combines_both_files(files):
     offer = build_runtime(files.load()).providers["two"].offers["acme/large"][0]
     assert offer.url(stream=False) == "https://two.example/v1/chat" and offer.headers()["x-key"] == "k"
     assert (offer.model.context, offer.model.price.unit, dict(offer.can)) == (
@@ -128,11 +128,11 @@ def test_a_provider_is_what_both_files_say(files):
     assert (verdict.kind, verdict.message) == ("later", "later")
 
 
-def test_a_secret_of_a_shared_file_turns_providers_off(files):
+def test_an_unset_secret_of_a_shared_file_disables_its_providers(files):
     assert [p.off for p in files.load(key=None).gateway.providers.values()] == ["secret ACME_KEY is not set"] * 2
 
 
-def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
+def test_shared_policies_may_be_for_other_endpoints_and_models(files):
     files.write("shared/acme.yaml", SHARED.replace(', responses: {path: /answers, models: "other/*"}', ""))
     assert files.load(everything=True).warnings == ()
     files.write("shared/acme.yaml", SHARED.replace("[chat, responses]", "[caht]"))
@@ -141,7 +141,7 @@ def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
 
 @pytest.mark.usefixtures("shipped_mappings")
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (
             "verdict: later",
@@ -182,14 +182,14 @@ def test_shared_policies_may_be_for_endpoints_and_models_of_others(files):
     ],
     ids=["shape", "edit", "name", "key", "secret", "unknown"],
 )
-def test_a_mistake_is_shown_where_it_stands_once(files, before, after, said):
+def test_a_mistake_in_a_shared_file_is_reported_once_in_its_place(files, before, after, message):
     files.write("shared/acme.yaml", SHARED.replace(before, after))
     found = files.mistakes()
-    assert found[0].startswith(said), found
+    assert found[0].startswith(message), found
     assert len(found) == len(set(found))
 
 
-def test_a_shared_file_that_is_no_yaml_is_all_that_is_said(files):
+def test_invalid_yaml_in_a_shared_file_is_the_only_mistake_reported(files):
     files.write("shared/acme.yaml", SHARED.replace("headers: {", "headers: {{"))
     assert len(files.mistakes()) == 1
     files.write("shared/acme.yaml", "- a\n")
@@ -198,7 +198,7 @@ def test_a_shared_file_that_is_no_yaml_is_all_that_is_said(files):
     )
 
 
-def test_a_missing_file_is_said_and_nothing_of_what_it_would_hold(files):
+def test_a_missing_shared_file_is_reported_without_its_consequences(files):
     files.write("one.yaml", OWN.format(name="one").replace("shared/acme", "shared/acne"))
     assert [line for line in files.mistakes() if "one.yaml" in line] == [
         'providers/one.yaml:3:10: shared[0]: found no file "shared/acne.yaml" (relative to this file)'
@@ -206,7 +206,7 @@ def test_a_missing_file_is_said_and_nothing_of_what_it_would_hold(files):
 
 
 @pytest.mark.usefixtures("shipped_mappings")
-def test_an_example_of_a_shared_file_is_run_for_each(files):
+def test_an_example_of_a_shared_file_is_run_for_each_provider(files):
     from tollgate.mapping.provider import run_provider_examples
 
     files.write("shared/acme.yaml", SHARED.replace("expect: {a: 1}", "expect: {a: 2}"))
@@ -216,7 +216,7 @@ def test_an_example_of_a_shared_file_is_run_for_each(files):
         assert problem.mark.file.endswith("shared/acme.yaml") and "differs" in problem.message
 
 
-def test_a_change_of_a_shared_file_is_taken_up_by_all(files):
+def test_a_changed_shared_file_affects_all_its_providers(files):
     first = files.load()
     again = files.load(first.reusable)
     assert all(again.gateway.providers[name] is first.gateway.providers[name] for name in ("one", "two"))
@@ -230,7 +230,7 @@ def test_a_change_of_a_shared_file_is_taken_up_by_all(files):
     assert build_runtime(second).providers["one"].offers["acme/large"][0].model.context == 200
 
 
-def test_a_start_from_the_cache_takes_both_over(files, monkeypatch):
+def test_a_start_from_the_cache_restores_providers_with_shared_files(files, monkeypatch):
     monkeypatch.chdir(files.path)
     reusable = load_reusable(dump_reusable(files.load().reusable))
     again = files.load(reusable)
@@ -243,7 +243,7 @@ def test_a_start_from_the_cache_takes_both_over(files, monkeypatch):
 
 
 @pytest.mark.usefixtures("shipped_mappings")
-def test_a_failure_while_running_is_placed_in_the_file_it_stands_in(files):
+def test_a_runtime_failure_is_located_in_its_file(files):
     files.write("one.yaml", OWN.format(name="one") + "request: [{set: {a: 1}}]\n")
     files.write("shared/acme.yaml", SHARED.replace("drop: [user]", 'set: {n: "{{ $.n | parse_json }}"}'))
     offer = build_runtime(files.load()).providers["one"].offers["acme/large"][0]
@@ -253,7 +253,7 @@ def test_a_failure_while_running_is_placed_in_the_file_it_stands_in(files):
     assert caught.value.place.endswith("shared/acme.yaml:5")
 
 
-def test_what_is_shipped_for_models_that_are_served_bare_does_as_its_examples_say(tmp_path):
+def test_the_examples_of_the_shipped_marked_text_file_pass(tmp_path):
     from tollgate.mapping.provider import run_provider_examples
 
     shipped = Path(__file__).parents[2] / "providers"

@@ -24,7 +24,7 @@ def loaded() -> Loaded:
 
 
 def uncommented(text: str) -> str:
-    """The commented-out settings written out."""
+    """The text with its commented-out settings uncommented."""
     return re.sub(r"^# ?(?=( {2})*[a-z_]+:)", "", text, flags=re.MULTILINE)
 
 
@@ -32,13 +32,13 @@ def test_everything_shipped_loads_without_a_warning(loaded: Loaded) -> None:
     assert [problem.render() for problem in loaded.warnings] == []
 
 
-def test_no_provider_is_warned_of_once_its_secrets_are_set(loaded: Loaded) -> None:
-    """What is said of a provider that is on, an operator would read at every start and could not mend."""
+def test_no_shipped_provider_has_a_warning_when_it_is_on(loaded: Loaded) -> None:
+    """An operator would see such a warning at every start and could not fix it."""
     on = [replace(provider, off="") for provider in loaded.gateway.providers.values()]
     assert [problem.render() for provider in on for problem in provider_warnings(provider)] == []
 
 
-def test_of_mappings_nobody_needs_only_the_names_are_known() -> None:
+def test_mappings_that_are_not_needed_are_only_listed() -> None:
     mappings = load_mappings(REPOSITORY / "gateway.yaml", environ={}, needed={"chat", "cohere"}).mappings
     assert [name for name, document in mappings.items() if document.text] == [
         "chat",
@@ -71,6 +71,7 @@ def test_the_gateway_file_documents_every_key_with_its_default() -> None:
     problems, root = check_shape(document, "gateway")
     assert [problem.render() for problem in document.problems + problems] == []
     written = plain(root, floats=True)
+    assert written.keys() == gateway_schema()["properties"].keys()
     for name, block in gateway_schema()["properties"].items():
         block = next((form for form in block.get("anyOf", ()) if "properties" in form), block)
         if "properties" not in block:
@@ -84,22 +85,22 @@ def test_the_gateway_file_documents_every_key_with_its_default() -> None:
         assert written[name].keys() == block["properties"].keys()
 
 
-def test_the_gateway_file_as_shipped_says_nothing() -> None:
+def test_the_shipped_gateway_file_sets_nothing() -> None:
     root = read_text((REPOSITORY / "gateway.yaml").read_text("utf-8"), "gateway.yaml").root
     assert isinstance(root, Map)
     assert root.entries == {}
 
 
 @pytest.mark.parametrize("path", [REPOSITORY / "gateway.yaml", *PROVIDERS], ids=lambda path: path.name)
-def test_editors_are_told_the_schema(path: Path) -> None:
+def test_every_file_names_its_schema_for_editors(path: Path) -> None:
     first = path.read_text("utf-8").splitlines()[0]
-    said = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
-    assert said, first
-    assert Path(os.path.normpath(path.parent / said[1])).is_file()
+    schema = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert schema, first
+    assert Path(os.path.normpath(path.parent / schema[1])).is_file()
 
 
-def test_every_example_of_every_shipped_file_holds() -> None:
-    """Those of providers that are off, too: `tests/mappings` runs the mappings' alone."""
+def test_every_example_of_every_shipped_file_passes() -> None:
+    """Including those of providers that are off. `tests/mappings` runs only those of mappings."""
     report = check(REPOSITORY / "gateway.yaml")
     assert [problem.render() for problem in report.problems] == []
     assert report.compiled is not None and len(report.compiled.providers) > 60

@@ -9,8 +9,8 @@ from tollgate.config.yaml_parser import Parser, PlainParser
 ROOT = Path(__file__).parents[2]
 
 
-def told(parser: Any) -> list[tuple[object, ...]]:
-    """What a parser tells of a text: of each event its kind, and of a value what it says and where."""
+def events_of(parser: Any) -> list[tuple[object, ...]]:
+    """The events of a parser: their kinds, and the values and places of scalars."""
     events = []
     while (event := parser.get_event()) is not None:
         where = (event.start_mark.line, event.start_mark.column)
@@ -33,10 +33,10 @@ def told(parser: Any) -> list[tuple[object, ...]]:
     ],
 )
 def test_a_question_mark_in_a_value_is_read_with_and_without_libyaml(parser: Any, text: str, values: list[str]) -> None:
-    assert [what[1] for what in told(parser(text)) if what[0] == "ScalarEvent"] == values
+    assert [what[1] for what in events_of(parser(text)) if what[0] == "ScalarEvent"] == values
 
 
 @pytest.mark.parametrize("file", ["providers/mistral.yaml", "providers/vertex.yaml", "mappings/ollama.yaml"])
-def test_without_libyaml_shipped_files_are_read_as_with_it(file: str) -> None:
+def test_shipped_files_are_parsed_alike_without_libyaml(file: str) -> None:
     text = (ROOT / file).read_text("utf-8")
-    assert told(PlainParser(text)) == told(Parser(text))
+    assert events_of(PlainParser(text)) == events_of(Parser(text))

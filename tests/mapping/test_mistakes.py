@@ -16,7 +16,7 @@ DIVIDER = "\n--- says\n"
 CASES = sorted(GOLDEN.glob("*.txt"))
 
 
-def said(text: str) -> str:
+def messages_of(text: str) -> str:
     try:
         mapping = compile_mapping(read_text(text, "mappings/x.yaml"))
     except ConfigErrors as errors:
@@ -28,7 +28,7 @@ def said(text: str) -> str:
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
 def test_a_mistake_is_said_with_place_and_hint(path: Path) -> None:
     text, _, expected = path.read_text(encoding="utf-8").partition(DIVIDER)
-    assert in_our_words(said(text + "\n")) == in_our_words(expected)
+    assert in_our_words(messages_of(text + "\n")) == in_our_words(expected)
 
 
 def test_there_are_at_least_forty() -> None:
@@ -43,4 +43,4 @@ def test_every_message_names_its_place(path: Path) -> None:
 
 
 def test_a_name_whose_fields_are_copied_is_read() -> None:
-    assert said("mapping: x\nrequest:\n  to_hub: {$let: {a: $.meta}, $copy: {$a: [user]}}\n") == ""
+    assert messages_of("mapping: x\nrequest:\n  to_hub: {$let: {a: $.meta}, $copy: {$a: [user]}}\n") == ""
