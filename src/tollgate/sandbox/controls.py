@@ -27,8 +27,7 @@ MARKERS: dict[str, str] = {
     "error=STATUS": "fail with this status; options `retry-after=S code=C type=T message=M times=N`",
     "error-in-200": "status 200 with an error body (a stream: an error event at once)",
     "stream-error=N": "an error event after N events; option `nested` for the older responses shape",
-    "cut=N": "the connection is dropped after N events (or within the body of a whole answer); option `clean` closes "
-    "it properly",
+    "cut=N": "the connection is dropped after N events (or inside a whole answer); option `clean` closes it properly",
     "cut-mid=N": "the connection is dropped inside event N + 1",
     "stall=N": "nothing is sent after N events, and the connection stays open",
     "reset": "the connection is dropped before the first byte of the body",
