@@ -123,7 +123,7 @@ class Tariff:
         )
         self.of_pictures = any(prices.get("image") for prices in rows)
         """Whether a picture in the prompt has a price."""
-        self._memo: dict[tuple[int, int, str | None, tuple[str, ...]], _Prices] = {}
+        self._memo: dict[tuple[tuple[int, ...], tuple[int, ...], str | None, tuple[str, ...]], _Prices] = {}
 
     def prices(
         self,
@@ -141,34 +141,29 @@ class Tariff:
         factors = tuple(name for name in pricing.multipliers if name in words and name != tier) if words else ()
         if self.simple and tier is None and not factors:
             return self.base
-        rows = 0
-        for place, row in enumerate(pricing.volumes):
-            if _matches(row, prompt, completion, thinking, words):
-                rows |= 1 << place
-        open_windows = 0
+        rows = [i for i, row in enumerate(pricing.volumes) if _matches(row, prompt, completion, thinking, words)]
+        windows: list[int] = []
         if self._windows:
             moment = at.astimezone(UTC) if at.tzinfo else at
-            for place, window in enumerate(self._windows):
-                if _is_open(window, moment):
-                    open_windows |= 1 << place
-        key = (rows, open_windows, tier, factors)
+            windows = [i for i, window in enumerate(self._windows) if _is_open(window, moment)]
+        key = (tuple(rows), tuple(windows), tier, factors)
         found = self._memo.get(key)
         if found is None:
             found = self._memo[key] = self._combine(*key)
         return found
 
-    def _combine(self, rows: int, open_windows: int, tier: str | None, factors: tuple[str, ...]) -> _Prices:
-        pricing, rule = self.pricing, []
-        base = dict(pricing.prices)
+    def _combine(
+        self, rows: tuple[int, ...], windows: tuple[int, ...], tier: str | None, factors: tuple[str, ...]
+    ) -> _Prices:
+        """The base prices, changed by windows, `volumes` rows, the service tier and factors, in this order."""
+        pricing = self.pricing
+        base = pricing.prices
         merged = dict(base)
-        for place, window in enumerate(pricing.windows):
-            if open_windows >> place & 1:
-                merged.update(window.prices)
-                rule.append(f"windows[{place}]")
-        for place, row in enumerate(pricing.volumes):
-            if rows >> place & 1:
-                merged.update(row.prices)
-                rule.append(f"volumes[{place}]")
+        rule = [*(f"windows[{i}]" for i in windows), *(f"volumes[{i}]" for i in rows)]
+        for i in windows:
+            merged.update(pricing.windows[i].prices)
+        for i in rows:
+            merged.update(pricing.volumes[i].prices)
         if tier is not None:
             rule.append(tier)
             if tier in pricing.multipliers:
