@@ -123,7 +123,7 @@ def test_a_second_start_restores_a_mapping_unchanged(tmp_path, loaded, text, mon
     cache = StartCache(tmp_path / "var")
     fresh = _build(cache.code, text)
     assert cache.write(loaded)
-    monkeypatch.setattr(compiler, "_built", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(compiler, "compile_file", lambda *_: pytest.fail("compiled"))
     monkeypatch.setattr(load, "read_text", lambda *_: pytest.fail("read"))
     document = load.Document("acme.yaml", text, None)
     cache = StartCache(tmp_path / "var")

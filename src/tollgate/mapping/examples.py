@@ -15,10 +15,11 @@ from typing import Any
 
 from tollgate.config.load import Node, Problem
 from tollgate.mapping import hub
-from tollgate.mapping.compiler import CONDITIONS, DIRECTIONS, OPENING, Mapping
+from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
+from tollgate.mapping.sections import CONDITIONS, DIRECTIONS, OPENING
 from tollgate.mapping.streams.converter import StreamConverter
 from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
