@@ -7,9 +7,12 @@ no sandbox is needed. Truth: absent, false, "", [], {} are false, 0 is true. `==
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
+
+from jinja2.visitor import NodeVisitor
 
 from tollgate.mapping.call_checks import filter_called, function_called
 from tollgate.mapping.counting import Counting
@@ -72,7 +75,7 @@ def parse(text: str, spot: Spot) -> Expression | None:
         return None
 
 
-class _Lowering:
+class _Lowering(NodeVisitor):
     """Lowers one expression. `value`, `taken` and `looked_at` give the same Python; they differ in what counts as
     read, for the loss list: `value` leaves that to its caller, `taken` counts all that is in the value, `looked_at`
     nothing in it."""
@@ -86,12 +89,14 @@ class _Lowering:
     # -- entry points
 
     def value(self, node: nodes.Node) -> Lowered:
-        """A node's value."""
-        handler = _VALUES.get(type(node))
-        if handler is None:
-            self._wrong(node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
-            return NOTHING
-        return handler(self, node)
+        """A node's value: what the method `visit_...` for its type returns."""
+        value: Lowered = self.visit(node)
+        return value
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Lowered:
+        """Note a node of any other type as a mistake."""
+        self._wrong(node, f"{NOT_TAKEN.get(type(node).__name__, type(node).__name__)} is not part of this language")
+        return NOTHING
 
     def taken(self, node: nodes.Node) -> Lowered:
         """A node's value that becomes part of the result as it is, so that everything in it counts as read."""
@@ -136,7 +141,7 @@ class _Lowering:
 
     # -- leaves
 
-    def _const(self, node: nodes.Const) -> Lowered:
+    def visit_Const(self, node: nodes.Const) -> Lowered:
         value = node.value
         if value is None:
             return NOTHING
@@ -146,7 +151,7 @@ class _Lowering:
         kind = {str: "text", bool: "bool", int: "number", float: "number"}[type(value)]
         return Lowered(repr(value), True, kind, atom=True)
 
-    def _name(self, node: nodes.Name) -> Lowered:
+    def visit_Name(self, node: nodes.Name) -> Lowered:
         text = self.paths.get(node.name)
         if text is None:
             self._wrong(node, f"unknown word `{node.name}`", _unknown_word_hint(self.site, node.name))
@@ -158,10 +163,12 @@ class _Lowering:
             return NOTHING
         return read(self.site, path, self.spot, node.lineno - 1)
 
-    def _list(self, node: nodes.List | nodes.Tuple) -> Lowered:
+    def visit_List(self, node: nodes.List | nodes.Tuple) -> Lowered:
         return Lowered("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")
 
-    def _dict(self, node: nodes.Dict) -> Lowered:
+    visit_Tuple = visit_List
+
+    def visit_Dict(self, node: nodes.Dict) -> Lowered:
         pairs = []
         for pair in node.items:
             if not isinstance(pair.key, nodes.Const) or not isinstance(pair.key.value, str):
@@ -172,7 +179,7 @@ class _Lowering:
 
     # -- reads of computed values
 
-    def _getattr(self, node: nodes.Getattr) -> Lowered:
+    def visit_Getattr(self, node: nodes.Getattr) -> Lowered:
         return self._member(self.value(node.node), node.attr)
 
     def _member(self, base: Lowered, key: str) -> Lowered:
@@ -182,7 +189,7 @@ class _Lowering:
             places=reads_of(base.places, (key,)),
         )
 
-    def _getitem(self, node: nodes.Getitem) -> Lowered:
+    def visit_Getitem(self, node: nodes.Getitem) -> Lowered:
         base = self.value(node.node)
         if isinstance(node.arg, nodes.Slice):
             if node.arg.step is not None:
@@ -198,7 +205,7 @@ class _Lowering:
 
     # -- calls
 
-    def _call(self, node: nodes.Call) -> Lowered:
+    def visit_Call(self, node: nodes.Call) -> Lowered:
         function = function_called(self.site.unit, self.paths, node, self._wrong)
         if function is None:
             return NOTHING
@@ -221,7 +228,7 @@ class _Lowering:
             call = f"left(C, entered(C, {self.site.out!r}), {call})"
         return Lowered(call)
 
-    def _filter(self, node: nodes.Filter) -> Lowered:
+    def visit_Filter(self, node: nodes.Filter) -> Lowered:
         entry = filter_called(self.site.unit, node, self._wrong)
         if entry is None:
             return NOTHING
@@ -245,7 +252,7 @@ class _Lowering:
             places=places,
         )
 
-    def _is(self, node: nodes.Test) -> Lowered:
+    def visit_Test(self, node: nodes.Test) -> Lowered:
         entry = TESTS.get(node.name)
         if entry is None:
             self._wrong(
@@ -259,7 +266,7 @@ class _Lowering:
 
     # -- operators
 
-    def _compare(self, node: nodes.Compare) -> Lowered:
+    def visit_Compare(self, node: nodes.Compare) -> Lowered:
         if len(node.ops) != 1:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
@@ -272,7 +279,7 @@ class _Lowering:
         texts = _are_texts(node.ops[0].expr)
         return Lowered(f"({comparison(self.site, node.ops[0].op, left, right, texts=texts)})", True, "bool")
 
-    def _choice(self, node: nodes.CondExpr) -> Lowered:
+    def visit_CondExpr(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
         with self.assuming(node.test):
             one = self.value(node.expr1)
@@ -287,7 +294,7 @@ class _Lowering:
             f"({one.py} if {test} else {two.py})", one.present and two.present, kind, places=one.places + two.places
         )
 
-    def _or(self, node: nodes.Or) -> Lowered:
+    def visit_Or(self, node: nodes.Or) -> Lowered:
         values = [self.value(operand) for operand in _operands(node)]
         if all(value.kind == "bool" for value in values):
             return Lowered(f"({' or '.join(map(_certain, values))})", True, "bool")
@@ -299,7 +306,7 @@ class _Lowering:
         kind = last.kind if all(value.kind == last.kind for value in before) else "any"
         return Lowered(text, last.present, kind, places=tuple(place for value in values for place in value.places))
 
-    def _and(self, node: nodes.And) -> Lowered:
+    def visit_And(self, node: nodes.And) -> Lowered:
         left = self.value(node.left)
         with self.assuming(node.left):
             right = self.value(node.right)
@@ -308,13 +315,13 @@ class _Lowering:
         condition, name = true_of(self.site, left)
         return Lowered(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
-    def _not(self, node: nodes.Not) -> Lowered:
+    def visit_Not(self, node: nodes.Not) -> Lowered:
         return Lowered(f"(not {self.test(node.node)})", True, "bool")
 
-    def _concat(self, node: nodes.Concat) -> Lowered:
+    def visit_Concat(self, node: nodes.Concat) -> Lowered:
         return one_text(self.site, [self.taken(part) for part in node.nodes])
 
-    def _arithmetic(self, node: nodes.BinExpr) -> Lowered:
+    def visit_Add(self, node: nodes.BinExpr) -> Lowered:
         call = ARITHMETIC[type(node)]
         left, right = self.taken(node.left), self.taken(node.right)
         return Lowered(
@@ -323,7 +330,9 @@ class _Lowering:
             "any" if call == "add" and not left.kind == right.kind == "number" else "number",
         )
 
-    def _negative(self, node: nodes.Neg) -> Lowered:
+    visit_Sub = visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = visit_Add
+
+    def visit_Neg(self, node: nodes.Neg) -> Lowered:
         value = self.taken(node.node)
         if isinstance(node.node, nodes.Const) and value.kind == "number":
             return Lowered(f"-{value.py}", True, "number", atom=True)
@@ -357,31 +366,3 @@ def _operands(node: nodes.Node) -> list[nodes.Node]:
 def _certain(value: Lowered) -> str:
     """A boolean as a Python expression that is never None: absent is false."""
     return value.py if value.present else f"({value.py} is True)"
-
-
-_VALUES: dict[type, Callable[..., Lowered]] = {
-    nodes.Const: _Lowering._const,
-    nodes.Name: _Lowering._name,
-    nodes.List: _Lowering._list,
-    nodes.Tuple: _Lowering._list,
-    nodes.Dict: _Lowering._dict,
-    nodes.Getattr: _Lowering._getattr,
-    nodes.Getitem: _Lowering._getitem,
-    nodes.Call: _Lowering._call,
-    nodes.Filter: _Lowering._filter,
-    nodes.Test: _Lowering._is,
-    nodes.Compare: _Lowering._compare,
-    nodes.CondExpr: _Lowering._choice,
-    nodes.Or: _Lowering._or,
-    nodes.And: _Lowering._and,
-    nodes.Not: _Lowering._not,
-    nodes.Concat: _Lowering._concat,
-    nodes.Add: _Lowering._arithmetic,
-    nodes.Sub: _Lowering._arithmetic,
-    nodes.Mul: _Lowering._arithmetic,
-    nodes.Div: _Lowering._arithmetic,
-    nodes.FloorDiv: _Lowering._arithmetic,
-    nodes.Mod: _Lowering._arithmetic,
-    nodes.Neg: _Lowering._negative,
-}
-"""How each type of node is lowered; other types are not part of the language."""
