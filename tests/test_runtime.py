@@ -304,7 +304,7 @@ def test_a_plugin_that_exits_on_import_is_reported(files, tmp_path, monkeypatch)
 def test_a_plugin_that_hangs_on_import_is_reported_and_abandoned(files, tmp_path, monkeypatch, caplog):
     (tmp_path / "acme_waiter.py").write_text("import threading\nthreading.Event().wait(60)\ndef f(value): return 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(plugins, "_TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(plugins, "_NOTICE_SECONDS", 0.05)
     monkeypatch.setattr(plugins, "_IMPORT_SECONDS", 0.2)
     files.write("gateway.yaml", (files.folder / "gateway.yaml").read_text() + "plugins: [acme_waiter]\n")
     with pytest.raises(

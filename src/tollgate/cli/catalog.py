@@ -43,7 +43,7 @@ class _Planned:
     path: Path
     before: str
     after: str
-    said: list[str]
+    changes: list[str]
     left_out: list[str]
 
 
@@ -170,10 +170,9 @@ def _tree(path: Path, kind: Literal["models", "provider"]) -> dict[str, Any]:
 
 
 def _show(plan: _Planned) -> None:
-    click.secho(
-        f"{plan.path}: {len(plan.said)} models differ" if plan.said else f"{plan.path}: the same models", bold=True
-    )
-    for line in plan.said:
+    summary = f"{len(plan.changes)} models differ" if plan.changes else "the same models"
+    click.secho(f"{plan.path}: {summary}", bold=True)
+    for line in plan.changes:
         click.secho(f"  {line}", fg={"+": "green", "-": "red"}.get(line[0], "yellow"))
     for line in plan.left_out:
         click.echo(f"  left out: {line}")

@@ -25,7 +25,7 @@ from tollgate.config.schema import (
 )
 from tollgate.wire import GENERATION_STATUSES
 
-_ASKED_WHEN = condition("Only where this expression holds, as `$input.image`.")
+_WHEN = condition("Only where this expression holds, as `$input.image`.")
 UPLOAD_STEPS = ("prepare", "upload")
 """The calls that upload a picture to a provider before the job that uses it, in order."""
 IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
@@ -56,11 +56,9 @@ def images() -> Schema:
         "Image jobs: what submits one, what asks about it, what fetches its pictures.",
         {
             "prepare": step(
-                "Before `upload`: asks where a picture of the input is to go.", {"when": _ASKED_WHEN}, wanted=("call",)
+                "Before `upload`: asks where a picture of the input is to go.", {"when": _WHEN}, wanted=("call",)
             ),
-            "upload": step(
-                "Before `submit`: sends a picture of the input there.", {"when": _ASKED_WHEN}, wanted=("call",)
-            ),
+            "upload": step("Before `submit`: sends a picture of the input there.", {"when": _WHEN}, wanted=("call",)),
             "submit": step(
                 "The call that begins a job; the only one of a provider that answers with the pictures at once."
             ),
@@ -138,7 +136,7 @@ def model_keys() -> dict[str, Schema]:
         **{
             name: step(
                 f"Image models: what differs from the provider's `images.{name}`.",
-                {"when": _ASKED_WHEN} if name in UPLOAD_STEPS else None,
+                {"when": _WHEN} if name in UPLOAD_STEPS else None,
                 wanted=(),
             )
             for name in IMAGE_STEPS

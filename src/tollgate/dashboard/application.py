@@ -74,7 +74,7 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
     """The application for one running gateway."""
     gateway = services.runtime.current.gateway
     base = gateway.server.base_url
-    said = urlsplit(base)
+    base_parts = urlsplit(base)
     return Pages(
         State(
             services=services,
@@ -86,9 +86,9 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
             queries=UsageQueries(gateway.store.usage_directory),
             templates=environment(),
             statics=Statics(),
-            root=said.path.rstrip("/") + "/dashboard",
+            root=base_parts.path.rstrip("/") + "/dashboard",
             address=base + "/dashboard",
-            secure=said.scheme == "https",
+            secure=base_parts.scheme == "https",
         )
     )
 

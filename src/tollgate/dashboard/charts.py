@@ -169,8 +169,8 @@ def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...
 
 
 def _tip(start: datetime, width: timedelta, series: Sequence[Series], place: int, show: Show) -> str:
-    said = [f"{each.label}: {show(value)}" for each in reversed(series) if (value := each.values[place])]
-    return "\n".join([stamp(start, width), *(said or ["nothing"])])
+    words = [f"{each.label}: {show(value)}" for each in reversed(series) if (value := each.values[place])]
+    return "\n".join([stamp(start, width), *(words or ["nothing"])])
 
 
 def stamp(start: datetime, width: timedelta) -> str:

@@ -142,11 +142,11 @@ def relative(moment: datetime, now: datetime) -> str:
         if count and ahead:
             count = round(gap.total_seconds() / size)  # a key made for 30 days must not show 29 a moment later
         if count:
-            said = f"{count} {unit}{'s' if count > 1 else ''}"
+            shown = f"{count} {unit}{'s' if count > 1 else ''}"
             break
-    if said == "1 day":
+    if shown == "1 day":
         return "tomorrow" if ahead else "yesterday"
-    return f"in {said}" if ahead else f"{said} ago"
+    return f"in {shown}" if ahead else f"{shown} ago"
 
 
 def clock(moment: datetime) -> str:
@@ -168,26 +168,26 @@ def price(amount: Decimal | None, currency: str = "USD") -> Markup:
         return DASH
     if amount == 0:
         return Markup('<span class="free">free</span>')
-    said = decimal_text(amount)
-    if "." in said and len(said.partition(".")[2]) == 1:
-        said += "0"
-    return escape(f"${said}" if currency == "USD" else f"{said} {currency}")
+    shown = decimal_text(amount)
+    if "." in shown and len(shown.partition(".")[2]) == 1:
+        shown += "0"
+    return escape(f"${shown}" if currency == "USD" else f"{shown} {currency}")
 
 
 def limits(key: KeyRecord) -> Markup | str:
     """A key's limits, except models, time and money, in a few words."""
-    said = []
+    words = []
     if key.rpm is not None:
-        said.append(f"{key.rpm:,} requests/min")
+        words.append(f"{key.rpm:,} requests/min")
     if key.tpm is not None:
-        said.append(f"{compact(key.tpm)} tokens/min")
+        words.append(f"{compact(key.tpm)} tokens/min")
     if key.max_concurrent is not None:
-        said.append(f"{key.max_concurrent:,} at once")
+        words.append(f"{key.max_concurrent:,} at once")
     if key.endpoints:
-        said.append(f"{' and '.join(key.endpoints)} only")
+        words.append(f"{' and '.join(key.endpoints)} only")
     if key.allowed_addresses:
         more = len(key.allowed_addresses) - 1
-        said.append(f"from {key.allowed_addresses[0]}{f' and {more} more' if more else ''}")
+        words.append(f"from {key.allowed_addresses[0]}{f' and {more} more' if more else ''}")
     if key.strict:
-        said.append("strict")
-    return ", ".join(said) or DASH
+        words.append("strict")
+    return ", ".join(words) or DASH

@@ -20,17 +20,17 @@ class KeyList(NamedTuple):
     views: list[KeyView]
     found: int
     total: int
-    said: str
+    search: str
 
 
-def key_list(views: Iterable[KeyView], said: str = "", *, chosen: str = "") -> KeyList:
-    """The first `MOST` keys with `said` in their name or as their last four characters; also the key with the id
+def key_list(views: Iterable[KeyView], search: str = "", *, chosen: str = "") -> KeyList:
+    """The first `MOST` keys with `search` in their name or as their last four characters; also the key with the id
     `chosen`."""
     every = sorted(views, key=lambda view: (_ORDER[view.state], -view.key.created_at.timestamp()))
-    said = said.strip()[:100]
-    wanted = said.casefold()
-    found = [each for each in every if wanted in each.key.name.casefold() or said == each.key.last_four]
+    search = search.strip()[:100]
+    wanted = search.casefold()
+    found = [each for each in every if wanted in each.key.name.casefold() or search == each.key.last_four]
     shown = found[:MOST]
     if chosen and not any(each.key.id == chosen for each in shown):
         shown += [each for each in found[MOST:] if each.key.id == chosen]
-    return KeyList(shown, len(found), len(every), said)
+    return KeyList(shown, len(found), len(every), search)

@@ -181,8 +181,8 @@ class Visit:
 
     def url(self, path: str = "", **query: Any) -> str:
         """The address of a page: url("/keys", done="made"); empty values are left out."""
-        said = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-        return self.state.root + quote(path, safe="/:@~._-") + (f"?{said}" if said else "")
+        query_text = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return self.state.root + quote(path, safe="/:@~._-") + (f"?{query_text}" if query_text else "")
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """A page."""

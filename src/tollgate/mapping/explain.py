@@ -37,7 +37,7 @@ class Stage:
     title: str
     file: str
     unread: list[str] = field(default_factory=list)
-    said: list[Any] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
     """The stream events that it produced."""
     steps: list[Step] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Explained:
             for step in stage.steps:
                 place = str(step.line) if step.file == stage.file else f"{PurePath(step.file).name}:{step.line}"
                 out.append(f"{place:>18}  {step.path:34} {shown(step.value, _WIDEST)}")
-            out.extend(f"{'says':>18}  {shown(event, _WIDEST)}" for event in stage.said)
+            out.extend(f"{'says':>18}  {shown(event, _WIDEST)}" for event in stage.events)
             if stage.unread:
                 out.append(f"  never read by the mapping: {', '.join(stage.unread)}")
         if self.lost:
@@ -85,16 +85,16 @@ def explain_stream(
     one, two = traced(source), traced(target)
     explained = Explained()
     converter = StreamConverter(one, two, context, in_text=in_text)
-    said: list[Any] = []
+    produced: list[Any] = []
     for number, event in enumerate(events, 1):
         out = [data for _, data in converter.feed(*event_and_name(event))]
-        said += out
+        produced += out
         title = f"event {number}: {shown(event, _WIDEST)}"
-        explained.stages.append(Stage(title, source.file, said=out, steps=context.taken()))
+        explained.stages.append(Stage(title, source.file, events=out, steps=context.taken()))
     out = [data for _, data in converter.finish()]
-    said += out
-    explained.stages.append(Stage("the upstream ended", target.file, said=out, steps=context.taken()))
-    explained.result = said
+    produced += out
+    explained.stages.append(Stage("the upstream ended", target.file, events=out, steps=context.taken()))
+    explained.result = produced
     explained.lost = list(context.lost)
     if converter.failure is not None:
         explained.error = str(converter.failure)

@@ -24,7 +24,7 @@ from tollgate.process.unawaited import begun
 
 log = logging.getLogger("tollgate.plugins")
 
-_TOLD_SECONDS = 5.0
+_NOTICE_SECONDS = 5.0
 """After this time the log names a module that is still being imported; most take a few milliseconds."""
 _IMPORT_SECONDS = 60.0
 """After this time an import is given up: a start fails, a reload keeps the running configuration. Large libraries
@@ -76,11 +76,11 @@ def _imported(name: str) -> ModuleType:
     """The module, imported in a thread that is abandoned if it hangs, so that it cannot keep the process from ending
     either. Raises what the import raises."""
     done = begun(lambda: importlib.import_module(name), f"import {name}")
-    if not wait([done], _TOLD_SECONDS).done:
+    if not wait([done], _NOTICE_SECONDS).done:
         log.warning(
-            "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _TOLD_SECONDS
+            "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _NOTICE_SECONDS
         )
-        if not wait([done], _IMPORT_SECONDS - _TOLD_SECONDS).done:
+        if not wait([done], _IMPORT_SECONDS - _NOTICE_SECONDS).done:
             raise _Hanging
     return done.result()
 

@@ -115,7 +115,7 @@ class ToolsApp:
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
             caller = replace(caller, counted=True)
         as_json, as_events = await self._ready(self._server.max_small_body_bytes)
-        manager = as_events if _asks_for_progress(message, headers) else as_json
+        manager = as_events if _requests_progress(message, headers) else as_json
         gone = asyncio.ensure_future(_disconnected(receive))
         gone.add_done_callback(lambda _: answer.end())  # the call goes on, but nobody waits for it: free its slot
         replayed = False
@@ -221,7 +221,7 @@ def _message(body: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _asks_for_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
+def _requests_progress(message: dict[str, Any], headers: Mapping[str, str]) -> bool:
     """Whether this is a tool call with a progress token, from a client that accepts events. Only then the answer is an
     event stream."""
     if message.get("method") != "tools/call" or "text/event-stream" not in headers.get("accept", ""):

@@ -62,9 +62,9 @@ async def one(visit: Visit) -> Response:
         raise NotFound("there is no such job") from None
     except TollgateError:
         job = await jobs.tracked.stored(visit.me.id, visit.argument("job"))
-    asked = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
+    job_input = orjson.dumps(job.input, option=orjson.OPT_INDENT_2, default=str).decode()
     names = visit.key_names([job.key_id])
-    return visit.render("image.html", job=job, asked=asked, key=names.get(job.key_id, job.key_id))
+    return visit.render("image.html", job=job, job_input=job_input, key=names.get(job.key_id, job.key_id))
 
 
 async def picture(visit: Visit) -> Response:
@@ -122,5 +122,5 @@ def _input(written: str, prompt: str) -> Any:
 
 
 def _prompt_of(job: Generation) -> str:
-    said = job.input.get("prompt") if isinstance(job.input, dict) else None
-    return said if isinstance(said, str) else ""
+    prompt = job.input.get("prompt") if isinstance(job.input, dict) else None
+    return prompt if isinstance(prompt, str) else ""

@@ -46,15 +46,15 @@ class Entry:
 
 async def show(visit: Visit) -> Response:
     """The list, narrowed by a search over ids, names, aliases and providers."""
-    said, kind = visit.query["q"].strip()[:100], visit.query["type"]
+    search, kind = visit.query["q"].strip()[:100], visit.query["type"]
     kind = kind if kind in _TYPES else ""
     models = visit.runtime.catalog.models.values()
-    found = [model for model in models if (not kind or model.type == kind) and _fits(model, said.lower().split())]
+    found = [model for model in models if (not kind or model.type == kind) and _fits(model, search.lower().split())]
     counts = {name: sum(1 for model in models if model.type == name) for name in _TYPES}
     return visit.render(
         "models.html",
         entries=[_entry(visit, model) for model in found],
-        said=said,
+        search=search,
         kind=kind,
         counts=counts,
         total=len(models),

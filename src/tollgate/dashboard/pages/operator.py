@@ -85,15 +85,15 @@ async def revoke(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit, error: BadRequest | None = None) -> Response:
-    said = visit.query["q"].strip()[:100]
+    search = visit.query["q"].strip()[:100]
     every = await visit.ledger.list_accounts()
-    found = [each for each in every if said.casefold() in f"{each.id} {each.name}".casefold()]
+    found = [each for each in every if search.casefold() in f"{each.id} {each.name}".casefold()]
     views = await _views(visit, found[:_MOST])
     return visit.render(
         "accounts.html",
         status=400 if error else 200,
         views=views,
-        said=said,
+        search=search,
         found=len(found),
         total=len(every),
         error=error,

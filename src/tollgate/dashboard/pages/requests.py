@@ -73,9 +73,9 @@ def position(row: dict[str, Any]) -> str:
     return f"{int(row['time'].timestamp() * 1_000_000)}-{row['seq']}"
 
 
-def read_position(said: str) -> tuple[datetime, int] | None:
+def read_position(text: str) -> tuple[datetime, int] | None:
     """The time and seq of a link; None if it is invalid."""
-    moment, _, seq = said.partition("-")
+    moment, _, seq = text.partition("-")
     if not (
         moment.isascii()
         and moment.isdigit()
@@ -100,12 +100,12 @@ def _buckets(row: dict[str, Any]) -> list[tuple[str, int]]:
 def _prices(text: str | None) -> list[tuple[str, str]]:
     """The prices stored in the row."""
     try:
-        said = orjson.loads(text or "null")
+        prices = orjson.loads(text or "null")
     except orjson.JSONDecodeError:
         return []
-    if not isinstance(said, dict):
+    if not isinstance(prices, dict):
         return []
     return [
         (str(name).replace("_", " "), value if isinstance(value, str) else orjson.dumps(value, default=str).decode())
-        for name, value in said.items()
+        for name, value in prices.items()
     ]

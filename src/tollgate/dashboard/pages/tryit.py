@@ -36,18 +36,18 @@ async def answer(visit: Visit) -> Response:
             reply = await complete(visit.services, inbound)
     except TollgateError as error:
         return await _form(visit, visit.form, problem=public_message(error), status=error.status)
-    said = orjson.loads(reply.body)
+    answered = orjson.loads(reply.body)
     headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
-    message = _message(said)
+    message = _message(answered)
     return await _form(
         visit,
         visit.form,
-        said={
+        answer={
             "text": _text(message.get("content")) or _text(message.get("refusal")),
             "reasoning": _text(message.get("reasoning") or message.get("reasoning_content"))
             or _text(message.get("content"), "thinking"),
         },
-        usage=said.get("usage") or {},
+        usage=answered.get("usage") or {},
         headers=headers,
     )
 
@@ -59,12 +59,12 @@ def _message(answer: dict[str, Any]) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _text(said: Any, kind: str = "text") -> str:
+def _text(content: Any, kind: str = "text") -> str:
     """The text of a message's content, or of its parts of one kind: [{"type": "thinking", "thinking": [{"type":
     "text", "text": "hm"}]}, {"type": "text", "text": "hi"}] -> "hi", or "hm". `static/dashboard.js` does the same."""
-    if isinstance(said, str):
-        return said if kind == "text" else ""
-    parts = [part for part in said if isinstance(part, dict)] if isinstance(said, list) else []
+    if isinstance(content, str):
+        return content if kind == "text" else ""
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return "".join(_text(part.get(kind)) for part in parts if part.get("type", "text") == kind)
 
 
@@ -131,13 +131,13 @@ async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     return Inbound("chat", key, orjson.dumps(body), {"content-type": "application/json"}, visit.request_id)
 
 
-def _number(said: str, what: str, kind: type, most: int) -> Any:
+def _number(text: str, what: str, kind: type, most: int) -> Any:
     try:
-        value = kind(said.strip())
+        value = kind(text.strip())
     except ValueError:
-        raise BadRequest(f'{what} is "{said[:20]}", wanted a number') from None
+        raise BadRequest(f'{what} is "{text[:20]}", wanted a number') from None
     if not 0 <= value <= most:
-        raise BadRequest(f"{what} is {said[:20]}, wanted 0 to {most}")
+        raise BadRequest(f"{what} is {text[:20]}, wanted 0 to {most}")
     return value
 
 
@@ -145,7 +145,7 @@ async def _form(
     visit: Visit,
     form: Form,
     *,
-    said: Any = None,
+    answer: Any = None,
     usage: Any = None,
     headers: Any = None,
     problem: str = "",
@@ -167,7 +167,7 @@ async def _form(
         keys=key_list(active, chosen=form["key"]).views,
         models=usable,
         chosen=chosen.id if chosen else "",
-        said=said,
+        answer=answer,
         usage=usage,
         headers=headers or {},
         problem=problem,

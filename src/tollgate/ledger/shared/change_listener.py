@@ -44,7 +44,7 @@ class ChangeListener:
         self._name = name
         self._changed = changed
         self._missed = missed
-        self._heard: asyncio.Queue[str] = asyncio.Queue()
+        self._changes: asyncio.Queue[str] = asyncio.Queue()
         """Notifications, and an empty text when the connection ended or `close` was called."""
         self._connection: Connection | None = None
         self._closing = False
@@ -58,15 +58,15 @@ class ChangeListener:
         """Stop listening. The task is told so instead of cancelled: the driver may turn a cancellation into an error of
         its own."""
         self._closing = True
-        self._heard.put_nowait("")
+        self._changes.put_nowait("")
         await self._task
         self._drop()
 
     async def _begin(self) -> None:
         connection = await connect(self._address, self._name)
         with driver_errors():
-            await connection.add_listener(CHANNEL, lambda *notification: self._heard.put_nowait(notification[-1]))
-        connection.add_termination_listener(lambda _: self._heard.put_nowait(""))
+            await connection.add_listener(CHANNEL, lambda *notification: self._changes.put_nowait(notification[-1]))
+        connection.add_termination_listener(lambda _: self._changes.put_nowait(""))
         try:
             await self._check_delivery()
             await self._missed()
@@ -87,7 +87,7 @@ class ChangeListener:
             other.terminate()
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
-                while await self._heard.get() != hello:
+                while await self._changes.get() != hello:
                     pass  # a change from before: `missed` reads everything after this
         except TimeoutError as error:
             raise DatabaseLost(POOLED) from error
@@ -116,7 +116,7 @@ class ChangeListener:
     async def _next(self, connection: Connection | None) -> None:
         """Handle one notification; after a while without any, check that the connection still works."""
         try:
-            change = await asyncio.wait_for(self._heard.get(), _LOOK_SECONDS)
+            change = await asyncio.wait_for(self._changes.get(), _LOOK_SECONDS)
         except TimeoutError:
             change = ""
         if change:
@@ -130,5 +130,5 @@ class ChangeListener:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-        while not self._heard.empty():
-            self._heard.get_nowait()
+        while not self._changes.empty():
+            self._changes.get_nowait()

@@ -137,5 +137,5 @@ def _text(value: object) -> str:
     if isinstance(value, Mapping):
         value = value.get("message") or value.get("detail") or value.get("msg") or ""
     if isinstance(value, (list, tuple)):
-        return "; ".join(said for said in (_text(part) for part in value) if said)[:2000]
+        return "; ".join(text for text in (_text(part) for part in value) if text)[:2000]
     return str(value)[:2000]

@@ -99,8 +99,8 @@ def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Exam
         return compiled.signing.adds(given.get("call") or {}, now, secrets)
     if compiled.token_request is None:
         raise LookupError("this provider has no `auth: {kind: signed}`, and no words of its own for a token's request")
-    asked = compiled.token_request(now, given.get("nonce") or NONCE, secrets)
-    return {name: value for name, value in asked.items() if value}
+    request = compiled.token_request(now, given.get("nonce") or NONCE, secrets)
+    return {name: value for name, value in request.items() if value}
 
 
 def _discovered(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> list[dict[str, Any]]:
@@ -164,8 +164,8 @@ def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) 
     return found, facts_of(found, compiled.name, spoken.endpoint.mapping if spoken else "")
 
 
-def _headers(said: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name).lower(): str(value) for name, value in (said.get("headers") or {}).items()}
+def _headers(given: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name).lower(): str(value) for name, value in (given.get("headers") or {}).items()}
 
 
 def _comparable(of: str, got: Any, wanted: Any) -> Any:

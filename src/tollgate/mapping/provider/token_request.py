@@ -32,13 +32,18 @@ class TokenRequest:
 
         An example has `secrets` of its own. Raises `UpstreamFailed` if a part cannot be computed.
         """
-        said: dict[str, Any] = {"vars": self._variables, "secret": secrets or self._secrets, "now": now, "nonce": nonce}
+        values: dict[str, Any] = {
+            "vars": self._variables,
+            "secret": secrets or self._secrets,
+            "now": now,
+            "nonce": nonce,
+        }
         context = Context(now=now)
         context.nonce = nonce
         made = {}
         for name, template in self._parts.items():
             try:
-                made[name] = template(None, context, **said)
+                made[name] = template(None, context, now=now, nonce=nonce, **values)
             except MappingFailure as failure:
                 raise UpstreamFailed(f"auth.{name}: {failure}") from None
         return made
@@ -50,7 +55,7 @@ def compile_token_request(pieces: Pieces) -> TokenRequest | None:
     nodes = {name: node for name in PARTS if (node := pieces.provider.auth.options.get(name)) is not None}
     names = pieces.names("vars", "secret", "now", "nonce")
     parts = {name: template for name, node in nodes.items() if (template := pieces.template(node, names)) is not None}
-    fresh = any(mentions(node, said, pieces.functions) for node in nodes.values() for said in ("now", "nonce"))
+    fresh = any(mentions(node, name, pieces.functions) for node in nodes.values() for name in ("now", "nonce"))
     if not parts:
         return None
     return TokenRequest(parts, pieces.variables, pieces.secrets, fresh)

@@ -101,12 +101,12 @@ def alike(rules: Rules, run: Run, context: Context, name: str | None, data: byte
     before, found, after = data.rpartition(orjson.dumps(part.pieces[-1]))
     if not found:
         return None
-    heard = _Listener()
+    listener = _Listener()
     try:
-        rules(orjson.loads(before + _MARKED + after), heard, context)
+        rules(orjson.loads(before + _MARKED + after), listener, context)
     except (_NotSteady, Fault, RecursionError, orjson.JSONDecodeError):
         return None
-    return Alike(part, name, before, after) if heard.only(part) else None
+    return Alike(part, name, before, after) if listener.only(part) else None
 
 
 class _NotSteady(Exception):

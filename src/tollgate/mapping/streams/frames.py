@@ -71,7 +71,7 @@ def _stands_whole(name: str, code: str) -> bool:
 def framed(handler: Callable[..., None]) -> Callable[..., None]:
     """The same handler, if steady, with JSON bytes instead of an object as the event of a text."""
 
-    def say(run: Any, part: Any, text: str, context: Any) -> None:
+    def write(run: Any, part: Any, text: str, context: Any) -> None:
         if part.fresh or not part.told:
             handler(run, part, text, context)
             return
@@ -91,7 +91,7 @@ def framed(handler: Callable[..., None]) -> Callable[..., None]:
             run.out.append((name, b"%b%d%b%b%b" % (before, run.seq, between, orjson.dumps(text), after)))
             run.seq += 1
 
-    return say
+    return write
 
 
 def _frame(handler: Callable[..., None], run: Any, part: Any, context: Any) -> Frame:
