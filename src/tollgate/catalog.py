@@ -121,7 +121,7 @@ class Catalog:
         """The model meant by a canonical id, an alias, or the name that `provider` (or any provider, if None) has for
         it; the date at the end of a provider's name does not matter.
 
-        For models that providers name themselves: those their tools are to ask, and those their usage tells of.
+        For models that providers name themselves: those for their tools, and those in their usage.
         """
         for each in dict.fromkeys((name, _SNAPSHOT.sub("", name))):
             owners = self._upstream.get(each, {})

@@ -1,6 +1,6 @@
 """Models found in providers' own lists, kept fresh in the background (`discover:` of a provider file).
 
-Each provider with such a list is asked once at start and then every so often. What must stay true: the last good list
+Each list is requested once at start and then at intervals. What must stay true: the last good list
 stays in force whatever happens to the next one; a request never waits for this; a list that did not change costs no
 rebuild. How entries become models is `mapping/provider/discover.py`.
 """
@@ -36,7 +36,7 @@ MAX_BYTES = 32 * 1024 * 1024
 """The largest public list of models is some 2 MB."""
 _BUDGETS = Timeouts(connect=10, first_byte=30, idle=30, total=60)
 _FIRST_RETRY = 30.0
-"""Seconds before a failed list is asked for again; doubled each time, at most the list's own interval."""
+"""Seconds before a failed list is requested again; doubled each time, at most the list's own interval."""
 _LOOK = 1.0
 """How long the loop sleeps at most: a reload may have brought a provider with a list, whose operator waits for it."""
 
@@ -62,7 +62,7 @@ class ListState:
 
 
 class Discoverer:
-    """Asks the lists and puts what changed into the runtime of `holder`. `on_swap` hears of every new runtime."""
+    """Requests the lists and puts changes into the runtime of `holder`. `on_swap` is called with every new runtime."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Discoverer:
             await asyncio.sleep(max(0.05, min([_LOOK, *(state.due - now for state in self.states.values())])))
 
     async def refresh(self) -> bool:
-        """Ask every list that is due, all at once; True when the runtime changed."""
+        """Request every list that is due, all at once; True when the runtime changed."""
         now = asyncio.get_running_loop().time()
         lists = self._lists()
         for name in self.states.keys() - lists.keys():
@@ -123,7 +123,7 @@ class Discoverer:
         return state is None or now >= state.due or state.source is not discovery.provider.document
 
     async def _refresh_one(self, name: str, discovery: Discovery) -> bool:
-        """Ask one list; True when it differs from the one in force."""
+        """Request one list; True when it differs from the one in force."""
         state = self.states.setdefault(name, ListState())
         now = asyncio.get_running_loop().time()
         state.source = discovery.provider.document

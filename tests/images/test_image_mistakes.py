@@ -151,7 +151,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
             "images:\n",
             "images:\n  upload: {call: POST https://a.example/f, result: {id: $.id}}\n",
             (
-                "acme.yaml:3:53: images.upload.result: `id` is told by `submit` and later steps: there is no job yet "
+                "acme.yaml:3:53: images.upload.result: `id` is set by `submit` and later steps: there is no job yet "
                 "(another name, such as `picture`, read as $job.picture)"
             ),
         ),

@@ -432,7 +432,7 @@ def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> 
 def test_text_that_was_changed_after_it_was_told_is_named() -> None:
     converter = told_so_far({"all": "Hello"}, {"all": "Hi"}, {"all": "Hello!"}, {"why": "end"})
     assert converter.parts()[0]["text"] == "Hello!"
-    assert converter.lost == ["text that the provider changed after it was told"]
+    assert converter.lost == ["text that the provider changed after it was sent"]
 
 
 LEAFWISE = """

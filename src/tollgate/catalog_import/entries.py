@@ -244,7 +244,7 @@ def _protocols(offer: Mapping[str, Any], speaks: frozenset[str]) -> list[str] | 
     protocols = {protocol for path in paths for end, protocol in PROTOCOLS.items() if path.endswith("/" + end)}
     if not protocols:
         return []
-    chatty = speaks & {"chat", "responses"}  # the paths tell only these two apart
+    chatty = speaks & {"chat", "responses"}  # the paths distinguish only these two
     served = [protocol for protocol in sorted(chatty) if protocol in protocols]
     return served if set(served) != chatty else None
 

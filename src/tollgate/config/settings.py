@@ -73,7 +73,7 @@ class Retry:
     """Consecutive failures after which a route cools down."""
     cooldown_seconds: float = 30.0
     max_retry_after_seconds: float = 120.0
-    """SDKs stop retrying when told to wait longer than this."""
+    """SDKs stop retrying if the wait is longer than this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def _form(visit: Visit, onward: str, name: str = "", problem: str = "", status: 
 
 
 def _begin(visit: Visit) -> None:
-    """Create a session for a visitor, so that the form of this page can be told from a foreign one."""
+    """Create a session for a visitor, so that the form of this page can be distinguished from a foreign one."""
     if visit.account is None:
         visit.new_session = visit.session
 

@@ -67,7 +67,7 @@ class Calls:
         result, content, http = await self._result(step, job)
         outcome = offer.outcome(step, result)
         if outcome.status == "failed" and outcome.error == NO_IMAGE:
-            # no picture, and the file does not say why: perhaps the 200 has an error in it, for which there is a rule
+            # no picture, and the file does not say why: perhaps the 200 contains an error, for which there is a rule
             verdict = offer.errors.judge(http["status"], http["headers"], content)
             if verdict is not None:
                 raise verdict.error(content)

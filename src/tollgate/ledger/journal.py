@@ -2,7 +2,7 @@
 
 One thread writes. Events that gather on the event loop during a write go into the next one (group commit): the thread
 is woken, and wakes the loop, once for each batch, because a wake-up costs more than a row. The file is opened with
-O_DSYNC, so one system call writes and syncs a whole batch. When a write fails (disk full), everybody who waits is told,
+O_DSYNC, so one system call writes and syncs a whole batch. When a write fails (disk full), all who wait get the error,
 the events stay in memory, and the write is tried again, in a new segment, until it succeeds: after a failed sync nobody
 knows what is in the old file, and readers use an event that is in two segments once.
 """
@@ -182,7 +182,7 @@ class Journal:
         self._end_segment()
 
     def _take(self, kept: list[Waiting], *, wait: bool) -> bool:
-        """Move everything queued into `kept`; with `wait`, wait for something if `kept` is empty. True when told to
+        """Move everything queued into `kept`; with `wait`, wait for something if `kept` is empty. True when it is to
         stop."""
         stop = False
         try:

@@ -28,7 +28,7 @@ NOTATIONS = ("hex", "base64", "base64url")
 """How bytes are written; `base64url` is without padding, as in a JWT."""
 ALPHABETS = ("url",)
 LEAST_SHORT = 16
-"""Characters of a shortened text, nine of which tell it from others."""
+"""Characters of a shortened text, nine of which distinguish it from others."""
 _32_DIGITS = re.compile(r"[0-9A-Fa-f]{32}\Z")
 _LAST_MOMENT = 253_402_300_800
 """Seconds until the year 10000."""
@@ -146,7 +146,7 @@ def seconds(value: Any) -> int | None:
 
 @functools.lru_cache(maxsize=64)
 def _moment(text: str) -> int | None:
-    """Events of one stream tell the same time."""
+    """Events of one stream have the same time."""
     text = text.strip()
     try:
         if _RFC_3339.match(text):

@@ -81,7 +81,7 @@ def _request() -> Schema:
             "service_tier": {
                 "type": "string",
                 "description": "where a request of this format says its service tier, which decides the price where "
-                "the answer does not tell",
+                "the answer does not have",
             },
             "tool_name": {
                 "type": "string",
@@ -114,7 +114,7 @@ def _error() -> Schema:
 
 def _stream() -> Schema:
     made = {
-        "lost": {**_TEMPLATE, "description": "a text that says why such a part is not told; nothing where it is"},
+        "lost": {**_TEMPLATE, "description": "a text that says why such a part is not sent; nothing if it is"},
         "name": {"type": "string", "description": "becomes $part.item"},
     }
     handlers = _record({step: made.get(step, _EVENTS) for step in STEPS})
@@ -145,7 +145,7 @@ def _in_text() -> Schema:
     properties = {
         "from": {"type": "string", "description": "the text that begins it"},
         "to": {"type": "string", "description": "the text that ends it; without it, it goes to the end"},
-        "kind": {"enum": list(STREAMED_KINDS), "description": "what stands between, told as it comes"},
+        "kind": {"enum": list(STREAMED_KINDS), "description": "what stands between, sent as it comes"},
         "parts": {**_TEMPLATE},
         "at": {"enum": list(PLACES)},
         "unclosed": {"enum": list(ENDS), "description": "beside parts: what it is where `to` never comes"},
@@ -165,7 +165,7 @@ def _reply_headers() -> Schema:
             "limits": _record(dict.fromkeys(LIMIT_KINDS, _record(names))),
             "resets": {"enum": list(RESETS)},
         },
-        description="names of the headers that tell time and rate limits",
+        description="names of the headers for time and rate limits",
     )
 
 

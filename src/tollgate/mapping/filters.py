@@ -265,7 +265,7 @@ def sort(value: Any, key: Any) -> list[Any] | None:
 
 
 def chunks(value: Any, size: Any) -> list[Any] | None:
-    """A list cut into lists of so many items, for vectors told one behind the other; absent for a size below 1."""
+    """A list cut into lists of so many items, for vectors that come one behind the other; absent for a size below 1."""
     if type(value) is not list or type(size) is not int or size < 1:
         return None
     return [value[at : at + size] for at in range(0, len(value), size)]

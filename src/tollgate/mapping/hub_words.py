@@ -171,7 +171,7 @@ class _Writes:
             self.visit(kind, of.fields["kind"])
             return  # a part of the mapping's own kind may have any fields
         if of.name == "part" and fields and kind is None and "$copy" not in node.entries:
-            self._unit.warn(node, "a part without a `kind` is none, so nothing of it is told", "such as kind: text")
+            self._unit.warn(node, "a part without a `kind` is none, so nothing of it is sent", "such as kind: text")
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])

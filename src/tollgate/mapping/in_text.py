@@ -150,10 +150,10 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
         unit.mistake(
             item,
             f"a mark says what stands in it by `kind` or by `parts`, found {found}",
-            f"kind: one of {', '.join(STREAMED_KINDS)}, told as it comes; or parts: a template over the text",
+            f"kind: one of {', '.join(STREAMED_KINDS)}, sent as it comes; or parts: a template over the text",
         )
     if kind and "unclosed" in item.entries:
-        unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was told as it came")
+        unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was sent as it came")
     ends = _word(unit, item, "unclosed", ENDS) or ENDS[0]
     at = _word(unit, item, "at", PLACES) or PLACES[0]
     if "from" not in item.entries and len(unit.problems) == before:

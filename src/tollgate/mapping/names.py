@@ -29,17 +29,17 @@ RUN = Var(
     whole=None,
     fields={
         "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
-        "model": Field("R.model", False, "text", "the model as the upstream names it"),
+        "model": Field("R.model", False, "text", "the upstream's name for the model"),
         "created": Field("R.created", True, "number", "Unix seconds: the upstream's, or now"),
         "stop": Field("R.stop", False, "text", "why it stopped, once it did"),
-        "failed": Field("(R.error is not None)", True, "bool", "whether it broke off; parts are closed then too"),
+        "failed": Field("(R.error is not None)", True, "bool", "whether it was broken off; parts are closed then too"),
         "stop_text": Field("R.stop_text", False, "text", "the stop sequence that was met"),
         "usage": Field("R.usage", True, "object", "token counts so far", hub.USAGE_FIELDS),
         "estimate": Field(
-            "C.estimate", False, "any", "token counts guessed before the upstream tells any", hub.USAGE_FIELDS
+            "C.estimate", False, "any", "token counts estimated before the upstream reports any", hub.USAGE_FIELDS
         ),
         **{
-            key: Field(f"R.more.get({key!r})", False, "any", "as the upstream said it with its start")
+            key: Field(f"R.more.get({key!r})", False, "any", "as in the upstream's start")
             for key in sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)
         },
     },
@@ -57,10 +57,10 @@ PART = Var(
         "id": Field("P.id", False, "text", "the part's id, such as a tool call's"),
         "name": Field("P.name", False, "text", "the tool's name"),
         "text": Field("P.text", False, "text", "all of its text so far"),
-        "told": Field("P.told", True, "bool", "whether some of its text was told before"),
+        "told": Field("P.told", True, "bool", "whether some of its text was sent before"),
         "args": Field("P.text", False, "text", "all of a tool call's arguments so far, as JSON text"),
-        "token": Field("P.token", False, "text", "opaque state that must travel back"),
-        "origin": Field("P.origin", False, "text", "who minted the token"),
+        "token": Field("P.token", False, "text", "opaque state that clients must send back"),
+        "origin": Field("P.origin", False, "text", "who made the token"),
         **{key: Field(f"P.more.get({key!r})") for key in hub.PART_FIELDS if key not in OWN_PART},
     },
 )
@@ -92,7 +92,7 @@ def readable_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 ABOUT: dict[str, str] = {
-    "model": "the model asked for: upstream, id, max_output, context, ...",
+    "model": "the requested model: upstream, id, max_output, context, ...",
     "can": "what the target declares it accepts (`can:` of its provider file)",
     "request": "the hub request, also while its answer is converted",
     "asked": "the client's own request, in its own protocol, while its answer is made",
@@ -102,13 +102,13 @@ ABOUT: dict[str, str] = {
     "`request.asked_model`; "
     "headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
-    "part": "the part being said: index, nth, item, kind, id, name, text, args, told, token, origin",
-    "event": "the SSE event name, for formats that say it only there (stream.to_hub)",
+    "part": "the part being sent: index, nth, item, kind, id, name, text, args, told, token, origin",
+    "event": "the SSE event name, for formats that have it only there (stream.to_hub)",
     "delta": "the piece of text that just arrived",
-    "fields": "what came with that piece beside its text: logprobs, annotations, ...",
-    "seq": "how many events were said before this one",
-    "whole": "the answer so far, as a hub response; its parts have the `item` they were told by, "
-    "and those that an error broke off are `cut`",
+    "fields": "fields that came with that piece besides its text: logprobs, annotations, ...",
+    "seq": "how many events were sent before this one",
+    "whole": "the answer so far, as a hub response; its parts have the `item` they were sent with, "
+    "and those that an error cut off are `cut`",
     "seen": "how many parts of each kind have begun: $seen.tool_call",
     "error": "what went wrong: message, type, code, param",
 }

@@ -40,7 +40,7 @@ def is_exhaustion(error: Exception) -> bool:
 
 
 def in_use() -> tuple[int, int] | None:
-    """How many are open, and how many may be; None where the system does not say."""
+    """How many are open, and how many may be; None if the system does not report it."""
     if not os.path.isdir("/proc/self/fd"):
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,4 +1,4 @@
-"""A model provider to aim at: it speaks every protocol, echoes what it is told and fails on request.
+"""A model provider for tests: it speaks every protocol, echoes its input and fails on request.
 
 Two forms of one thing: a `Sandbox` is an in-process upstream (`await sandbox(method, path, headers, body)` gives
 status, headers and an iterator of bytes; `app` is one that is ready), `asgi(sandbox)` is the same as a server. Answers
@@ -7,7 +7,7 @@ on request follows the markers, which docs/sandbox.md shows to users:
 
     tokens=N            exact length of the answer       pace=20ms delay=2s duration=2s   slowness
     tool tools=N preface think redacted                  what the answer is made of
-    error=STATUS error-in-200 stream-error=N html        failures that are told
+    error=STATUS error-in-200 stream-error=N html        failures that are reported
     cut=N cut-mid=N stall=N reset bad-utf8               failures that are not
     empty refuse finish=REASON fail=MESSAGE              odd ends
     no-usage late-usage *-tokens=N                       what usage says

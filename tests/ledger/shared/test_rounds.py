@@ -228,7 +228,7 @@ async def test_a_mistake_of_ours_does_not_leave_a_gateway_deaf(
     async with asyncio.timeout(20):
         while not alice.ledger.not_ready_reason:
             await asyncio.sleep(0.01)
-        assert alice.ledger.not_ready_reason == "changes of other gateways are not heard: ZeroDivisionError"
+        assert alice.ledger.not_ready_reason == "changes of other gateways do not arrive: ZeroDivisionError"
         while not alice.ledger.ready:
             await asyncio.sleep(0.01)
     await alice.ledger._shared.connections.value("UPDATE tollgate.keys SET revoked = true")

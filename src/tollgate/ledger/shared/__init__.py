@@ -58,7 +58,7 @@ class SharedLedger(Ledger):
         return bool(self._state)
 
     async def serve_admin(self) -> None:
-        """Nothing to do: commands use the database, and this gateway hears what they change."""
+        """Nothing to do: commands use the database, and this gateway is notified of their changes."""
 
     async def ensure_default_account(self, credits: Decimal = DEFAULT_CREDITS) -> str | None:
         try:

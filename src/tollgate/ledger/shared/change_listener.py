@@ -39,7 +39,7 @@ class ChangeListener:
         missed: Callable[[], Awaitable[None]],
     ) -> None:
         self.outage = Outage(log)
-        """Why nothing is heard now. No new work then: a key that was revoked elsewhere might be accepted here."""
+        """Why no changes arrive now. New work is refused then: a key revoked elsewhere might be accepted here."""
         self._address = address
         self._name = name
         self._changed = changed
@@ -55,8 +55,8 @@ class ChangeListener:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop listening. The task is told so instead of cancelled: the driver may turn a cancellation into an error of
-        its own."""
+        """Stop listening. The task is notified, not cancelled: the driver may turn a cancellation into an error of its
+        own."""
         self._closing = True
         self._changes.put_nowait("")
         await self._task
@@ -97,7 +97,7 @@ class ChangeListener:
             try:
                 if self._connection is None:
                     await self._begin()
-                    self.outage.end("changes of other gateways are heard again")
+                    self.outage.end("changes of other gateways arrive again")
                 if not self._closing:  # `close` may have been called meanwhile
                     await self._next(self._connection)
             except TollgateError as error:
@@ -105,10 +105,10 @@ class ChangeListener:
                 self._drop()
                 if lost and not self.outage.reason:
                     continue  # connections end now and then: a new one reads what was missed
-                self.outage.begin(error.message, f"changes of other gateways are not heard: {error.message}")
+                self.outage.begin(error.message, f"changes of other gateways do not arrive: {error.message}")
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception as error:  # a mistake of ours must not end the listening
-                reason = f"changes of other gateways are not heard: {type(error).__name__}"
+                reason = f"changes of other gateways do not arrive: {type(error).__name__}"
                 self.outage.begin(reason, "receiving changes of other gateways failed", error=error)
                 self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)

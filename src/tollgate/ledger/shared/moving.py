@@ -169,9 +169,7 @@ class _Move:
         """Refuse a store that was moved elsewhere, and names that something else has in the shared store."""
         mark = self._source.directory / MOVED_NAME
         if mark.exists() and mark.read_text("utf-8").strip() != _BEGUN:
-            raise TollgateError(
-                f"{self._source.directory}: this store was moved into another shared one, as {mark} tells"
-            )
+            raise TollgateError(f"{self._source.directory}: this store was moved into another shared one, see {mark}")
         if not await self._name_is_free():
             raise TollgateError(
                 f'a gateway named "{self._name}" runs on the shared store: stop it, or move the rows under another '

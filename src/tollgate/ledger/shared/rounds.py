@@ -133,7 +133,7 @@ class Rounds:
             raise
 
     def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """Give back what a request held. The next round tells the database."""
+        """Give back what a request held. The next round sends it to the database."""
         self._held[account_id, key_id] = self._held.get((account_id, key_id), _ZERO) - amount
         self._changed.add((account_id, key_id))
         self._wake.set()
@@ -174,7 +174,7 @@ class Rounds:
             if self._closing_until and not (taken.parts() or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
-            # most likely a lost connection: if a new one works, nobody is told
+            # most likely a lost connection: if a new one works, nothing is reported
             if problem and not self.outage.reason:
                 self._session.drop()
                 problem = await self._try(taken)

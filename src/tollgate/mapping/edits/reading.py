@@ -35,13 +35,13 @@ VERBS: dict[str, Verb] = {
         Verb(
             "drop",
             "[path]",
-            "what the paths find is taken out; on a request it is told as a loss",
+            "what the paths find is removed; on a request it is reported as a loss",
             'drop: [logit_bias, "$.messages[*].name"]',
         ),
         Verb(
             "keep",
             "[key]",
-            "of the top level only these fields stay; on a request the others are told as a loss",
+            "of the top level only these fields stay; on a request the others are reported as a loss",
             "keep: [model, messages, stream]",
         ),
         Verb(
@@ -53,8 +53,9 @@ VERBS: dict[str, Verb] = {
         Verb(
             "set",
             "{path: value}",
-            "the field gets the value; an absent value changes nothing; with a `why`, replacing something of a "
-            "request is told as a loss. `$` is the whole document: an object takes its place (`set: {$: $.result}`)",
+            "the field gets the value; an absent value changes nothing; with a `why`, replacing something "
+            "of a request is reported as a loss. `$` is the whole document: an object takes its place "
+            "(`set: {$: $.result}`)",
             "set: {thinking: {type: enabled}}",
         ),
         Verb(
@@ -66,13 +67,13 @@ VERBS: dict[str, Verb] = {
         Verb(
             "values",
             "{path: {from: to}}",
-            "a value that is listed becomes another; `a|b` shares one, `$nothing` takes the field out",
+            "a value that is listed becomes another; `a|b` shares one, `$nothing` removes the field",
             'values: {"$.messages[*].role": {developer: system}}',
         ),
         Verb(
             "refuse",
             "text",
-            "the request is refused with a 400 that says the text",
+            "the request is refused with a 400 and this text",
             "refuse: audio is not taken here",
         ),
     )

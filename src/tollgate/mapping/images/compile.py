@@ -147,7 +147,7 @@ def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
         if key in _OF_THE_JOB:
             pieces.mistake(
                 mark,
-                f"`{key}` is told by `submit` and later steps: there is no job yet",
+                f"`{key}` is set by `submit` and later steps: there is no job yet",
                 path,
                 "another name, such as `picture`, read as $job.picture",
             )

@@ -1,1 +1,1 @@
-"""Streams between formats: what upstream events mean, the life of one answer, what its client is told."""
+"""Streams between formats: what upstream events mean, the state of one answer, the client's events."""

@@ -24,7 +24,7 @@ them."""
 
 class StreamConverter:
     """One answer: upstream events in, the client's events out. With `frames`, deltas of only text come as JSON bytes.
-    With `defer_errors`, an error of the upstream is only kept in `error`, and `fail` tells the client."""
+    With `defer_errors`, an error of the upstream is only kept in `error`, and `fail` sends it."""
 
     __slots__ = ("_context", "_rules", "_run", "_vain", "failure", "pattern", "source", "target")
 
@@ -54,7 +54,7 @@ class StreamConverter:
         self.pattern: Alike | None = None
         """The pattern that the next events may fit, see `follow`."""
         self.failure: MappingFailure | None = None
-        """A failure of the mapping itself, for the log; the client was told an error."""
+        """A failure of the mapping itself, for the log; an error was sent to the client."""
 
     def feed(self, event: object, name: str | None = None) -> list[Out]:
         """One upstream event -> the events it makes.
@@ -71,7 +71,7 @@ class StreamConverter:
         run.out = out
         if type(event) is not dict:
             if type(event) is str and event.strip() == DONE:
-                # the end mark: the client is told by `finish`, because usage may still come
+                # the end mark: `finish` sends it, because usage may still come
                 run.marked = True
                 return run.error is None
             if event is None:
@@ -104,7 +104,7 @@ class StreamConverter:
         return self.pattern.take(self._run, written, lead) if self.pattern is not None else (b"", 0)
 
     def finish(self) -> list[Out]:
-        """The upstream ended: close what is open, then tell the client the finish, or an error if it never stopped."""
+        """The upstream ended: close what is open, then send the finish, or an error if it never stopped."""
         run = self._run
         out = run.out = []
         try:
@@ -115,7 +115,7 @@ class StreamConverter:
         return out
 
     def fail(self, message: str, type: str | None = None) -> list[Out]:
-        """The connection or the gateway failed: tell the client, unless the stream is already over."""
+        """The connection or the gateway failed: send an error, unless the stream is already over."""
         run = self._run
         out = run.out = []
         run.defer_errors = False
@@ -160,7 +160,7 @@ class StreamConverter:
 
     @property
     def started(self) -> bool:
-        """Whether the client was told anything."""
+        """Whether anything was sent to the client."""
         return self._run.begun
 
     def response_field(self, field: str) -> object:

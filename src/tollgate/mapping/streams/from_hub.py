@@ -123,7 +123,7 @@ class _Builder:
         if not isinstance(node, Map):
             unit.mistake(
                 node,
-                f"`{kind}` says what to tell when such a part opens, grows and closes",
+                f"`{kind}` has the events to send when such a part opens, grows and closes",
                 "{open: [...], delta: [...], close: [...]}",
             )
             return

@@ -9,7 +9,7 @@ from tollgate.wording import clipped
 
 
 class Growth:
-    """The state of such texts in one stream, by kind and key of their part. What cannot be told is noted as a loss."""
+    """The state of such texts in one stream, by kind and key of their part. What cannot be sent is noted as a loss."""
 
     __slots__ = ("_context", "_leafwise", "_so_far")
 
@@ -25,7 +25,7 @@ class Growth:
         text = so_far if type(so_far) is str else text_of(so_far)
         before = self._so_far.get((kind, key), "")
         if not text.startswith(before):
-            self._context.lose(f"{kind} that the provider changed after it was told")
+            self._context.lose(f"{kind} that the provider changed after it was sent")
             return None
         self._so_far[kind, key] = text
         return text[len(before) :]

@@ -12,7 +12,7 @@ class Handlers:
     """What makes the client's events for parts of one kind. All are generated functions, or None."""
 
     lost: Callable[..., Any] | None = None
-    """What a part that cannot be told is called in the loss report; nothing where it can be told."""
+    """What a part that cannot be sent is called in the loss report; nothing if it can be sent."""
     name: Callable[..., Any] | None = None
     open: Callable[..., Any] | None = None
     delta: Callable[..., Any] | None = None

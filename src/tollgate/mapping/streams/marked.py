@@ -96,7 +96,7 @@ class MarkedRun(Run):
         return [*super().received(), {"kind": "text", "text": held}] if held else super().received()
 
     def _end_text(self) -> None:
-        """End the current text: tell the client what was held back of it."""
+        """End the current text: send what was held back of it."""
         self._place = None
         if not self._in_text or self.state != "open":
             return

@@ -112,18 +112,18 @@ class Part:
         """What came for `more` and is not merged into it yet: many citations come one by one."""
         self._end: JsonEnd | None = None
         self.fresh: dict[str, Any] = NO_MORE
-        """Further fields that the client was not told yet. Its lists are used nowhere else until then."""
+        """Further fields that were not sent to the client yet. Its lists are used nowhere else until then."""
         self.pieces: list[str] = []
         """Its text so far."""
         self.waiting: list[str] = []
-        """Text that arrived and that the client was not told yet."""
+        """Text that arrived and was not sent to the client yet."""
         self.index = 0
         self.nth = 0
         self.item: str | None = None
         self.opened = False
-        """The client was told that it begins."""
+        """Its beginning was sent to the client."""
         self.told = False
-        """The client was told some of its text."""
+        """Some of its text was sent to the client."""
         self.emit_text: Callable[..., None] | None = None
         """Makes the client's event for more text; set when the part is opened. None where the client's protocol has no
         such event."""
@@ -136,7 +136,7 @@ class Part:
         self.closed = False
 
     def grow(self, text: str) -> None:
-        """Add text that the client is to be told."""
+        """Add text to send to the client."""
         self.pieces.append(text)
         self.waiting.append(text)
 
@@ -151,7 +151,7 @@ class Part:
             self._later.append(details.more)
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell yet: no text, and no field that counts without text."""
+        """Whether there is nothing to send yet: no text, and no field that counts without text."""
         return not self.pieces and (self.kind in GROWING or not self.more)
 
     def complete(self) -> bool:

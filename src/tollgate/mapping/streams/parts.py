@@ -1,4 +1,4 @@
-"""The parts of one streamed answer: which is open, which wait, and the order in which the client is told of them.
+"""The parts of one streamed answer: which is open, which wait, and the order in which they are sent.
 
 One part is open at a time. A new part closes it if it is certainly complete: the upstream said so, or nothing more of
 its kind can come, or its arguments are whole JSON. Otherwise the new part is held back, with all its text, until then.
@@ -61,7 +61,7 @@ class Parts:
         self.error: dict[str, Any] | None = None
         """What went wrong, once it did."""
         self.begun = False
-        """The client was told that the answer starts."""
+        """The start of the answer was sent to the client."""
         self.seen: dict[str, int] = {}
         self.nth: dict[str, int] = {}
         self.count = 0
@@ -107,7 +107,7 @@ class Parts:
 
     @property
     def _tool_names(self) -> ToolNames:
-        """The names of the request's tools. A call whose name begins another one's may have told only a piece of it."""
+        """The names of the request's tools. A call whose name begins another one's may have only a piece of it yet."""
         if self._tools is None:
             self._tools = ToolNames(self.context, self.sent_name)
         return self._tools
@@ -150,7 +150,7 @@ class Parts:
             self._make_current(self._held.pop(0))
 
     def _send_pending(self, part: Part) -> None:
-        """Tell the client what can be told: the opening, once there is something to tell, then the waiting text."""
+        """Send what can be sent: the opening, once there is something to send, then the waiting text."""
         if not part.opened:
             if part.kind == "tool_call":
                 if not part.name or not (part.waiting or part.ended) and self._tool_names.begins(part.name):
@@ -188,7 +188,7 @@ class Parts:
             handlers.open(self, part, self.context)
 
     def _grow(self, part: Part) -> None:
-        """Tell the client the text that waits."""
+        """Send the text that waits."""
         text = "".join(part.waiting)
         part.waiting.clear()
         if part.emit_text is not None:
@@ -230,7 +230,7 @@ class Parts:
             self.context.lose(words)
 
     def _close_ended(self) -> None:
-        """Before an error is told: close the current part if the upstream had ended it, since it is complete."""
+        """Before an error is sent: close the current part if the upstream had ended it, since it is complete."""
         if self._current is not None and self._current.ended:
             self._close(self._current)
 

@@ -51,7 +51,7 @@ class Run(Parts):
         self.created = context.now
         self.more: dict[str, Any] = {}
         self.known = False
-        """The client was told id and model, so `start` cannot change them."""
+        """Id and model were sent to the client, so `start` cannot change them."""
         self._started_by_upstream = False
         self.stop_text: str | None = None
         self.usage: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class Run(Parts):
         """The upstream marked the end of a complete answer ([DONE])."""
         self._error_sent = False
         self.defer_errors = False
-        """An error of the upstream is only kept in `error`; the client is told in other words, by a later `fail`."""
+        """An error of the upstream is only kept in `error`; a later `fail` sends one in other words."""
         self._growth = Growth(context)
 
     # -- what rules call
@@ -244,7 +244,7 @@ class Run(Parts):
                     self.usage[name] = value
 
     def fail(self, error: object) -> None:
-        """The upstream reports an error. The client is told nothing that follows; usage still counts."""
+        """The upstream reports an error. Nothing that follows is sent; usage still counts."""
         if self.state != "open":
             return
         given = error if type(error) is dict else {"message": text_of(error)} if error is not None else {}
@@ -266,8 +266,8 @@ class Run(Parts):
             self.unmatched[name] = self.unmatched.get(name, 0) + 1
 
     def whole(self) -> dict[str, Any]:
-        """The answer so far, as a hub response. Parts have the names that the client was told (`item`), and `cut` where
-        an error cut them off. `stop` is `open` until the upstream stopped."""
+        """The answer so far, as a hub response. Parts have the names that were sent to the client (`item`), and `cut`
+        if an error cut them off. `stop` is `open` until the upstream stopped."""
         parts = [
             part if name is None else {**part, "item": name} for part, name in zip(self._done, self._names, strict=True)
         ]
@@ -292,19 +292,19 @@ class Run(Parts):
         return {key: value for key, value in made.items() if value is not None}
 
     def received(self) -> list[dict[str, Any]]:
-        """All parts so far, whether or not the client was told of them."""
+        """All parts so far, whether or not they were sent to the client."""
         waiting = [part for part in (self._current, *self._held) if part is not None]
         return [*self._done, *(part.hub() for part in waiting)]
 
     # -- the ends
 
     def settle(self) -> None:
-        """After every event: tell the client the start as soon as the upstream has named its answer."""
+        """After every event: send the start as soon as the upstream has named its answer."""
         if not self.begun and self._started_by_upstream and self.state == "open":
             self._begin()
 
     def finish(self) -> None:
-        """The upstream ended. Close everything, then tell the client the finish or an error."""
+        """The upstream ended. Close everything, then send the finish or an error."""
         if self.state != "open":
             return
         broke = self.stop is None and not (self.marked and self.received())
@@ -324,7 +324,7 @@ class Run(Parts):
             self.out.append((None, self._writer.end))
 
     def send_error(self) -> None:
-        """Tell the client `self.error`, and nothing after it; parts that are held back are dropped."""
+        """Send `self.error`, and nothing after it; parts that are held back are dropped."""
         if self.begun and self._current is not None:
             self._held.clear()
             self._close(self._current)

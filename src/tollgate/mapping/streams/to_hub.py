@@ -43,7 +43,7 @@ OPERATIONS: dict[str, Operation] = {
             ("id", "model", "created", *sorted(hub.RESPONSE_FIELDS - OWN_RESPONSE)),
             (),
             "the upstream names its answer; empty values name nothing, the first real ones win; without a name it "
-            "tells the other fields, however late",
+            "sets the other fields, however late",
         ),
         Operation(
             "open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"
@@ -54,8 +54,8 @@ OPERATIONS: dict[str, Operation] = {
             ("kind",),
             "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
             "`so_far` instead of `text` where every event holds all of the text up to here; `leaves` instead of `text` "
-            "where JSON is told leaf by leaf: a list of `{path, value, more}` (`more: true`: the text there goes on) "
-            "and `{last: true}` where it is whole; `steady: true` promises "
+            "where JSON comes leaf by leaf: a list of `{path, value, more}` (`more: true`: the text there goes on) "
+            "and `{last: true}` when it is complete; `steady: true` promises "
             "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
             "which are the one before but for it need not be read whole",
         ),
@@ -63,18 +63,18 @@ OPERATIONS: dict[str, Operation] = {
             "close",
             _PART_FIELDS,
             (),
-            "a part is over; its fields, told again, count only where nothing was told before",
+            "a part is over; its fields count only where they had no value before",
         ),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
         Operation("error", ("message", "type", "code", "param"), (), "the upstream failed"),
-        Operation("lost", (), (), "says in the loss report what is not carried"),
+        Operation("lost", (), (), "names in the loss report what is not carried over"),
         Operation("do", (), (), "several operations under one condition"),
     )
 }
 _NAMED = frozenset({"id", "model", "created"})
-"""Fields that name an answer: they cannot change once the client was told that it starts."""
+"""Fields that name an answer: they cannot change once its start was sent."""
 
 
 STREAM_IN = "stream_to_hub"
