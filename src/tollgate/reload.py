@@ -22,7 +22,7 @@ from tollgate.config.model import Gateway
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
-from tollgate.process.unawaited import begun
+from tollgate.process.concurrency import in_daemon_thread
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_report_all
 
 log = logging.getLogger("tollgate.reload")
@@ -79,7 +79,8 @@ class Reloader:
             with contextlib.suppress(OSError):
                 self._last = await asyncio.to_thread(self._stamp)
             try:
-                runtime = await asyncio.wrap_future(begun(self._build, "tollgate-reload"))  # an import in it may hang
+                building = in_daemon_thread(self._build, "tollgate-reload")  # an import in it may hang
+                runtime = await asyncio.wrap_future(building)
             except Exception as error:  # a mistake of ours must not end the watching
                 return self._refused(error)
             before, self._holder.current = self._holder.current, runtime

@@ -20,7 +20,7 @@ from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.filter_table import FILTERS, Filter
-from tollgate.process.unawaited import begun
+from tollgate.process.concurrency import in_daemon_thread
 
 log = logging.getLogger("tollgate.plugins")
 
@@ -75,7 +75,7 @@ class _Hanging(Exception):
 def _imported(name: str) -> ModuleType:
     """The module, imported in a thread that is abandoned if it hangs, so that it cannot keep the process from ending
     either. Raises what the import raises."""
-    done = begun(lambda: importlib.import_module(name), f"import {name}")
+    done = in_daemon_thread(lambda: importlib.import_module(name), f"import {name}")
     if not wait([done], _NOTICE_SECONDS).done:
         log.warning(
             "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _NOTICE_SECONDS

@@ -1,9 +1,12 @@
-"""Two ways to wait for work: `shielded` lets it go on when the waiter is cancelled, `few_at_once` cancels it then."""
+"""Ways to run work: `shielded` lets it go on when its waiter is cancelled, `few_at_once` limits how much runs at a
+time, and `in_daemon_thread` is for work that may hang."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from typing import TypeVar
 
 S = TypeVar("S")
@@ -44,3 +47,22 @@ async def few_at_once(most: int, work: Callable[[S], Awaitable[T]], pieces: Iter
     finally:
         for task in tasks:
             task.cancel()
+
+
+def in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Start `work` in a thread of this name; returns its future. Unlike an executor's threads, it does not keep the
+    process from ending: the work may hang."""
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
+    threading.Thread(target=_run, args=(work, done), name=name, daemon=True).start()
+    return done
+
+
+def _run(work: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)
+    finally:
+        # breaks a reference cycle: the future refers to an error, and that to this frame and all objects of its work
+        del work, done
