@@ -7,15 +7,7 @@ is in `tariff.py`; exchange rates come from `gateway.yaml`.
 from __future__ import annotations
 
 import re
-from decimal import (
-    ROUND_HALF_EVEN,
-    Context,
-    Decimal,
-    DivisionByZero,
-    FloatOperation,
-    InvalidOperation,
-    Overflow,
-)
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, FloatOperation, InvalidOperation, Overflow
 
 CONTEXT = Context(prec=80, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation, DivisionByZero, Overflow, FloatOperation])
 """80 digits, so that the product of the longest price, count and rate that `decimal_of` accepts is exact."""

@@ -28,14 +28,7 @@ def hash_password(password: str) -> str:
         raise ValueError(f"the password has {len(password)} characters, wanted {SHORTEST} to {LONGEST}")
     salt = os.urandom(_SALT_BYTES)
     return "$".join(
-        (
-            "scrypt",
-            str(_LOG_N),
-            str(_R),
-            str(_P),
-            _text(salt),
-            _text(_scrypt(password, salt, _LOG_N, _R, _P)),
-        )
+        ("scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(_scrypt(password, salt, _LOG_N, _R, _P)))
     )
 
 

@@ -44,9 +44,7 @@ def list_(path: Path | None, as_json: bool) -> None:
     amounts = {"balance": "sums.balance", "held": "sums.held", "spent": "sums.spent", "granted": "sums.granted"}
     counts = {"active keys": "active_keys"}
     print_views(
-        {**columns, **amounts, **counts, "created": "account.created_at"},
-        views,
-        numbers=frozenset((*amounts, *counts)),
+        {**columns, **amounts, **counts, "created": "account.created_at"}, views, numbers=frozenset((*amounts, *counts))
     )
 
 

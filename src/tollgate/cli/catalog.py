@@ -12,16 +12,7 @@ from typing import Any, Literal
 
 import click
 
-from tollgate.catalog_import import (
-    NAMES_SCHEMA,
-    SCHEMA,
-    Import,
-    Source,
-    changes,
-    import_models,
-    offers_of,
-    write,
-)
+from tollgate.catalog_import import NAMES_SCHEMA, SCHEMA, Import, Source, changes, import_models, offers_of, write
 from tollgate.cli.books import fail
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
@@ -127,10 +118,7 @@ def _present(out: Path) -> list[tuple[Path, Source]]:
         source = _tree(path, "models").get("from")
         if isinstance(source, dict) and source.get("provider"):
             found.append(
-                (
-                    path,
-                    Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ())),
-                )
+                (path, Source(source["provider"], tuple(source.get("only") or ()), tuple(source.get("without") or ())))
             )
     return found
 

@@ -39,13 +39,7 @@ def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool
     made, sums = with_books(path, work)
     if as_json:
         print_json(
-            {
-                "id": made.id,
-                "account_id": account,
-                "amount": made.amount,
-                "note": made.note,
-                "balance": sums.balance,
-            }
+            {"id": made.id, "account_id": account, "amount": made.amount, "note": made.note, "balance": sums.balance}
         )
     else:
         click.echo(f"{account}: {decimal_text(made.amount)} credits granted, balance {decimal_text(sums.balance)}")

@@ -127,13 +127,7 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
     _warn_of_no_models(path, key.allowed_models)
     if as_json:
         print_json(
-            {
-                "id": key.id,
-                "account_id": key.account_id,
-                "name": key.name,
-                "key": secret,
-                "expires_at": key.expires_at,
-            }
+            {"id": key.id, "account_id": key.account_id, "name": key.name, "key": secret, "expires_at": key.expires_at}
         )
         return
     click.echo(secret)
@@ -206,12 +200,7 @@ def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json:
     revoked = with_books(path, lambda books: books.revoke_key(found.id))
     if as_json:
         print_json(
-            {
-                "id": revoked.id,
-                "account_id": revoked.account_id,
-                "name": revoked.name,
-                "revoked": revoked.revoked,
-            }
+            {"id": revoked.id, "account_id": revoked.account_id, "name": revoked.name, "revoked": revoked.revoked}
         )
     else:
         click.echo(f"key {revoked.id} is revoked")

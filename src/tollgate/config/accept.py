@@ -15,18 +15,7 @@ from tollgate.config.load import List, Map, Node, Scalar, plain
 
 Test = Callable[[Node], bool]
 
-_DESCRIPTIVE = frozenset(
-    {
-        "description",
-        "title",
-        "default",
-        "wanted",
-        "hidden",
-        "editor",
-        "$schema",
-        "$defs",
-    }
-)
+_DESCRIPTIVE = frozenset({"description", "title", "default", "wanted", "hidden", "editor", "$schema", "$defs"})
 """Keywords that describe and do not constrain."""
 _OF_MAPS = frozenset({"properties", "additionalProperties", "propertyNames", "required", "minProperties"})
 _OF_LISTS = frozenset({"items", "minItems", "maxItems", "uniqueItems"})

@@ -80,7 +80,5 @@ def _slips(document: Document, path: str, can: Map, known: set[str]) -> Iterator
             )
         elif (text := text_in(node)) is not None and text.lower() in _TRUTH:
             yield document.warning(
-                node,
-                f'found the text "{text}", which counts as true, wanted true or false',
-                path=f"{path}.{word}",
+                node, f'found the text "{text}", which counts as true, wanted true or false', path=f"{path}.{word}"
             )

@@ -105,8 +105,7 @@ def _server() -> Schema:
                     "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."
                 ),
                 "engine": text(
-                    "The HTTP server; uvicorn needs the extra of that name.",
-                    enum=list(get_args(settings.EngineName)),
+                    "The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(settings.EngineName))
                 ),
                 "max_body_bytes": integer(
                     "Largest request body of chat, responses, messages and embeddings.", **_BYTES
@@ -186,10 +185,7 @@ def _credits() -> Schema:
                 "rates": table(
                     "USD for one unit of a currency; added to the built-in ones.",
                     decimal("USD for one unit."),
-                    propertyNames={
-                        "pattern": "^[A-Z]{3}$",
-                        "wanted": "a currency code of three capital letters",
-                    },
+                    propertyNames={"pattern": "^[A-Z]{3}$", "wanted": "a currency code of three capital letters"},
                 ),
             },
         ),
@@ -228,8 +224,7 @@ def _store() -> Schema:
                             **_DAYS,
                         ),
                         "keep_files_days": integer(
-                            "How many days usage files stay, at least as many as rows. 0: for ever.",
-                            **_DAYS,
+                            "How many days usage files stay, at least as many as rows. 0: for ever.", **_DAYS
                         ),
                         "keep_jobs_days": integer(
                             "How many days image jobs stay once they have ended, counted from when they were made; "

@@ -64,10 +64,7 @@ def images() -> Schema:
             ),
             "poll": step(
                 "Asks how a job is doing.",
-                {
-                    "every": pauses(),
-                    "give_up": seconds("When a job that has not ended is failed.", default=600),
-                },
+                {"every": pauses(), "give_up": seconds("When a job that has not ended is failed.", default=600)},
             ),
             "fetch": step("Gets the pictures of a succeeded job, where the poll does not bring them."),
             "statuses": table(

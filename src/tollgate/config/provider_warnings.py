@@ -100,10 +100,7 @@ def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
             word = name.strip("${}")
             secret = f"$secret.{word}" if word.isupper() else name
             yield provider.document.warning(
-                inner,
-                f"found `{name}` inside a text, which is sent as it stands",
-                path,
-                f"write {{{{ {secret} }}}}",
+                inner, f"found `{name}` inside a text, which is sent as it stands", path, f"write {{{{ {secret} }}}}"
             )
 
 
@@ -146,9 +143,7 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
         )
         if first is not None:
             yield provider.document.warning(
-                rule,
-                f"never reached: rules[{first}] takes every answer this one is for",
-                f"{path}.rules[{place}]",
+                rule, f"never reached: rules[{first}] takes every answer this one is for", f"{path}.rules[{place}]"
             )
         before.append((text, statuses))
         if "as" in rule.entries and status is None:

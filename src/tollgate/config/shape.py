@@ -36,12 +36,7 @@ _KINDS = {
     "boolean": "true or false",
     "null": "nothing",
 }
-SCHEMAS = {
-    "gateway": gateway_schema,
-    "provider": provider_schema,
-    "models": models_schema,
-    "shared": shared_schema,
-}
+SCHEMAS = {"gateway": gateway_schema, "provider": provider_schema, "models": models_schema, "shared": shared_schema}
 _MAX_SHOWN = 60
 _MAX_LISTED = 12
 """If there are more known keys, they are not all listed beside the suggested one."""

@@ -92,10 +92,7 @@ def keep(blocks: list[bytes]) -> Native | None:
     )
     where = "tail"
     if found is None:
-        found = next(
-            (each for each in _usages(lead, 0, vector.start()) if _open_braces(lead[: each[1]]) == 1),
-            None,
-        )
+        found = next((each for each in _usages(lead, 0, vector.start()) if _open_braces(lead[: each[1]]) == 1), None)
         where = "head" if native.head else "tail"
     if found is not None:
         native.usage, native.span = found[0], (where, *found[1:])

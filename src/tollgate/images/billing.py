@@ -75,11 +75,7 @@ def usage_row(
         currency = offer.price.currency
         rate = rates.get(currency, Decimal(1))
         prices = orjson.dumps(
-            {
-                "price": decimal_text(offer.price.price),
-                "per": offer.price.per,
-                "unit": offer.price.unit,
-            }
+            {"price": decimal_text(offer.price.price), "per": offer.price.per, "unit": offer.price.unit}
         ).decode()
     good = outcome.status == "succeeded"
     return UsageRow(
@@ -123,11 +119,7 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError)
 
 
 def _charge(
-    offer: ImageOffer,
-    job_input: dict[str, Any],
-    answer: StepAnswer | None,
-    job: dict[str, Any],
-    outcome: Outcome,
+    offer: ImageOffer, job_input: dict[str, Any], answer: StepAnswer | None, job: dict[str, Any], outcome: Outcome
 ) -> Decimal:
     body, http = (answer.body, answer.http) if answer else ({}, {})
     values = offer.values(answer=body, input=job_input, job=job, http=http)

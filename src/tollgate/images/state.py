@@ -125,11 +125,7 @@ def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt |
         generation,
         provider=offer.provider,
         deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
-        row={
-            **generation.row,
-            "attempts": generation.row["attempts"] + 1,
-            **({"earlier": earlier} if earlier else {}),
-        },
+        row={**generation.row, "attempts": generation.row["attempts"] + 1, **({"earlier": earlier} if earlier else {})},
     )
 
 

@@ -107,11 +107,7 @@ class TrackedJobs:
         return await self.end(generation, outcome, calls, answer)
 
     async def end(
-        self,
-        generation: Generation,
-        outcome: Outcome,
-        calls: Calls | None = None,
-        answer: StepAnswer | None = None,
+        self, generation: Generation, outcome: Outcome, calls: Calls | None = None, answer: StepAnswer | None = None
     ) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step. If the job has ended
         already, nothing changes. Raises `Unsaved` when it cannot be stored."""

@@ -92,11 +92,7 @@ class Generations:
         return fitting(newest_first[:limit])
 
     async def update(
-        self,
-        id: str,
-        changes: Mapping[str, Any],
-        row: UsageRow | None = None,
-        hold: Hold | None = None,
+        self, id: str, changes: Mapping[str, Any], row: UsageRow | None = None, hold: Hold | None = None
     ) -> bool:
         """Compare-and-set: change these fields of a job if it still runs, and with that charge `row` and end `hold`.
         The result is whether it did; then the change is durable. Of all callers who end a job, one gets True."""

@@ -217,7 +217,7 @@ def _definitions() -> Schema:
                     "properties": {"$match": _EXPRESSION, "$let": {"type": "object"}},
                     "additionalProperties": _RULES,
                 },
-            ],
+            ]
         },
     }
 

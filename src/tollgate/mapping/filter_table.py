@@ -145,11 +145,7 @@ FILTERS: dict[str, Filter] = {
         _filter("total", filters.total, "number", "[1, 2] | total → 3"),
         _filter("clip", filters.clip, "number", "3 | clip(0, 2) → 2"),
         _filter(
-            "lookup",
-            filters.lookup,
-            "object",
-            "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}",
-            uses="fields",
+            "lookup", filters.lookup, "object", "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields"
         ),
         _filter("entries", filters.entries, "list", '{\'a\': 1} | entries → [{"key":"a","value":1}]'),
         _filter(
@@ -183,12 +179,7 @@ FILTERS: dict[str, Filter] = {
         _filter("inline", filters.inline, "object"),
         _filter("char_offset", filters.char_offset, "number", "'né!' | char_offset(3) → 2"),
         _filter("seal", seal.seal, "text", "{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\""),
-        _filter(
-            "unseal",
-            seal.unseal,
-            "object",
-            '\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}',
-        ),
+        _filter("unseal", seal.unseal, "object", '\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}'),
         _filter(
             "beyond",
             filters.beyond,

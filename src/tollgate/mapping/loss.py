@@ -51,10 +51,7 @@ class Walker:
         return [path for path in found if not (path in self._idle and is_idle(self._idle, path, document))]
 
     def state(
-        self,
-        places: Iterable[Reads],
-        followed: frozenset[Switch] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
+        self, places: Iterable[Reads], followed: frozenset[Switch] = frozenset(), ignored: frozenset[str] = frozenset()
     ) -> _State:
         """The state for a set of places; equal sets share one state."""
         key = (standing_for(places), followed, ignored)

@@ -137,11 +137,7 @@ async def _get_generation(
 
 
 async def call_tool(
-    services: Services,
-    caller: Caller,
-    name: str,
-    arguments: Mapping[str, Any] | None,
-    progress: Progress | None = None,
+    services: Services, caller: Caller, name: str, arguments: Mapping[str, Any] | None, progress: Progress | None = None
 ) -> Any:
     """Run a tool. Raises `ToolFailed` for everything the assistant should read."""
     tool = TOOLS.get(name)

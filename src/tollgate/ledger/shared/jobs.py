@@ -43,11 +43,7 @@ class SharedGenerations(Generations):
             raise ValueError(f"generation {generation.id} exists already")
 
     async def update(
-        self,
-        id: str,
-        changes: Mapping[str, Any],
-        row: UsageRow | None = None,
-        hold: Hold | None = None,
+        self, id: str, changes: Mapping[str, Any], row: UsageRow | None = None, hold: Hold | None = None
     ) -> bool:
         """Change a job if it still runs. Of all callers at all gateways who end it, one gets True."""
         found = await self._found(id)

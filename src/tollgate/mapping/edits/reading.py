@@ -70,12 +70,7 @@ VERBS: dict[str, Verb] = {
             "a value that is listed becomes another; `a|b` shares one, `$nothing` removes the field",
             'values: {"$.messages[*].role": {developer: system}}',
         ),
-        Verb(
-            "refuse",
-            "text",
-            "the request is refused with a 400 and this text",
-            "refuse: audio is not taken here",
-        ),
+        Verb("refuse", "text", "the request is refused with a 400 and this text", "refuse: audio is not taken here"),
     )
 }
 BESIDE = {

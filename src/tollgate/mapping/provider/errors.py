@@ -72,12 +72,7 @@ class Verdict:
         provider."""
         if self.kind == "stop":
             return UpstreamRejected(
-                self.message,
-                status=self.status,
-                body=body,
-                kind=self.type,
-                param=self.param,
-                upstream_code=self.code,
+                self.message, status=self.status, body=body, kind=self.type, param=self.param, upstream_code=self.code
             )
         return UpstreamFailed(
             self.message,

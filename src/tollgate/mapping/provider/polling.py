@@ -46,11 +46,7 @@ class CallTarget:
     hosts: tuple[Host, ...] | None
 
     def address(
-        self,
-        first: JobAnswer,
-        model: Mapping[str, Any],
-        variables: Mapping[str, Any],
-        last: JobAnswer | None = None,
+        self, first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any], last: JobAnswer | None = None
     ) -> str:
         """The address after the first answer, and the last one. Raises `NoAddress`."""
         latest = last.body if last is not None else None
@@ -87,11 +83,7 @@ class Polling:
         return self.unfinished is not None and bool(self.unfinished(latest.body, http=latest.http))
 
     def describe(
-        self,
-        first: JobAnswer,
-        model: Mapping[str, Any],
-        variables: Mapping[str, Any] | None = None,
-        last: Any = None,
+        self, first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any] | None = None, last: Any = None
     ) -> dict[str, Any]:
         """What follows a first answer, for examples: whether it `waits`, and the possible calls; for a `last`
         answer, what is kept. An example has `variables` of its own where those of the file are secrets that are not

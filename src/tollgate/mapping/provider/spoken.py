@@ -42,11 +42,7 @@ class Spoken:
 
 
 def compile_endpoint(
-    pieces: Pieces,
-    endpoint: Endpoint,
-    mapping: ProtocolMapping | None,
-    headers: Headers,
-    query: Mapping[str, Template],
+    pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping | None, headers: Headers, query: Mapping[str, Template]
 ) -> Spoken:
     """Compile one endpoint; its headers and query override those of the provider. Mistakes are noted in `pieces`."""
     provider = pieces.provider

@@ -24,13 +24,7 @@ class Details:
     __slots__ = ("id", "more", "name", "origin", "token")
 
     def __init__(
-        self,
-        /,
-        id: object = None,
-        name: object = None,
-        origin: object = None,
-        token: object = None,
-        **more: object,
+        self, /, id: object = None, name: object = None, origin: object = None, token: object = None, **more: object
     ) -> None:
         self.id = id if type(id) is str else "" if id is None else text_of(id)
         self.name = name if type(name) is str else ""

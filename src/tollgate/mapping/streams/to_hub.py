@@ -59,12 +59,7 @@ OPERATIONS: dict[str, Operation] = {
             "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
             "which are the one before but for it need not be read whole",
         ),
-        Operation(
-            "close",
-            _PART_FIELDS,
-            (),
-            "a part is over; its fields count only where they had no value before",
-        ),
+        Operation("close", _PART_FIELDS, (), "a part is over; its fields count only where they had no value before"),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
