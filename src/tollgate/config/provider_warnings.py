@@ -41,11 +41,6 @@ _LISTS = ("retry", "next", "stop", "credit", "key")
 """The status lists of `errors:` in the order in which they apply."""
 
 
-def provider_warnings(provider: Provider) -> list[Problem]:
-    """All warnings about a provider's file. Call it before the file's tree is dropped."""
-    return list(_of(provider))
-
-
 def loose_name(text: str) -> str:
     """A name of the data that a text has outside of `{{ }}`, or "".
 
@@ -55,7 +50,8 @@ def loose_name(text: str) -> str:
     return found[0].rstrip(".") if found else ""
 
 
-def _of(provider: Provider) -> Iterator[Problem]:
+def provider_warnings(provider: Provider) -> Iterator[Problem]:
+    """All warnings about a provider's file. Use them before the file's tree is dropped."""
     root = provider.document.root
     yield from _modalities(provider, root)
     yield from _loose_under(provider, root, _TEMPLATES, "")
