@@ -181,10 +181,10 @@ FILTERS: dict[str, Filter] = {
         _filter("seal", seal.seal, "text", "{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\""),
         _filter("unseal", seal.unseal, "object", '\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}'),
         _filter(
-            "beyond",
-            filters.beyond,
+            "has_other_fields",
+            filters.has_other_fields,
             "bool",
-            "{'role': 'user', 'name': 'Ann'} | beyond('role', 'content') → true",
+            "{'role': 'user', 'name': 'Ann'} | has_other_fields('role', 'content') → true",
             uses="outline",
         ),
         _filter(

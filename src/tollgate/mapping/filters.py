@@ -341,9 +341,9 @@ def default(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def beyond(value: Any, *names: Any) -> bool:
-    """Whether an object has anything but these fields, and not null; one look that spares many, where the rest is
-    rare; false for what is no object."""
+def has_other_fields(value: Any, *names: Any) -> bool:
+    """Whether an object has other fields than these, with a value that is not null; false for any other value. One
+    call replaces many conditions where such fields are rare."""
     if type(value) is not dict:
         return False
     for key, member in value.items():
