@@ -348,8 +348,8 @@ def test_check_looks_into_certificates(here: Path) -> None:
 def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
     (here / "mappings").mkdir()
     (here / "mappings" / "own.yaml").write_text(
-        "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", model: $.model}\nresponse: {to_hub: {$copy: "
-        "[parts, stop]}}\n"
+        "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", $copy: [system, turns]}\nresponse: {to_hub: "
+        "{$copy: [parts, stop]}}\n"
     )
     (here / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
@@ -433,7 +433,10 @@ def test_check_says_where_a_secret_and_vars_are_read_in_a_provider_file(here: Pa
 def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     (here / "providers" / "acme.yaml").write_text(GOOD)
     (here / "mappings").mkdir()
-    text = "mapping: NAME\nrequest:\n  from_hub: {prompt: PROMPT}\n"
+    text = (
+        "mapping: NAME\nrequest:\n  from_hub:\n    rules: '{{ $.system[*].text | join }}'\n"
+        "    whose: '{{ $.turns[*].role | join }}'\n    prompt: PROMPT\n"
+    )
     (here / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
     )
@@ -450,15 +453,82 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
         )
     result = run("check")
     assert (
-        "mappings/bare.yaml:3:13: warning: no line says what becomes of image, file, audio, video parts of a user: "
+        "mappings/bare.yaml:4:5: warning: no line says what becomes of image, file, audio, video parts of a user: "
         "they are left out" in result.stderr
     )
     for name, way in (("near", "url"), ("far", "data")):
         assert (
-            f"mappings/{name}.yaml:3:13: warning: image parts of a user are left out where they come by `{way}`: "
+            f"mappings/{name}.yaml:4:5: warning: image parts of a user are left out where they come by `{way}`: "
             f"no line reads it (carry `$p.{way}` too, " in result.stderr
         )
     assert result.stderr.count("warning:") == 3 and result.exit_code == 0
+
+
+def test_check_warns_of_mappings_that_leave_instructions_out(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    (here / "mappings").mkdir()
+    head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
+    asked = "    prompt: '{{ $.turns[*].parts[*].text | join }}{{ $.turns[*].role | join }}'\n"
+    rules = {
+        "none": "",
+        "named": "    rules: {$when: $.system, $value: {$lost: system}}\n",
+        "sent": "    rules: '{{ $.system[*].text | join }}'\n",
+    }
+    for name, line in rules.items():
+        (here / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
+    result = run("check")
+    assert (
+        "mappings/none.yaml:4:5: warning: no line reads `system`: a client's instructions are left out" in result.stderr
+    )
+    assert result.stderr.count("warning:") == 1 and result.exit_code == 0
+
+
+def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(here: Path) -> None:
+    """A `$match` without a case for a value, or a `$when` on another one, leaves nothing in the loss list."""
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    (here / "mappings").mkdir()
+    head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
+    asked = (
+        "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
+        "    calls: $.tools[*].name\n    roles: $.turns[*].role\n"
+    )
+    settings = {
+        "unread": "",
+        "whole": "    choice: $.tool_choice\n    format: $.format\n",
+        "named": "    choice: {$match: $.tool_choice.mode, one: $.tool_choice.name, $absent: $nothing, "
+        "$else: {$lost: tool_choice}}\n",
+        "cases": "    choice: {$match: $.tool_choice.mode, one: $.tool_choice.name, auto: free}\n",
+        "condition": "    format: {$when: $.format.kind == 'schema', $value: $.format.schema}\n",
+    }
+    for name, line in settings.items():
+        (here / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
+    result = run("check")
+    assert (
+        "mappings/cases.yaml:4:5: warning: `tool_choice.mode` has no effect where it is none or any, and is not named "
+        "as lost (add a case for it, or `$absent: $nothing, $else: {$lost: tool_choice}`)" in result.stderr
+    )
+    assert (
+        "mappings/condition.yaml:4:5: warning: `format.kind` has no effect where it is json, and is not named "
+        "as lost (add a case for it, or `$absent: $nothing, $else: {$lost: format}`)" in result.stderr
+    )
+    assert result.stderr.count("warning:") == 2 and result.exit_code == 0
+
+
+def test_check_warns_of_losses_of_a_question_without_settings(here: Path) -> None:
+    (here / "providers" / "acme.yaml").write_text(GOOD)
+    (here / "mappings").mkdir()
+    (here / "mappings" / "one.yaml").write_text(
+        "mapping: one\nrequest:\n  from_hub:\n"
+        "    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
+        "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
+        "    choice: {$match: $.tool_choice.mode, one: $.tool_choice.name, $else: {$lost: tool_choice}}\n"
+    )
+    result = run("check")
+    assert (
+        "mappings/one.yaml:4:5: warning: a question without any settings loses tool_choice, turns[].role: every "
+        "answer reports that (list it under `harmless`, or give its `$match` a case `$absent: $nothing`)"
+        in result.stderr
+    )
 
 
 def test_check_warns_of_what_the_pieces_of_a_provider_file_do_not_mean(here: Path) -> None:

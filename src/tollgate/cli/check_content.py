@@ -1,12 +1,13 @@
-"""A stage of `tollgate check`: content that a mapping ignores.
+"""A stage of `tollgate check`: content and settings of a request that a mapping ignores.
 
 A conversion must not leave out what a user shows the model: it is carried over, or refused with a 400 (PITFALLS 13). A
-mapping that only collects texts does neither, so each is tested with one part of every kind.
+mapping that only collects texts does neither, so each is tested with one part of every kind. Instructions and settings
+may be left out, but not unnoticed: a `$match` that lacks a case leaves nothing in the loss list.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tollgate.config.load import find
 from tollgate.mapping import Context, MappingFailure, Refused, request_from_hub
@@ -28,10 +29,24 @@ _CURES = {
     "data": "carry `$p.data` too, or refuse it: {$refuse: [{when: $p.data, say: ..., param: messages}]}",
     "url": "carry `$p.url` too, let the gateway fetch it, {{ $p.url | inline }}, or refuse it",
 }
+_SETTINGS: dict[str, dict[str, dict[str, object]]] = {
+    "tool_choice.mode": {
+        "none": {"tool_choice": {"mode": "none"}},
+        "any": {"tool_choice": {"mode": "any"}},
+        "one": {"tool_choice": {"mode": "one", "name": "get_weather"}},
+    },
+    "format.kind": {
+        "json": {"format": {"kind": "json"}},
+        "schema": {"format": {"kind": "schema", "name": "answer", "schema": {"type": "object"}}},
+    },
+}
+"""Settings of the hub by their field, and a request's part for each of their values. `auto` is the default."""
+_TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
 def run(report: Report) -> None:
-    """Warn of every mapping that leaves out pictures, files, audio or video because no line of it reads them."""
+    """Warn of every mapping that leaves out pictures, files, audio, video or instructions because no line of it reads
+    them, that drops a setting without naming it, or that loses something of every request."""
     assert report.compiled is not None, "stages run on what compiles"
     for mapping in report.compiled.mappings.values():
         if mapping.hub or "request.from_hub" not in mapping.sections:
@@ -45,6 +60,24 @@ def run(report: Report) -> None:
             if some := [kind for kind in kinds if kind not in both]:
                 words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
                 _warn(report, mapping, words, _CURES[way])
+        _check_settings(report, mapping)
+
+
+def _check_settings(report: Report, mapping: Mapping) -> None:
+    bare, plain = _converted(mapping, {"tools": []}), _converted(mapping, {})
+    if bare is None or plain is None:
+        return
+    if bare[1]:
+        words = f"a question without any settings loses {', '.join(bare[1])}: every answer reports that"
+        _warn(report, mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
+    if not mapping.walkers["request.from_hub"].reads_field("system"):
+        words = "no line reads `system`: a client's instructions are left out"
+        _warn(report, mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
+    for field, values in _SETTINGS.items():
+        if silent := [value for value, given in values.items() if _converted(mapping, given) == plain]:
+            words = f"`{field}` has no effect where it is {' or '.join(silent)}, and is not named as lost"
+            name = field.partition(".")[0]
+            _warn(report, mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
 
 
 def _warn(report: Report, mapping: Mapping, words: str, hint: str) -> None:
@@ -54,10 +87,19 @@ def _warn(report: Report, mapping: Mapping, words: str, hint: str) -> None:
 
 def _leaves_out(mapping: Mapping, kind: str, way: str) -> bool:
     part = {**_SHOWN[kind], way: _WAYS[way]}
-    turn = {"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, part]}
+    made = _converted(mapping, {"turns": [_turn(part)], "tools": []})
+    return made is not None and f"turns[].parts[].{way}" in made[1]
+
+
+def _turn(*parts: dict[str, object]) -> dict[str, object]:
+    return {"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, *parts]}
+
+
+def _converted(mapping: Mapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
+    """The request and the losses that a question with this beside it gives; None where the mapping refuses it."""
     context = Context({"upstream": "model"})
     try:
-        request_from_hub(mapping, {"turns": [turn]}, context)
+        made = request_from_hub(mapping, {"turns": [_turn()], "tools": [_TOOL], **given}, context)
     except (Refused, MappingFailure):
-        return False
-    return f"turns[].parts[].{way}" in context.lost
+        return None
+    return made, list(context.lost)

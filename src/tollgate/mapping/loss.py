@@ -36,6 +36,10 @@ class Walker:
         self._states: dict[tuple[frozenset[Reads], frozenset[Switch], frozenset[str]], _State] = {}
         self._start: _State | None = None
 
+    def reads_field(self, name: str) -> bool:
+        """Whether any line of the section reads this field of the document, or all of the document."""
+        return self._root.taken() or name in names_read((self._root,))
+
     def lost(self, document: object) -> list[str]:
         """The paths of `document` that are not read, in document order, each once."""
         start = self._start
