@@ -19,7 +19,7 @@ from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
-from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, one_text, true_of, truth
+from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, never_fits, one_text, true_of, truth
 from tollgate.mapping.path_code import read, read_by_filter, reads_of
 from tollgate.mapping.paths import ParseError, parse_path
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
@@ -324,6 +324,9 @@ class _Lowering(NodeVisitor):
     def visit_Add(self, node: nodes.BinExpr) -> Lowered:
         call = ARITHMETIC[type(node)]
         left, right = self.taken(node.left), self.taken(node.right)
+        if misfit := never_fits(call, left.kind, right.kind):
+            filtered = left.kind == "list" and isinstance(node.right, nodes.Filter)
+            self._wrong(node, misfit, _OF_BOTH if filtered else _AS_TEXT if "text" in (left.kind, right.kind) else "")
         return Lowered(
             f"{call}({left.py}, {right.py})",
             left.present and right.present and call in ("add", "subtract", "multiply"),
@@ -340,6 +343,10 @@ class _Lowering(NodeVisitor):
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
+
+
+_OF_BOTH = "a filter takes only what stands right before it: for both write (a + b) | filter"
+_AS_TEXT = "`~` joins values as text, `| number` reads a number"
 
 
 def _unknown_word_hint(site: Site, word: str) -> str:

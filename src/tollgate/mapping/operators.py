@@ -14,10 +14,23 @@ ARITHMETIC = {
     nodes.FloorDiv: "divide_whole",
     nodes.Mod: "remainder",
 }
+_VERBS = {"divide_whole": "divide", "remainder": "divide"}
+"""The verbs of operations in messages, where they differ from the function's name."""
+_KINDS = {"text": "a text", "list": "a list", "object": "an object", "bool": "true/false", "number": "a number"}
+"""The known kinds of operands, in the words of `values.kind_of`."""
 NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}
 """Parts of jinja2's grammar that this language does not have, for messages."""
 _AS_IN_PYTHON = ("bool", "text", "list", "object")
 """Kinds of values that are true exactly where Python says so."""
+
+
+def never_fits(call: str, left: str, right: str) -> str | None:
+    """Why an arithmetic operation fails whatever its operands hold, by their kinds; None if it may work."""
+    taken = {"number", "text", "list"} if call == "add" else {"number"}
+    known = {kind for kind in (left, right) if kind in _KINDS}
+    if known <= taken and len(known) < 2:
+        return None
+    return f"cannot {_VERBS.get(call, call)} {_KINDS.get(left, 'a value')} and {_KINDS.get(right, 'a value')}"
 
 
 def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, texts: bool) -> str:
