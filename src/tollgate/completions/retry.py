@@ -6,6 +6,7 @@ Whether a failure of an upstream is retriable is decided in `mapping/provider/er
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -30,6 +31,7 @@ from tollgate.ledger.usage_row import failed_attempt
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer, Plan
 
+log = logging.getLogger("tollgate.completions")
 Answered = TypeVar("Answered")
 
 
@@ -63,6 +65,8 @@ async def try_routes(
         except BadRequest as refused:
             if attempt.called:
                 raise
+            # the text has the line of a mapping that cannot process the request, which the client does not see
+            log.debug("route %s cannot take request %s: %s", offer.route, exchange.inbound.request_id, refused)
             refusal = refusal or without_frames(refused)
             exchange.attempts -= 1
             reported = reported or attempt
