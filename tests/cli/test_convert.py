@@ -226,6 +226,7 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
     told = run(*asked, given=stream).stdout.replace(": ", ":")
     assert '"content":"007"' in told and '"content":"[1"' in told
     assert '{"$event":"output","data":"[1"}' in run(*asked, "--explain", given=stream).stdout
+    assert '"finish_reason":"stop"' in run(*asked, given=stream.replace("data: {}\n", "")).stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--explain",)], ids=["plain", "explained"])

@@ -246,6 +246,43 @@ async def test_plain_text_events_are_passed_through_verbatim(tmp_path):
         assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == "".join(texts)
 
 
+NAMED = """
+stream:
+  to_hub:
+    $match: $event
+    piece: [{delta: {kind: text, text: TEXT}}]
+    end|over: [{stop: {reason: end}}]
+"""
+
+
+@pytest.mark.parametrize("framing", ["sse", "sse-text"])
+@pytest.mark.parametrize("end", [b"event: end\r\n\r\n", b"event: over\n\n", b"event: end\ndata:\n\n", b"event: end"])
+async def test_an_event_without_data_may_end_a_stream(tmp_path, framing, end):
+    """LangServe and LangGraph end their streams so (`yield {"event": "end"}`). Other names are still left out."""
+    text = "$" if framing == "sse-text" else "$.t"
+    write_mapping(tmp_path, "named", MAPPING + NAMED.replace("TEXT", text))
+    pieces = [b"hi", b" there"] if framing == "sse-text" else [b'{"t": "hi"}', b'{"t": " there"}']
+    blocks = [b"event: ping\n\n", *(b"event: piece\ndata: " + piece + b"\n\n" for piece in pieces), end]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "named", framing=framing)},
+        apps={"acme": replying(blocks=blocks, headers=SSE)},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "hi there" and events_of(reply)[-1]["choices"][0]["finish_reason"] == "stop"
+        found = await rows(here, tmp_path)
+    assert [row["outcome"] for row in found] == ["ok"]
+
+
+async def test_the_line_of_a_mapping_that_cannot_process_a_request_is_in_the_log(tmp_path, caplog):
+    write_mapping(tmp_path, "sums", MAPPING.replace("live: $.stream", 'most: "{{ $.max_tokens - $.user }}"'))
+    caplog.set_level("DEBUG", "tollgate.completions")
+    async with inprocess(tmp_path, providers={"acme": provider("acme", "sums")}, apps={"acme": replying()}) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "max_tokens": 5, "user": "x"})
+        assert (reply.status_code, reply.text) == (400, "cannot subtract a number and a text")
+    assert "sums.yaml:4: cannot subtract a number and a text" in caplog.text
+
+
 async def test_the_end_mark_is_recognised_among_plain_text_events(tmp_path):
     write_mapping(tmp_path, "just-texts", MAPPING + "stream: {to_hub: {always: [{delta: {kind: text, text: $}}]}}\n")
     async with inprocess(

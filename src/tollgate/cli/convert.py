@@ -101,7 +101,7 @@ def command(
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
     job = _job(path, source, target, what or "request", model, provider, can, strict)
     framing = (job.offer.inner or job.offer.framing) if job.offer is not None else None
-    given = _edited(job, _read(raw, file, job.what, framing))
+    given = _edited(job, _read(raw, file, job.what, framing, job.source.stream_names))
     if explain:
         explained = _explained(job, given)
         if as_json:
@@ -217,12 +217,15 @@ def _ability(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _read(raw: bytes, name: str, what: str, framing: Framing | None = None) -> Any:
+def _read(
+    raw: bytes, name: str, what: str, framing: Framing | None = None, dataless: frozenset[str] = frozenset()
+) -> Any:
     """The content of the file `name`: the events of a stream, or one JSON object (for an answer also a list). Ends the
-    command when it is something else. `framing`: that of the stream, where it is known."""
+    command when it is something else. `framing`: that of the stream, where it is known; `dataless`: the names of events
+    that may have no data."""
     try:
         if what == "stream":
-            return _events(raw, framing)
+            return _events(raw, framing, dataless)
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
@@ -232,7 +235,7 @@ def _read(raw: bytes, name: str, what: str, framing: Framing | None = None) -> A
     return given
 
 
-def _events(raw: bytes, framing: Framing | None = None) -> list[Any]:
+def _events(raw: bytes, framing: Framing | None, dataless: frozenset[str]) -> list[Any]:
     """An event stream, a JSON array, JSON lines or plain text -> events, each with its name where the stream gives
     one."""
     from tollgate import sse
@@ -249,7 +252,7 @@ def _events(raw: bytes, framing: Framing | None = None) -> list[Any]:
         return [orjson.loads(line) for line in stripped.splitlines() if line.strip()]
     decoder = sse.Decoder()
     found = [*decoder.feed(raw), *decoder.finish()]
-    return [_event(event.name, event.data, texts=texts) for event in found if event.data]
+    return [_event(event.name, event.data, texts=texts) for event in found if event.data or event.name in dataless]
 
 
 def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
@@ -257,7 +260,7 @@ def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
 
     if data == b"[DONE]":
         return "[DONE]"
-    event = data.decode("utf-8", "replace") if texts else orjson.loads(data)
+    event = data.decode("utf-8", "replace") if texts else orjson.loads(data or b"{}")
     return as_written(event, name)
 
 

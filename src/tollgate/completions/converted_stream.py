@@ -41,7 +41,7 @@ class ConvertedStream:
         assert context is not None
         self._exchange = exchange
         self._offer = offer
-        self._events = RouteEvents(offer)
+        self._events = RouteEvents(offer, offer.mapping.stream_names)
         self._converter = StreamConverter(
             offer.mapping, exchange.client_format, context, frames=True, defer_errors=True, in_text=offer.in_text
         )

@@ -33,9 +33,10 @@ error."""
 
 
 class RouteEvents:
-    """Decodes the bytes of one route's stream."""
+    """Decodes the bytes of one route's stream. Events without data are left out, except those named in `dataless`."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, dataless: frozenset[str] = frozenset()) -> None:
+        self._dataless = dataless
         self._decoder = decoder(
             offer.framing, inner=offer.inner, piece_of=self._piece_of if offer.inner_of is not None else None
         )
@@ -122,6 +123,8 @@ class RouteEvents:
                 event = orjson.loads(data)
             except orjson.JSONDecodeError:
                 if not data:
+                    if name in self._dataless:
+                        found.append((name, {}, False))
                     continue
                 if data == b"[DONE]":
                     self.done = True
@@ -142,7 +145,10 @@ class RouteEvents:
         for name, data in pairs:
             if data == b"[DONE]":
                 self.done = True
-            elif data and not self._add_edited(found, name, data.decode("utf-8", "replace")):
+            elif not data:
+                if name in self._dataless:
+                    found.append((name, "", False))
+            elif not self._add_edited(found, name, data.decode("utf-8", "replace")):
                 break
         return found
 

@@ -66,6 +66,8 @@ class Mapping:
         self.stream_in: Section | None = namespace.get(STREAM_IN)  # type: ignore[assignment]
         """The rules of `stream.to_hub`, as a function of (event, run, context)."""
         self.stream_closes = built.stream_closes
+        self.stream_names = built.stream_names
+        """The names of events that are read even without data."""
         self.writer: EventWriter | None = from_hub.linked(built.stream_out, namespace) if built.stream_out else None
         self.in_text: InText | None = linked(built.in_text, namespace)
         """The marks in the text of its answers; those of a provider replace them."""

@@ -23,7 +23,7 @@ from tollgate.mapping.reply_headers import NO_HEADERS, ReplyHeaders, compile_rep
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.streams import from_hub
-from tollgate.mapping.streams.to_hub import compile_stream_in
+from tollgate.mapping.streams.to_hub import compile_stream_in, names_matched
 from tollgate.wire import CLIENT_FORMATS
 
 SECTIONS = ("request", "response", "error")
@@ -70,6 +70,8 @@ class CompiledFile:
     idle: dict[str, harmless.Idle] = field(default_factory=dict)
     stream_closes: bool = False
     """Whether its streams mark the end of parts."""
+    stream_names: frozenset[str] = frozenset()
+    """The event names that its stream rules have a case for."""
     stream_out: from_hub.StreamOut | None = None
     in_text: dict[TextMark, str] = field(default_factory=dict)
     reply_headers: ReplyHeaders = NO_HEADERS
@@ -115,6 +117,7 @@ def compile_file(unit: Unit, document: Document, plugins: Table[str, Filter] | N
     _conditions(unit, root, built)
     if (rules := lookup(root, "stream", "to_hub")) is not None:
         built.stream_closes = compile_stream_in(unit, rules)
+        built.stream_names = names_matched(rules)
     if (rules := lookup(root, "stream", "from_hub")) is not None:
         built.stream_out = from_hub.compile_stream_out(unit, rules)
     built.in_text = declare_marks(unit, root.get("in_text"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from tollgate.config.load import List, Map, Node, Scalar, lookup
+from tollgate.config.load import List, Map, Node, Scalar, lookup, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
@@ -84,6 +84,19 @@ def compile_stream_in(unit: Unit, node: Node) -> bool:
     _rules(Site(unit, code, scope), node, top=True)
     unit.reads_answer = False
     return _has_close(node)
+
+
+def names_matched(node: Node) -> frozenset[str]:
+    """The names of events for which the rules have a case of `$match: $event`. An event of such a name is read even if
+    it has no data, because some services end their streams so (`event: end`)."""
+    if isinstance(node, List):
+        return frozenset[str]().union(*map(names_matched, node.items))
+    if not isinstance(node, Map):
+        return frozenset()
+    found = frozenset[str]().union(*map(names_matched, node.entries.values()))
+    if (text_in(node.get("$match")) or "").strip() == "$event":
+        found |= {name.strip() for key in node.entries if not key.startswith("$") for name in key.split("|")}
+    return found
 
 
 def _has_close(node: Node) -> bool:
