@@ -17,6 +17,7 @@ The prices of a request are found in these steps. Each step replaces only the pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -326,15 +327,16 @@ def _scaled(tier_price: Decimal, base: Decimal | None, scaled: Decimal | None) -
     return CONTEXT.divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
+_TIME = re.compile(r"(\d+):([0-5]\d)")
+
+
 def _minute(text: str) -> int:
-    hours, _, minutes = text.partition(":")
-    if (
-        not (hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2)
-        or int(minutes) > 59
-        or int(hours) * 60 + int(minutes) > 1440
-    ):
+    """The minute of the day: "16:30" -> 990; "24:00" is the next midnight, 0."""
+    found = _TIME.fullmatch(text)
+    minutes = int(found[1]) * 60 + int(found[2]) if found else None
+    if minutes is None or minutes > 1440:
         raise ValueError(f'"{text}" is no hour and minute in UTC, wanted one such as "16:30"')
-    return (int(hours) * 60 + int(minutes)) % 1440
+    return minutes % 1440
 
 
 def _is_open(window: tuple[int, int, tuple[int, ...]], moment: datetime) -> bool:

@@ -173,20 +173,14 @@ class FailedAttempt(TypedDict):
 
 def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms: float) -> FailedAttempt:
     """The entry of an attempt that ended in `error`, `ms` milliseconds after it began."""
-    status = (
-        error.upstream_status
-        if isinstance(error, UpstreamFailed)
-        else error.status
-        if isinstance(error, UpstreamRejected)
-        else None
+    status = None
+    if isinstance(error, UpstreamFailed):
+        status = error.upstream_status
+    elif isinstance(error, UpstreamRejected):
+        status = error.status
+    return FailedAttempt(
+        provider=provider, upstream_model=upstream_model, error=error.code, status=status, ms=round(ms, 1)
     )
-    return {
-        "provider": provider,
-        "upstream_model": upstream_model,
-        "error": error.code,
-        "status": status,
-        "ms": round(ms, 1),
-    }
 
 
 def attempts_text(failed: Sequence[FailedAttempt]) -> str | None:

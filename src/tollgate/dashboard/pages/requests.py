@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from tollgate.ledger.usage_row import COLUMNS
 from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 
 _PAGE = 50
+_POSITION = re.compile(r"(\d{1,17})-(\d{1,18})", re.ASCII)
 
 
 async def show(visit: Visit, scope: Scope) -> Response:
@@ -75,19 +77,12 @@ def position(row: dict[str, Any]) -> str:
 
 def read_position(text: str) -> tuple[datetime, int] | None:
     """The time and seq of a link; None if it is invalid."""
-    moment, _, seq = text.partition("-")
-    if not (
-        moment.isascii()
-        and moment.isdigit()
-        and seq.isascii()
-        and seq.isdigit()
-        and len(moment) <= 17
-        and len(seq) <= 18
-    ):
+    found = _POSITION.fullmatch(text)
+    if found is None:
         return None
-    seconds, micros = divmod(int(moment), 1_000_000)
+    seconds, micros = divmod(int(found[1]), 1_000_000)
     try:
-        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros), int(seq)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros), int(found[2])
     except (OverflowError, ValueError):
         return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -93,12 +93,7 @@ class Selection:
 
     def query(self, **changes: str) -> dict[str, str]:
         """The form as fields of a query string, for links that keep it."""
-        fields = {
-            name: getattr(self, name)
-            for name in ("model", "key", "provider", "endpoint", "outcome", "account", "text")
-            if getattr(self, name)
-        }
-        return {"range": self.range} | fields | changes
+        return {name: value for name, value in asdict(self).items() if value} | changes
 
 
 def read_selection(query: Form) -> Selection:
