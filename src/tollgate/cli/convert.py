@@ -317,7 +317,7 @@ def _explained(job: Job, given: Any) -> Explained:
         except TollgateError as error:
             explained.error = str(error)
         explained.lost = list(context.lost)
-        explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", events=[explained.result]))
+        explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
     return explained
 
 

@@ -37,7 +37,7 @@ class Stage:
     title: str
     file: str
     unread: list[str] = field(default_factory=list)
-    events: list[Any] = field(default_factory=list)
+    said: list[Any] = field(default_factory=list)
     """The stream events that it produced."""
     steps: list[Step] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Explained:
             for step in stage.steps:
                 place = str(step.line) if step.file == stage.file else f"{PurePath(step.file).name}:{step.line}"
                 out.append(f"{place:>18}  {step.path:34} {shown(step.value, _WIDEST)}")
-            out.extend(f"{'says':>18}  {shown(event, _WIDEST)}" for event in stage.events)
+            out.extend(f"{'says':>18}  {shown(event, _WIDEST)}" for event in stage.said)
             if stage.unread:
                 out.append(f"  never read by the mapping: {', '.join(stage.unread)}")
         if self.lost:
@@ -90,10 +90,10 @@ def explain_stream(
         out = [data for _, data in converter.feed(*event_and_name(event))]
         produced += out
         title = f"event {number}: {shown(event, _WIDEST)}"
-        explained.stages.append(Stage(title, source.file, events=out, steps=context.taken()))
+        explained.stages.append(Stage(title, source.file, said=out, steps=context.taken()))
     out = [data for _, data in converter.finish()]
     produced += out
-    explained.stages.append(Stage("the upstream ended", target.file, events=out, steps=context.taken()))
+    explained.stages.append(Stage("the upstream ended", target.file, said=out, steps=context.taken()))
     explained.result = produced
     explained.lost = list(context.lost)
     if converter.failure is not None:

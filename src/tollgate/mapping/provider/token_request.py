@@ -43,7 +43,7 @@ class TokenRequest:
         made = {}
         for name, template in self._parts.items():
             try:
-                made[name] = template(None, context, now=now, nonce=nonce, **values)
+                made[name] = template(None, context, **values)
             except MappingFailure as failure:
                 raise UpstreamFailed(f"auth.{name}: {failure}") from None
         return made
