@@ -227,13 +227,14 @@ async def test_the_job_of_a_client_that_leaves_is_cancelled_and_its_prompt_is_bi
     assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("client_gone", True, 0) and row["cost"] > 0
 
 
-async def test_a_url_from_an_answer_is_followed_to_declared_hosts_only(tmp_path):
+async def test_a_url_from_an_answer_is_followed_to_declared_hosts_only(tmp_path, caplog):
     write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED)
     poll = POLL.replace("GET /jobs/{{ $.id }}", '"GET {{ $.urls.get | raw }}"') + "      hosts: [acme.example]\n"
     async with inprocess(tmp_path, providers={"acme": provider(poll)}, apps={"acme": jobs}) as here:
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 500
     assert jobs.requests == ["POST /jobs"]
+    assert "which is under no host of its file; `hosts` has https://acme.example" in caplog.text
 
 
 NATIVE = """

@@ -54,7 +54,10 @@ class CallTarget:
         if not isinstance(url, str) or not url:
             raise NoAddress("the provider's answer does not say where to ask for the rest")
         if self.hosts is not None and not is_admitted(url, self.hosts):
-            raise NoAddress(f"the provider's answer leads to {origin(url)}, which is under no host of its file")
+            hosts = ", ".join(str(host) for host in self.hosts)
+            raise NoAddress(
+                f"the provider's answer leads to {origin(url)}, which is under no host of its file; `hosts` has {hosts}"
+            )
         return url
 
 

@@ -167,7 +167,10 @@ def _operation(site: Site, node: Node) -> None:
     known = {"$each", "$let", "$when", *OPERATIONS}
     for key, mark in node.keys.items():
         if key not in known:
-            site.unit.mistake(mark, f"unknown operation `{key}`", suggest(key, known))
+            if key == "$match":
+                site.unit.mistake(mark, "no choice stands in a list of operations", "write `$when` beside each of them")
+            else:
+                site.unit.mistake(mark, f"unknown operation `{key}`", suggest(key, known))
             return
     names = [key for key in node.entries if key in OPERATIONS]
     if len(names) != 1:
