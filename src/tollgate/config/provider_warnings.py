@@ -32,6 +32,8 @@ _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
 _BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
 """An address without a path, or one that ends in a version: what documentation calls the base URL."""
+_PRESENT = re.compile(r"(\$\.\w+)( is present)?")
+"""A condition that holds for every body that has a field."""
 _TEMPLATES = ("url", "headers", "query", "vars", "auth")
 _OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens", "count_tokens_url")
 """The keys of an endpoint whose texts are sent. Its edits and rules hold expressions, which are full of names."""
@@ -149,6 +151,29 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
                 f"{path}.rules[{place}]",
                 "say which, such as status: 200",
             )
+        elif status is None and text is not None and (read := _field_of_every_error(node, text)):
+            yield provider.document.warning(
+                rule,
+                f"holds for every error body in which `{read}` is found, so a 400, a 401 or a 429 is no longer judged "
+                "by its status",
+                f"{path}.rules[{place}]",
+                "say for which it is, such as status: 200",
+            )
+
+
+def _field_of_every_error(errors: Node | None, when: str) -> str:
+    """The reader of `errors:` (message, type, code) that finds something only where this condition holds, or "". Such
+    a condition asks for no more than a field: `$.errors` beside `message: $.errors[0].message`."""
+    asked = _PRESENT.fullmatch(when)
+    if asked is None:
+        return ""
+    inside = re.compile(re.escape(asked[1]) + r"(?![\w-])")
+    for name in ("message", "type", "code"):
+        node = lookup(errors, name)
+        texts = [text_in(inner) or "" for inner in walk(node)] if node is not None else []
+        if texts and all(inside.search(text) for text in texts if "$" in text):
+            return name
+    return ""
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
