@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -124,3 +125,43 @@ async def test_embeddings_whose_tokens_are_in_a_header_are_not_estimated(tmp_pat
         answer = (await here.post("/v1/embeddings", {"model": "acme/embed", "input": "Hello"})).json()
         (row,) = await rows(here, tmp_path)
     assert row["estimated"] is not reported and (answer["usage"]["prompt_tokens"] == 70) is reported
+
+
+SEARCHES = """
+provider: acme
+url: app://acme/v1
+speaks:
+  chat:
+    path: /chat/completions
+    usage:
+      when: "$.tools[?(@.type == 'acme_search')]"
+      read:
+        $let:
+          ran:
+            - {$each: "$t in $.choices[*].message.ran[*]", $value: 1}
+            - {$each: "$t in $.choices[*].delta.ran[*]", $value: 1}
+        input: $.usage.prompt_tokens
+        output: $.usage.completion_tokens
+        searches: {$when: $ran, $value: "{{ [$before.searches, ($ran | total)] | total }}"}
+models: {acme/chat: {price: {prompt: "1", completion: "2", web_search: "0.01", unit: 1000000}}}
+"""
+
+
+@pytest.mark.parametrize(("tool", "searches"), [("acme_search", 3), ("acme_code", 0)])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_rule_for_some_requests_adds_up_what_events_report(tmp_path, streamed, tool, searches):
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi", "ran": [1, 2, 3]}, "finish_reason": "stop"}
+    body = {"id": "c", "object": "chat.completion", "choices": [choice], "usage": USED}
+    blocks = [
+        answer_chunk({"role": "assistant", "ran": [1]}),
+        answer_chunk({"content": "hi", "ran": [2, 3]}),
+        answer_chunk({}, "stop", usage=USED),
+        b"data: [DONE]\\n\\n",
+    ]
+    app = replying(blocks=blocks, headers=SSE) if streamed else replying(body=json.dumps(body).encode())
+    asked = {"model": "acme/chat", "stream": streamed, "tools": [{"type": tool}], "messages": ASKS["chat"]["messages"]}
+    async with inprocess(tmp_path, providers={"acme": SEARCHES}, apps={"acme": app}) as here:
+        assert (await here.post(PATHS["chat"], asked)).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["input_tokens"], row["output_tokens"], row["searches"], row["estimated"]) == (170, 5, searches, False)
+    assert row["cost"] == Decimal("0.00018") + searches * Decimal("0.01")

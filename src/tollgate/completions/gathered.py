@@ -30,7 +30,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
         convert_instead(exchange, offer)
     context = attempt.context
     assert context is not None
-    stage = ConvertedStream(exchange, offer.with_headers(answer.headers))
+    stage = ConvertedStream(exchange, offer.for_answer(answer.headers, exchange.body))
     attempt.count_part = partial(count_usage, exchange, stage, left=True)
     blocks = answer.chunks()
     try:

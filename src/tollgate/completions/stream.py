@@ -86,7 +86,7 @@ class Stage(Protocol):
 
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """The reply for a stream whose answer has begun. Raises `AttemptFailed` while another route may still be tried."""
-    offer = offer.with_headers(answer.headers)
+    offer = offer.for_answer(answer.headers, exchange.body)
     stage = _stage(exchange, offer)
     blocks = answer.chunks()
     try:

@@ -7,7 +7,8 @@ from typing import Any
 
 
 class UsageRule:
-    """`usage` merges what the rule found in all events so far; for each member the last value wins."""
+    """`usage` merges what the rule found in all events so far; for each member the last value wins. The rule gets it as
+    `$before`."""
 
     __slots__ = ("_read", "usage")
 
@@ -17,6 +18,6 @@ class UsageRule:
 
     def note(self, event: object) -> None:
         """Apply the rule to one event."""
-        read = self._read(event)
+        read = self._read(event, before=self.usage)
         if isinstance(read, dict):
             self.usage = {**self.usage, **read}

@@ -225,8 +225,13 @@ def _usage() -> Schema:
                 {"type": "string", "enum": ["cache_read", "cache_write", "reasoning"]},
                 uniqueItems=True,
             ),
+            "when": {
+                "description": "For which requests `read` is used: an expression over the client's request (`$`). "
+                "Without it, for all."
+            },
             "read": template(
-                "Hub usage from an answer or event (`$`, and `$answer_headers`), instead of the mapping's."
+                "Hub usage from an answer or event (`$`, and `$answer_headers`), instead of the mapping's. `$before` "
+                "is what it read from earlier events of a stream."
             ),
             "words": template(
                 "Words of a request as it is sent (`$`) that prices may ask for: `word` of a row of `volumes`, names "

@@ -77,7 +77,7 @@ class _Attempt:
     def __init__(self, exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> None:
         self._exchange = exchange
         self._request = request
-        self._offer = offer
+        self._offer = offer.for_request(exchange.body)
         self._sent = sent
         self._native = offer.protocol == "embeddings"
         self._parsing = asyncio.Lock()

@@ -122,9 +122,15 @@ class Offer:
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
 
-    def with_headers(self, headers: Values) -> Offer:
-        """This offer with the headers of a streamed answer, if its usage template reads them; else the same offer."""
-        usage = self.usage.with_headers(headers)
+    def for_answer(self, headers: Values, request: Any) -> Offer:
+        """This offer with the usage template for a streamed answer with these headers to a client's request: without
+        it if its condition does not hold. The same offer if that changes nothing."""
+        usage = self.usage.for_answer(headers, request)
+        return self if usage is self.usage else replace(self, usage=usage)
+
+    def for_request(self, request: Any) -> Offer:
+        """This offer without its usage template if the template's condition does not hold for a client's request."""
+        usage = self.usage.for_request(request)
         return self if usage is self.usage else replace(self, usage=usage)
 
     @property

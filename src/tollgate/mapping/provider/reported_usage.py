@@ -23,6 +23,8 @@ class ReportedUsage:
     """The compiled block."""
 
     excludes: frozenset[str] = frozenset()
+    when: Callable[..., Any] | None = None
+    """For which requests the template is used; for all, if there is no condition."""
     template: Template | None = None
     """Reads the hub usage from an answer or event, in place of the mapping's rules."""
     read: Callable[..., Any] | None = None
@@ -39,11 +41,18 @@ class ReportedUsage:
         """The same for a model whose `count` is not inside its parent."""
         return replace(self, excludes=self.excludes | {count})
 
-    def with_headers(self, headers: Mapping[str, Any]) -> ReportedUsage:
-        """The same for the events of an answer with these headers."""
-        if self.read is None or not self.reads_headers:
+    def for_answer(self, headers: Mapping[str, Any], request: Any) -> ReportedUsage:
+        """The same for the events of an answer with these headers to this request of a client."""
+        if self.read is None:
             return self
-        return replace(self, read=partial(self.read, answer_headers=headers))
+        usage = self.for_request(request)
+        if usage.read is None or not usage.reads_headers:
+            return usage
+        return replace(usage, read=partial(usage.read, answer_headers=headers))
+
+    def for_request(self, request: Any) -> ReportedUsage:
+        """The same for this request of a client: without the template if its condition does not hold."""
+        return self if self.when is None or self.when(request) else replace(self, read=None, apart=False)
 
     def words_of(self, request: Any) -> tuple[str, ...]:
         """The words of a request as sent that its price may depend on."""
@@ -61,12 +70,13 @@ def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsa
     def first(key: str) -> Node | None:
         return next((node for block in blocks if (node := block.get(key)) is not None), None)
 
-    excludes, read, words = (first(key) for key in ("excludes", "read", "words"))
-    template = pieces.template(read, pieces.names("$", "answer_headers")) if read is not None else None
+    excludes, when, read, words = (first(key) for key in ("excludes", "when", "read", "words"))
+    template = pieces.template(read, pieces.names("$", "answer_headers", "before")) if read is not None else None
     reads_headers = read is not None and mentions(read, "answer_headers")
     fields = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
         excludes=frozenset(texts_in(excludes)) if excludes is not None else frozenset(),
+        when=pieces.condition(when) if when is not None else None,
         template=template,
         read=total(template) if template is not None else None,
         reads_headers=reads_headers,
