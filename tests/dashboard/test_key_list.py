@@ -47,7 +47,7 @@ def test_the_others_are_found_by_name_or_last_characters(said):
 
 def test_what_nobody_is_called_finds_none():
     found = key_list(MANY, "x" * 200)
-    assert (found.views, found.found, found.total, len(found.said)) == ([], 0, MOST + 50, 100)
+    assert (found.views, found.found, found.total, len(found.search)) == ([], 0, MOST + 50, 100)
 
 
 def test_the_key_of_a_form_is_always_among_them():
