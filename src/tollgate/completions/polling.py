@@ -21,6 +21,7 @@ from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, check_
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
+from tollgate.mapping.provider.error_details import retry_after
 from tollgate.mapping.provider.polling import CallTarget, JobAnswer, NoAddress, Polling
 from tollgate.upstream import Answer, Call, call_to
 
@@ -109,9 +110,10 @@ async def cancelling(
 
 async def _wait(exchange: Exchange, offer: Offer, polling: Polling, first: JobAnswer) -> tuple[Answer, bytes]:
     assert polling.again is not None
-    missed = 0
+    missed, latest = 0, first
     for pause in _pauses(polling):
-        await asyncio.sleep(pause)
+        # a 202 may say how long the next poll should wait (RFC 9110, section 10.2.3)
+        await asyncio.sleep(max(pause, retry_after(latest.http["headers"]) or 0))
         try:
             answer, raw = await _poll(exchange, offer, polling.again, first)
         except _Missed as miss:
@@ -120,7 +122,7 @@ async def _wait(exchange: Exchange, offer: Offer, polling: Polling, first: JobAn
                 raise AttemptFailed(miss.error) from None
             continue
         missed = 0
-        last = await _job_answer(answer, raw)
+        last = latest = await _job_answer(answer, raw)
         if not polling.waits(last):
             break
     if polling.fetch is None:
