@@ -31,5 +31,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_word(word: str, known: Iterable[str]) -> str:
-    """The known word closest to `word`; an empty string if none is close."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+    """The known word closest to `word`, ignoring case first; an empty string if none is close."""
+    words = list(known)
+    alike = (each for each in words if each.lower() == word.lower())
+    return next(alike, "") or next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")

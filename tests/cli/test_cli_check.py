@@ -51,6 +51,24 @@ def test_the_options_of_an_unknown_kind_of_authorisation_are_not_judged(here: Pa
     assert result.stdout == "1 error, 0 warnings in 1 file; nothing was loaded\n"
 
 
+def test_what_follows_from_a_misspelt_key_is_not_reported(here: Path) -> None:
+    signed = "auth: {kind: hmac, adds: {headers: {x-time: $now, x-sig: \"{{ $call.body | digest('md5') }}\"}}}\n"
+    poll = "{while: $.waits, call: GET /jobs, result: GET /result, keep: {usage: $.usage}}"
+    speaks = f"speaks: {{chat: {{path: /c, poll: {poll}}}}}"
+    (here / "providers" / "acme.yaml").write_text(GOOD.replace("speaks: {chat: /c}", speaks) + signed)
+    (here / "providers" / "bemo.yaml").write_text(
+        "provider: bemo\nimages:\n  submit: {call: POST https://b.example/x, body: $.input, result: {url: $.u}}\n"
+        '  poll: {call: "GET {{ $job.url | raw }}", host: b.example, result: {status: $.s, images: [{url: $.p}]}}\n'
+        "models: {bemo/a: {price: {price: '1'}, input_schema: {type: object}}}\n"
+    )
+    result = run("check")
+    assert [line.split(" ")[0] for line in result.stderr.splitlines() if line.startswith("providers/")] == [
+        "providers/acme.yaml:3:67:",
+        "providers/acme.yaml:5:14:",
+        "providers/bemo.yaml:4:44:",
+    ], result.stderr
+
+
 def test_what_reads_a_part_with_a_mistake_is_no_mistake_of_its_own(here: Path) -> None:
     """What was cut out because it is wrong is not told to be missing as well."""
     (here / "providers" / "acme.yaml").write_text(

@@ -25,8 +25,8 @@ _REQUEST_KEYS = ("headers", "query", "auth", "vars")
 
 
 def forgotten_path(text: str, names: Collection[str], *, answer: bool) -> str:
-    """The path that a text without `$` was probably meant to be, or "". It begins with one of `names`, or, for an
-    `answer`, with a field of `$`.
+    """The path that a text without `$` was probably meant to be, or "". It begins with a dot, with one of `names`, or,
+    for an `answer`, with a field of `$`.
 
     't.role', ['t'] -> '$t.role'; 'error.message', [], answer -> '$.error.message'
     """
@@ -34,7 +34,7 @@ def forgotten_path(text: str, names: Collection[str], *, answer: bool) -> str:
     if found is None or not found[2] and not found[0].startswith(".") or _FILE.fullmatch(found[0]):
         return ""
     if found[0].startswith("."):
-        return f"${found[0]}" if answer else ""
+        return f"${found[0]}"
     return f"${found[0]}" if found[1] in names else f"$.{found[0]}" if answer else ""
 
 

@@ -102,7 +102,7 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
             joined = addresses.joined(Scalar(match[2], match[2], True, call.mark), f"{path}.{key}")
             text = f"{match[1]} {joined.value}" if joined is not None else ""
             entries[key] = Scalar(text, text, True, call.mark)
-    return Map(entries, node.keys, node.mark)
+    return Map(entries, node.keys, node.mark, incomplete=node.incomplete)
 
 
 class _Addresses:

@@ -215,14 +215,14 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator != "type":
         return ""
     if isinstance(node, Scalar):
-        return _cure(node, kinds, str(schema.get("wanted")))
+        return _cure(node, kinds, str(schema.get("wanted")), _as_list(schema.get("items", {}).get("type", "string")))
     if kinds == ["array"]:
         return "put a dash before each entry"
     return "keys with values, without dashes" if kinds[:1] == ["object"] else ""
 
 
-def _cure(node: Scalar, kinds: list[str], wanted: str) -> str:
-    """How to write a value so that it has one of these types."""
+def _cure(node: Scalar, kinds: list[str], wanted: str, items: list[str]) -> str:
+    """How to write a value so that it has one of these types; a list has items of the types `items`."""
     value, text = node.value, node.text
     if kinds == ["boolean"] and isinstance(value, str):
         word = _TRUTH.get(value.lower())
@@ -237,6 +237,8 @@ def _cure(node: Scalar, kinds: list[str], wanted: str) -> str:
         return f"write {int(size[1]) * 1024 ** ('kmg'.index(size[2].lower()) + 1)}"
     if {"integer", "number"} & set(kinds) and "string" not in kinds and (written := _written_out(text)):
         return f"write {written}"
+    if kinds == ["array"] and isinstance(value, str) and "string" not in items:
+        return ""
     if kinds == ["array"] and value is not None:
         return f"write [{text}]" if len(text) < _MAX_SHOWN else "write a list"
     return ""

@@ -30,7 +30,9 @@ def emit(site: Site, node: Map, target: str) -> None:
         if site.unit.trace:
             site.code.add(f"traced(C, {entry.mark.line}, {site.out + '.*'!r}, {view})", entry.mark.line)
     else:
-        site.unit.mistake(entry, "`$copy` takes a list of names, {$x: [names]} or a path")
+        computed = isinstance(entry, Scalar) and "{{" in entry.text
+        hint = f"name what is computed: $let: {{x: '{entry.text}'}}, $copy: $x" if computed else ""
+        site.unit.mistake(entry, "`$copy` takes a list of names, {$x: [names]} or a path", hint)
 
 
 def overlaps(node: Map) -> bool:

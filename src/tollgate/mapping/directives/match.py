@@ -162,7 +162,9 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
 
 def _check_label(unit: Unit, word: str, mark: Mark) -> bool:
     if word.startswith("$") and not word.startswith("$$") and word not in ("$absent", "$else"):
-        hint = suggest(word, ("$absent", "$else", *_OWN)) or "a label that starts with a dollar is written `$$`"
+        hint = suggest(word, ("$absent", "$else", *_OWN)) or (
+            f"no directive has this name; a label that starts with a dollar is written `${word}`"
+        )
         unit.mistake(mark, f"unknown label `{word}`", hint)
         return False
     if word in ("true", "false", "null", "") and not quoted(unit.document, mark):

@@ -115,7 +115,7 @@ def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
     at = Fields(node)
     if node.incomplete and "call" not in node.entries:
         return None  # it was removed as wrong, and reported
-    called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call")
+    called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call", incomplete=node.incomplete)
     written = node.get("result")
     result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(written, answer=True)
     body = pieces.template(node.get("body"))

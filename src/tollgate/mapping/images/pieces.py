@@ -74,10 +74,10 @@ class JobPieces:
         return self._reader(compile_expression, node, self._names, test=True) if node is not None else None
 
     def call(
-        self, node: Node | None, hosts: Node | None, path: str
+        self, node: Node | None, hosts: Node | None, path: str, *, incomplete: bool = False
     ) -> tuple[str, JobRead, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and allowed hosts; `path` is its place
-        in the file, for messages."""
+        in the file, for messages. `incomplete`: a key beside it was removed and reported, perhaps its `hosts`."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in self._methods:
             self.mistake(
@@ -92,7 +92,7 @@ class JobPieces:
         address = Scalar(match[2], match[2], True, mark)
         url = self._reader(compile_url, address, self._names)
         declared = self._hosts(hosts, f"{path.rpartition('.')[0]}.hosts")
-        if declared is None and not _is_fixed(match[2]):
+        if declared is None and not incomplete and not _is_fixed(match[2]):
             self.mistake(
                 address,
                 "this address comes out of an answer, so it may lead anywhere with our key",

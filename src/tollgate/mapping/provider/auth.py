@@ -32,6 +32,9 @@ def compile_auth(
     """
     auth = provider.auth
     _check_options(pieces, provider)
+    written = find(provider.document.root, ["auth", "kind"])
+    if auth.options and (not isinstance(written, Scalar) or written.value not in AUTH_OPTIONS):
+        return None  # what its options may read depends on the kind, and that is reported
     if auth.kind == "signed":
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
