@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,6 +30,8 @@ class Attempt:
     """The context of its conversion or edits, with the list of what they lost."""
     tier_sent: bool = True
     """False when the caller's service tier did not make it into the body that was sent."""
+    document: Any = None
+    """The finished request, while calls are made before it."""
     sent: Sent | None = None
     """What of the request stands outside its body, where the file of its route says so."""
     words: tuple[str, ...] = ()

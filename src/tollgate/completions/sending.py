@@ -15,6 +15,7 @@ from tollgate.completions.kept_thoughts import with_thoughts
 from tollgate.completions.minters import unreadable
 from tollgate.completions.native import native_body, native_document, native_headers
 from tollgate.completions.off_loop import run_off_loop
+from tollgate.completions.preparing import prepared
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import Context, Refused, request_to_hub
@@ -40,6 +41,9 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
+    if offer.prepares:
+        document, attempt.document = attempt.document, None
+        body = _written(exchange, offer, await prepared(exchange, offer, document), stream)
     method, sent = "POST", attempt.sent
     if sent is not None:
         method, url, headers = sent.method, sent.address(url), sent.heading(headers)
@@ -73,7 +77,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         body = {**body, "stream": True}
     elif replayed:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    rewritten = gathered or replayed or offer.encoding != "json" or offer.sends is not None
+    rewritten = gathered or replayed or offer.encoding != "json" or offer.sends is not None or bool(offer.prepares)
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
     if sealed or offer.request_edits is not None or rewritten:
@@ -131,6 +135,15 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
 
 
 def _encoded(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
+    """The bytes of the request's body. If calls are made before it, there are none yet, and the attempt keeps the
+    request."""
+    if offer.prepares:
+        exchange.attempt.document = document
+        return b""
+    return _written(exchange, offer, document, stream)
+
+
+def _written(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
     """The bytes of the request's body; what stands outside of it is noted in the attempt."""
     if offer.sends is None:
         return offer.encoded(document)

@@ -17,6 +17,7 @@ from tollgate.config.schema import (
     headers,
     in_text,
     integer,
+    listed,
     one_or_many,
     record,
     table,
@@ -103,10 +104,27 @@ def endpoint() -> Schema:
             "errors": {"$ref": "#/$defs/errors"},
             "batch": integer("Embeddings: most inputs in one call.", minimum=1, maximum=100_000),
             "encoding": text("How requests are written.", enum=list(get_args(BodyEncoding)), default="json"),
+            "prepare": listed("Calls before a request, such as uploads whose ids it refers to.", _prepare()),
             "send": _send(),
             "poll": _poll(),
             "count_tokens": address("Where tokens are counted: a path or an address."),
         },
+    )
+
+
+def _prepare() -> Schema:
+    return record(
+        "A call for the value at each place of the finished request; what it returns takes that place.",
+        {
+            "at": text("The places: a path of fields, [*] and `..`, as `$.messages[*].picture`.", pattern=r"^\$"),
+            "call": template(
+                "Method and address, or path. It and `body` read the value at the place (`$old`) and the request (`$`)."
+            ),
+            "encoding": text("How the body is written.", enum=list(get_args(BodyEncoding)), default="json"),
+            "body": template("The body of the call."),
+            "value": template("What takes the place, read from the call's answer (`$`, `$http`)."),
+        },
+        required=["at", "call", "value"],
     )
 
 

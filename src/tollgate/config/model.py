@@ -109,6 +109,8 @@ class Endpoint:
     """How events are separated inside the frames of `framing`, where the frames carry a stream of their own."""
     inner_of: Node | None = None
     """An expression for the piece of that stream inside a frame; without it, the frame's data is the piece."""
+    prepare: List | None = None
+    """The calls that are made before a request, and where their results stand in it."""
     send: Map | None = None
     """What of a request stands outside its body."""
     unwrap: Node | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
 from tollgate.config.fields import Fields, fields_of
-from tollgate.config.load import Map, Node, Scalar, entries_of, reported_missing, text_in
+from tollgate.config.load import List, Map, Node, Scalar, entries_of, reported_missing, text_in
 from tollgate.config.model import Endpoint
 from tollgate.config.provider_model import model_type_of
 from tollgate.config.reading import Reading
@@ -61,6 +62,7 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
         "url": url,
         "stream_url": addresses.path_or_address(at.get("stream_url"), f"{path}.stream_url"),
         "edits": reading.edits(at),
+        "prepare": _prepare(reading, addresses, at.get("prepare"), f"{path}.prepare", protocol),
         "poll": _poll(reading, addresses, at.map("poll"), f"{path}.poll", protocol),
         "count_tokens_url": addresses.path_or_address(at.get("count_tokens"), f"{path}.count_tokens"),
     }
@@ -94,8 +96,26 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
             break  # a removed key was reported already
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
             reading.report(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
+    return _with_addresses(addresses, node, POLL_CALLS, path)
+
+
+def _prepare(reading: Reading, addresses: _Addresses, node: Node | None, path: str, protocol: str) -> List | None:
+    """The `prepare` list, with the paths of its calls appended to the base address."""
+    if not isinstance(node, List):
+        return None
+    if model_type_of(protocol) == "embedding":
+        reading.report(node, "only chat requests have calls before them, wanted no `prepare`", path)
+    items = (
+        _with_addresses(addresses, item, ("call",), f"{path}[{at}]") if isinstance(item, Map) else item
+        for at, item in enumerate(node.items)
+    )
+    return replace(node, items=type(node.items)(items))
+
+
+def _with_addresses(addresses: _Addresses, node: Map, keys: tuple[str, ...], path: str) -> Map:
+    """A block whose calls under these keys have whole addresses: their paths are appended to the base address."""
     entries = dict(node.entries)
-    for key in POLL_CALLS:
+    for key in keys:
         call = node.get(key)
         match = _CALL_OF_PATH.match(text_in(call) or "")
         if call is not None and match is not None:

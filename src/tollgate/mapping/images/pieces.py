@@ -74,10 +74,17 @@ class JobPieces:
         return self._reader(compile_expression, node, self._names, test=True) if node is not None else None
 
     def call(
-        self, node: Node | None, hosts: Node | None, path: str, *, incomplete: bool = False
+        self,
+        node: Node | None,
+        hosts: Node | None,
+        path: str,
+        *,
+        incomplete: bool = False,
+        source: str = "an answer",
     ) -> tuple[str, JobRead, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and allowed hosts; `path` is its place
-        in the file, for messages. `incomplete`: a key beside it was removed and reported, perhaps its `hosts`."""
+        in the file, for messages. `incomplete`: a key beside it was removed and reported, perhaps its `hosts`.
+        `source`: what its holes read; only addresses out of an answer may have `hosts`."""
         match = _CALL.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
         if match is None or match[1].upper() not in self._methods:
             self.mistake(
@@ -95,9 +102,9 @@ class JobPieces:
         if declared is None and not incomplete and not _is_fixed(match[2]):
             self.mistake(
                 address,
-                "this address comes out of an answer, so it may lead anywhere with our key",
+                f"this address comes out of {source}, so it may lead anywhere with our key",
                 path,
-                "add `hosts: [example.com]`",
+                "add `hosts: [example.com]`" if source == "an answer" else "write the host into the file",
             )
         if url is None:
             return None

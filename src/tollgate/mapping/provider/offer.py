@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.errors import ErrorRules
     from tollgate.mapping.provider.polling import Polling
+    from tollgate.mapping.provider.prepares import Prepare
     from tollgate.mapping.provider.sends import Sends
     from tollgate.tariff import Tariff
 
@@ -97,6 +98,8 @@ class Offer:
     encoding: BodyEncoding = "json"
     polling: Polling | None = None
     """How an answer that is not ready at once is polled."""
+    prepares: tuple[Prepare, ...] = ()
+    """The calls that are made before a request."""
     sends: Sends | None = None
     """What of a request stands outside its body; None for a POST of the request as its body."""
     tariff: Tariff | None = None
@@ -147,16 +150,21 @@ class Offer:
     def encoded(self, document: Any) -> bytes:
         """A request's document as the bytes to send. TypeError if it cannot be JSON, `UnfitRequest` if it cannot be
         a form."""
-        if self.encoding == "json":
-            return orjson.dumps(document)
+        return self.written(document, self.encoding)[0]
+
+    def written(self, document: Any, encoding: BodyEncoding) -> tuple[bytes, str]:
+        """A document as bytes in this encoding, and their content type; raises as `encoded`."""
+        kind = CONTENT_TYPES[encoding]
+        if encoding == "json":
+            return orjson.dumps(document), kind
         if type(document) is not dict:
             raise UnfitRequest(
                 f"a form has fields, and the request came to a {type(document).__name__}", self.mapping.file
             )
-        if self.encoding == "form":
-            return encode_fields(document)
+        if encoding == "form":
+            return encode_fields(document), kind
         try:
-            return encode_form(document, BOUNDARY)[0]
+            return encode_form(document, BOUNDARY)
         except ValueError as error:
             raise UnfitRequest(str(error), self.mapping.file) from None
 

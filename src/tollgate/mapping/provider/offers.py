@@ -95,6 +95,7 @@ class Offers:
             batch=endpoint.batch,
             encoding=endpoint.encoding,
             polling=spoken.polling,
+            prepares=spoken.prepares,
             sends=spoken.sends,
             tariff=tariff,
             own_tariff=tariff,

@@ -15,6 +15,7 @@ from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import Headers, compile_headers
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.polling import Polling, compile_polling
+from tollgate.mapping.provider.prepares import Prepare, compile_prepares
 from tollgate.mapping.provider.reported_usage import ReportedUsage, compile_reported_usage
 from tollgate.mapping.provider.sends import Sends, compile_sends
 
@@ -38,6 +39,7 @@ class Spoken:
     unwrap: Template | None
     inner_of: Template | None
     polling: Polling | None
+    prepares: tuple[Prepare, ...]
     sends: Sends | None
 
 
@@ -62,6 +64,7 @@ def compile_endpoint(
         unwrap=pieces.expression(endpoint.unwrap) if endpoint.unwrap is not None else None,
         inner_of=pieces.expression(endpoint.inner_of) if endpoint.inner_of is not None else None,
         polling=polling,
+        prepares=compile_prepares(pieces, endpoint.prepare, f"speaks.{endpoint.protocol}.prepare"),
         sends=compile_sends(pieces, endpoint.send, f"speaks.{endpoint.protocol}.send"),
     )
 
