@@ -41,12 +41,13 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
         url = offer.url(stream, inbound.query)
     else:
         body, url = await converted_body(exchange, offer), offer.url(stream)
-    if offer.prepares:
-        document, attempt.document = attempt.document, None
-        body = _written(exchange, offer, await prepared(exchange, offer, document), stream)
-    method, sent = "POST", attempt.sent
-    if sent is not None:
-        method, url, headers = sent.method, sent.address(url), sent.heading(headers)
+    method = "POST"
+    if offer.shaped:
+        if offer.prepares:
+            document, attempt.document = attempt.document, None
+            body = _written(exchange, offer, await prepared(exchange, offer, document), stream)
+        if (sent := attempt.sent) is not None:
+            method, url, headers = sent.method, sent.address(url), sent.heading(headers)
     call = call_to(offer, method, url, headers, body, stream)
     del body
     if not attempt.routes_left:
@@ -77,7 +78,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         body = {**body, "stream": True}
     elif replayed:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    rewritten = gathered or replayed or offer.encoding != "json" or offer.sends is not None or bool(offer.prepares)
+    rewritten = gathered or replayed or offer.encoding != "json" or offer.shaped
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
     if sealed or offer.request_edits is not None or rewritten:
@@ -89,7 +90,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
         attempt.tier_sent = edited.get("service_tier") is not None
         attempt.words = offer.usage.words_of(edited)
         if sealed or edited is not document or rewritten:
-            return _encoded(exchange, offer, edited, stream)
+            return _shaped(exchange, offer, edited, stream) if offer.shaped else offer.encoded(edited)
     elif offer.usage.words is not None:
         attempt.words = offer.usage.words_of(body)
     return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
@@ -126,7 +127,9 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
     attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
     attempt.words = offer.usage.words_of(document)
     try:
-        return _encoded(exchange, offer, document, asks_stream(exchange, offer))
+        if offer.shaped:
+            return _shaped(exchange, offer, document, asks_stream(exchange, offer))
+        return offer.encoded(document)
     except TypeError as error:
         # the arguments of a tool call are JSON text of their own, perhaps too deep or with too large numbers to write
         raise BadRequest(
@@ -134,7 +137,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         ) from None
 
 
-def _encoded(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
+def _shaped(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
     """The bytes of the request's body. If calls are made before it, there are none yet, and the attempt keeps the
     request."""
     if offer.prepares:

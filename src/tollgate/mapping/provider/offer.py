@@ -116,6 +116,9 @@ class Offer:
     whole: bool = field(init=False)
     """Whether this upstream gives whole answers. If not, a stream is requested and put together."""
 
+    shaped: bool = field(init=False)
+    """Whether more than a POST of the request's body is sent: `prepares` or `sends` apply."""
+
     def __post_init__(self) -> None:
         mapping, can, polling = self.mapping, self.can, self.polling
         streams = (mapping is None or mapping.stream_in is not None) and can.get("streams") is not False
@@ -124,6 +127,7 @@ class Offer:
             streams, whole = streams and polling.stream is not None, polling.again is not None
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "shaped", bool(self.prepares) or self.sends is not None)
 
     def for_answer(self, headers: Values, request: Any) -> Offer:
         """This offer with the usage template for a streamed answer with these headers to a client's request: without
@@ -150,6 +154,8 @@ class Offer:
     def encoded(self, document: Any) -> bytes:
         """A request's document as the bytes to send. TypeError if it cannot be JSON, `UnfitRequest` if it cannot be
         a form."""
+        if self.encoding == "json":
+            return orjson.dumps(document)
         return self.written(document, self.encoding)[0]
 
     def written(self, document: Any, encoding: BodyEncoding) -> tuple[bytes, str]:
