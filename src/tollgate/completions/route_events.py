@@ -37,9 +37,8 @@ class RouteEvents:
 
     def __init__(self, offer: Offer, dataless: frozenset[str] = frozenset()) -> None:
         self._dataless = dataless
-        self._decoder = decoder(
-            offer.framing, inner=offer.inner, piece_of=self._piece_of if offer.inner_of is not None else None
-        )
+        has_pieces = offer.inner is not None and offer.inner_of is not None
+        self._decoder = decoder(offer.framing, inner=offer.inner, piece_of=self._piece_of if has_pieces else None)
         self._offer = offer
         self._context = Context(model=offer.model_facts, can=offer.can)
         self._text = (offer.inner or offer.framing) in TEXT_FRAMINGS
