@@ -1,4 +1,4 @@
-"""A form as a provider's server reads it."""
+"""A multipart form as parsed by a server."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def parts(fields: dict) -> list[tuple[str, str | None, str | None, bytes]]:
         (None, []),
         ([], []),
     ],
-    ids=["text", "number", "boolean", "list: the field several times", "object: JSON", "absent", "empty list"],
+    ids=["text", "number", "boolean", "list: a repeated field", "object: JSON", "absent", "empty list"],
 )
-def test_a_field_is_text(value, contents):
+def test_a_field_is_encoded_as_text(value, contents):
     assert parts({"x": value}) == [("x", None, None, content) for content in contents]
 
 
@@ -54,16 +54,16 @@ def test_a_field_is_text(value, contents):
     ],
     ids=["base64", "named", "data URL"],
 )
-def test_a_file_keeps_its_bytes_its_name_and_its_type(part, name, mime):
+def test_a_file_keeps_its_bytes_name_and_type(part, name, mime):
     assert parts({"image": part}) == [("image", name, mime, PIXEL)]
 
 
-def test_a_name_cannot_end_its_header_early():
+def test_a_line_break_cannot_end_a_header_early():
     [(name, file, mime, _)] = parts({'x"\r\ny': {"file": "YQ==", "name": 'a"\r\nb: c', "type": "t/p\r\nd: e"}})
     assert (name, file, mime) == ("x%22  y", "a%22  b: c", "t/p  d: e")
 
 
 @pytest.mark.parametrize("content", ["no base64!", 7], ids=["text", "number"])
-def test_a_file_that_is_none_is_refused_by_the_name_of_its_field(content):
+def test_an_invalid_file_is_reported_with_its_field(content):
     with pytest.raises(ValueError, match="^image "):
         encode_form({"image": {"file": content}})

@@ -1,4 +1,4 @@
-"""tollgate.images.answers: bodies that are no JSON, and what a file says of the answers that stand in them."""
+"""Answers of image providers that are not JSON, and those read as the provider file specifies."""
 
 import base64
 import io
@@ -23,9 +23,9 @@ EVENTS = (
 
 def archive(*names, content=PICTURE):
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
         for name in names:
-            made.writestr(name, b"" if name.endswith("/") else content)
+            writer.writestr(name, b"" if name.endswith("/") else content)
     return packed.getvalue()
 
 
@@ -68,36 +68,36 @@ def archive(*names, content=PICTURE):
         "json",
         "empty",
         "empty stream",
-        "picture",
-        "unnamed picture",
-        "bitmap in words",
-        "page",
+        "image",
+        "image of unknown type",
+        "text that begins like a bitmap",
+        "html",
         "archive",
-        "archive of others",
-        "events",
-        "no events",
-        "lines",
+        "archive despite framing",
+        "event stream",
+        "json despite framing",
+        "json lines",
     ],
 )
-async def test_a_body_becomes_a_value(raw, kind, framing, value):
+async def test_a_body_is_read_as_a_value(raw, kind, framing, value):
     assert await read_body(raw, kind, framing) == value
 
 
 @pytest.mark.parametrize(
-    ("raw", "beside"),
+    ("raw", "in_thread"),
     [(b'{"id": 1}', False), (b'{"id": 100}', True), (archive("a.png", content=b"").ljust(10), True)],
     ids=["small", "large", "archive"],
 )
-async def test_large_bodies_and_archives_are_read_beside_the_event_loop(monkeypatch, raw, beside):
+async def test_large_bodies_and_archives_are_read_in_a_thread(monkeypatch, raw, in_thread):
     read, threads = answers._read, []
     monkeypatch.setattr(answers, "_LARGE", 10)
     monkeypatch.setattr(answers, "_read", lambda *args: threads.append(threading.current_thread()) or read(*args))
     assert await read_body(raw, "application/json") is not None
-    assert [thread is not threading.main_thread() for thread in threads] == [beside]
+    assert [thread is not threading.main_thread() for thread in threads] == [in_thread]
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (archive("a.png")[:-30], "cannot be unpacked: File is not a zip file"),
         (archive(*map(str, range(101))), "more than 100 files"),
@@ -105,14 +105,14 @@ async def test_large_bodies_and_archives_are_read_beside_the_event_loop(monkeypa
     ],
     ids=["damaged", "many", "large"],
 )
-async def test_an_archive_that_cannot_be_taken_is_named(monkeypatch, raw, said):
+async def test_an_unusable_archive_is_an_error(monkeypatch, raw, message):
     monkeypatch.setattr(answers, "MOST_BYTES", 10_000)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         await read_body(raw, "application/zip")
 
 
-async def test_values_are_counted_in_texts_only():
-    """A raw picture of 20 MB has as many commas and brackets as a large document."""
+async def test_values_are_counted_in_text_bodies_only():
+    """An image of 20 MB has as many commas and brackets as a large JSON document."""
     picture = PICTURE[:8] + os.urandom(20 << 20)
     assert too_many(picture, 100_000)
     assert not is_text(picture, "application/octet-stream")
@@ -145,17 +145,19 @@ models:
 """
 
 
-async def test_an_empty_success_is_a_failure_that_another_route_may_mend(tmp_path):
-    async def app(method, path, headers, body):
+async def test_an_empty_success_is_a_failed_route(tmp_path):
+    async def upstream(method, path, headers, body):
         async def chunks():
             yield b" "
 
         return 200, {}, chunks()
 
-    async with inprocess(tmp_path, providers={"acme": FILE}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
-        made = await here.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})
+    async with inprocess(
+        tmp_path, providers={"acme": FILE}, apps={"acme": upstream}, environ={"ACME_KEY": "k"}
+    ) as upstream:
+        made = await upstream.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})
         assert made.status_code == 500
-        assert not await here.services.ledger.generations.pending()
+        assert not await upstream.services.ledger.generations.pending()
 
 
 SIGNED = FILE.replace(
@@ -165,9 +167,10 @@ SIGNED = FILE.replace(
 
 
 @pytest.mark.parametrize("file", [FILE, SIGNED], ids=["a header", "auth"])
-async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path, file):
-    """An empty 202 whose header says where to ask, lines while it runs, a 303 to a signed address, an archive there."""
-    said = [
+async def test_a_job_without_an_id_is_followed_by_statuses_and_headers(tmp_path, file):
+    """An empty 202 with the address to poll in a header, JSON lines while the job runs, a 303 to a signed URL, an
+    archive there."""
+    answers = [
         (202, {"location": "jobs/7"}, b""),
         (200, {"content-type": "application/json"}, b'{"state": "queued"}\n{"state": "running"}\n'),
         (303, {"location": "files/7?signature=x"}, b"<a>see there</a>"),
@@ -175,26 +178,28 @@ async def test_a_job_told_by_statuses_and_headers_without_an_id(tmp_path, file):
     ]
     called = []
 
-    async def app(method, path, headers, body):
-        status, told, data = said.pop(0)
+    async def upstream(method, path, headers, body):
+        status, response_headers, data = answers.pop(0)
         called.append((method, path, headers.get("authorization")))
 
         async def chunks():
             yield data
 
-        return status, told, chunks()
+        return status, response_headers, chunks()
 
-    async with inprocess(tmp_path, providers={"acme": file}, apps={"acme": app}, environ={"ACME_KEY": "k"}) as here:
-        before = here.balance()
-        made = (await here.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})).json()
+    async with inprocess(
+        tmp_path, providers={"acme": file}, apps={"acme": upstream}, environ={"ACME_KEY": "k"}
+    ) as upstream:
+        before = upstream.balance()
+        made = (await upstream.post("/v1/images/generations", {"model": "acme/draw", "input": {"prompt": "x"}})).json()
         seen = [made["data"]["status"]]
         for _ in range(2):
-            found = (await here.get(f"/v1/images/generations/{made['data']['id']}")).json()["data"]
+            found = (await upstream.get(f"/v1/images/generations/{made['data']['id']}")).json()["data"]
             seen.append(found["status"])
         assert seen == ["starting", "processing", "succeeded"]
         assert [picture["data"] for picture in found["images"]] == [PNG, PNG]
         assert found["cost"] == 0.08
-        assert before - here.balance() == Decimal("0.08")
+        assert before - upstream.balance() == Decimal("0.08")
     assert called == [
         ("POST", "/jobs", "Bearer k"),
         ("GET", "/jobs/7", "Bearer k"),

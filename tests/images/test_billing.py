@@ -1,4 +1,4 @@
-"""What a job is held for, charged, and what its row says."""
+"""What a job holds and is charged, and its usage row."""
 
 import asyncio
 import json
@@ -18,10 +18,10 @@ from tollgate.images.service import jobs_of, list_generations
 from tollgate.mapping.images.price import ImagePrice, Line
 
 
-@pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "held"])
-async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchronous):
-    """A reload while it runs changes prices and rates for those after it (DESIGN section 3: running requests finish on
-    the old one)."""
+@pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "synchronous"])
+async def test_a_job_is_charged_at_the_prices_of_its_start(gateway, synchronous):
+    """A reload changes prices and rates only for later jobs (DESIGN section 3: running requests finish on the old
+    one)."""
 
     def offer(price):
         return make_offer(
@@ -47,16 +47,16 @@ async def test_a_job_is_charged_by_the_prices_it_was_taken_at(gateway, synchrono
     assert services.ledger.balance(key.account_id) == Decimal("7.9944")
 
 
-async def test_a_job_in_flight_holds_what_it_may_cost(gateway):
+async def test_a_running_job_holds_its_maximum_cost(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})), credits="0.10")
     await create(services, key, {"prompt": "x", "n": 2})
     assert await available_to(services.ledger, key.account_id) == Decimal("0.02")
-    with pytest.raises(QuotaExhausted):  # beside that one, what is left must cover it
+    with pytest.raises(QuotaExhausted):  # the remaining credits must cover it in addition to the first job
         await create(services, key, {"prompt": "x"}, "req_2")
     assert await available_to(services.ledger, key.account_id) == Decimal("0.02")
 
 
-async def test_a_failed_job_costs_nothing_and_says_why(gateway):
+async def test_a_failed_job_costs_nothing_and_has_its_error(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"}))
     )
@@ -71,7 +71,7 @@ async def test_a_failed_job_costs_nothing_and_says_why(gateway):
     assert json.loads((await list_generations(services, key)).body)["data"] == []
 
 
-async def test_the_row_of_a_failed_job_says_so_and_costs_nothing(gateway):
+async def test_the_row_of_a_failed_job_has_no_cost(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW", "images": URL}))
     )
@@ -89,15 +89,15 @@ async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
     rows = accepted_rows(services)
-    asked = datetime.now(UTC) - timedelta(seconds=3)
-    order = Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", asked)
+    requested_at = datetime.now(UTC) - timedelta(seconds=3)
+    order = Order(key, "req_1", "acme/draw", {"prompt": "a"}, None, "images", requested_at)
     job_id = (await jobs_of(services).create(order)).id
     await look(services, key, job_id)
-    assert rows[0].time == asked
+    assert rows[0].time == requested_at
     assert 3_000 <= rows[0].total_ms < 60_000
 
 
-async def test_a_clock_that_is_set_makes_no_job_long_in_its_row(gateway):
+async def test_a_changed_system_clock_does_not_change_the_duration_in_the_row(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
@@ -105,12 +105,12 @@ async def test_a_clock_that_is_set_makes_no_job_long_in_its_row(gateway):
     made = await create(services, key)
     stored = await services.ledger.generations.get(key.account_id, made["id"])
     times = {"created_at": stored.created_at - timedelta(days=30)}
-    await services.ledger.generations.update(made["id"], times)  # as after the clock was set
+    await services.ledger.generations.update(made["id"], times)  # as if the clock had been changed
     await look(services, key, made["id"])
     assert 0 <= rows[0].total_ms < 60_000
 
 
-async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_restart_too(gateway):
+async def test_the_hold_of_a_running_job_counts_towards_the_spend_cap_after_a_restart(gateway):
     services, key, _ = await gateway(Numbered())
     capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))
     await create(services, capped)
@@ -122,7 +122,7 @@ async def test_what_a_running_job_may_cost_counts_for_the_spend_cap_after_a_rest
         await create(again, capped, request_id="req_3")
 
 
-async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):
+async def test_an_input_without_a_price_is_rejected(gateway):
     price = ImagePrice(Decimal("0.04"), by=(at("$input", "size"),), table={"small": Decimal("0.01")}, refuse=True)
     services, key, provider = await gateway(Script((200, {})), make_offer(price=price))
     with pytest.raises(BadRequest, match="no price is set for large"):
@@ -130,7 +130,7 @@ async def test_a_price_table_that_refuses_is_a_wrong_input(gateway):
     assert provider.calls == []
 
 
-async def test_figures_that_make_no_price_cost_the_declared_one(gateway):
+async def test_usage_that_yields_no_price_costs_the_declared_price(gateway):
     price = ImagePrice(Decimal("0.04"), lines=(Line(unfit, Decimal(1), 1),))
     services, key, _ = await gateway(
         Script((200, {"id": "p", "status": "succeeded", "images": URL})), make_offer(price=price)
@@ -139,7 +139,7 @@ async def test_figures_that_make_no_price_cost_the_declared_one(gateway):
     assert (await look(services, key, made["id"]))["cost"] == 0.04
 
 
-async def test_prices_in_another_currency_become_credits(gateway):
+async def test_a_price_in_another_currency_is_converted_to_credits(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p", "status": "succeeded", "images": URL})),
         make_offer(price=ImagePrice(Decimal("0.20"), "CNY")),
@@ -155,7 +155,7 @@ async def test_prices_in_another_currency_become_credits(gateway):
     )
 
 
-async def test_a_price_may_read_the_headers_of_the_answer_and_what_was_told_before(gateway):
+async def test_a_price_can_read_response_headers_and_earlier_results(gateway):
     price = ImagePrice(
         Decimal("0.01"),
         lines=(Line(at("$http", "headers", "content-type"), Decimal(1), 1), Line(at("$job", "id"), Decimal("0.5"), 1)),

@@ -1,4 +1,4 @@
-"""Steps of a job over HTTP: what they send, and what their answers mean; ledger, client and catalog are real."""
+"""The steps of a job over HTTP: what they send and how their answers are read. Ledger, client and catalog are real."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from tollgate.mapping.provider import ErrorRules
         ("multipart", "multipart/form-data; boundary=tollgate-", b'name="prompt"\r\n\r\na cat\r\n'),
     ],
 )
-async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, encoding, kind, sent):
+async def test_a_step_sends_its_body_in_the_encoding_of_its_file(gateway, encoding, kind, sent):
     submit = Step(
         "submit",
         "POST",
@@ -40,8 +40,8 @@ async def test_a_step_sends_its_document_in_the_encoding_of_its_file(gateway, en
     assert b"seed" not in provider.bodies[0] or encoding == "json"
 
 
-def storing(*, when=None, status=201, encoding="file", image="AAAA"):
-    """A provider that wants a picture in its storage first: its answers, and an offer of it."""
+def offer_with_upload(*, when=None, status=201, encoding="file", image="AAAA"):
+    """A provider to which images are uploaded first: its answers, and an offer of it."""
 
     def answer(method, path, body):
         if path == "/assets":
@@ -82,10 +82,10 @@ def storing(*, when=None, status=201, encoding="file", image="AAAA"):
         ("data:image/png;base64,AAAA", "image/png"),
         ({"file": "AAAA", "type": "image/webp"}, "image/webp"),
     ],
-    ids=["base64", "a data address", "with its type"],
+    ids=["base64", "a data URL", "with its type"],
 )
-async def test_a_picture_is_sent_before_the_job_that_is_made_of_it(gateway, image, kind):
-    answer, offer = storing(image=image)
+async def test_an_image_is_uploaded_before_its_job_is_submitted(gateway, image, kind):
+    answer, offer = offer_with_upload(image=image)
     services, key, provider = await gateway(answer, offer)
     made = await create(services, key)
     await look(services, key, made["id"])
@@ -99,16 +99,16 @@ async def test_a_picture_is_sent_before_the_job_that_is_made_of_it(gateway, imag
     assert "authorization" in provider.headers[0] and "authorization" not in provider.headers[1]
 
 
-async def test_a_job_without_a_picture_has_no_upload(gateway):
-    answer, offer = storing(when=at("$input", "image"))
+async def test_a_job_without_an_image_has_no_upload(gateway):
+    answer, offer = offer_with_upload(when=at("$input", "image"))
     services, key, provider = await gateway(answer, offer)
     await create(services, key)
     assert provider.calls == [("POST", "/jobs", {"of": None})]
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 500])
-async def test_an_upload_that_fails_is_a_failure_of_the_route_and_says_nothing_of_our_key(gateway, status):
-    answer, offer = storing(status=status)
+async def test_a_failed_upload_fails_the_route_without_a_key_alarm(gateway, status):
+    answer, offer = offer_with_upload(status=status)
     other = Provider(lambda *_: (200, {"id": "b1", "status": "processing"}))
     first = Provider(answer)
     services, key, _ = await gateway(
@@ -120,8 +120,8 @@ async def test_an_upload_that_fails_is_a_failure_of_the_route_and_says_nothing_o
     assert services.health.alarms() == []
 
 
-async def test_an_upload_with_our_key_that_is_refused_is_told_to_the_operator(gateway, caplog):
-    answer, offer = storing(status=401)
+async def test_a_rejected_key_during_an_upload_alerts_the_operator(gateway, caplog):
+    answer, offer = offer_with_upload(status=401)
     prepare, upload = offer.before
     offer = dataclasses.replace(offer, before=(prepare, dataclasses.replace(upload, auth=True)))
     services, key, _ = await gateway(answer, offer)
@@ -130,8 +130,8 @@ async def test_an_upload_with_our_key_that_is_refused_is_told_to_the_operator(ga
     assert "provider acme: our key there is refused" in caplog.text
 
 
-async def test_what_storage_answers_to_an_upload_need_not_be_json(gateway):
-    answer, offer = storing()
+async def test_the_answer_to_an_upload_need_not_be_json(gateway):
+    answer, offer = offer_with_upload()
     services, key, provider = await gateway(
         lambda method, path, body: (200, b"<Stored/>") if path.startswith("/storage") else answer(method, path, body),
         offer,
@@ -140,8 +140,8 @@ async def test_what_storage_answers_to_an_upload_need_not_be_json(gateway):
     assert provider.calls[-1] == ("POST", "/jobs", {"of": "a1"})
 
 
-async def test_a_step_has_headers_of_its_own_and_a_file_the_type_they_say(gateway):
-    answer, offer = storing(image="data:image/png;base64,AAAA")
+async def test_a_step_has_its_own_headers_and_content_type(gateway):
+    answer, offer = offer_with_upload(image="data:image/png;base64,AAAA")
     prepare, upload = offer.before
     typed = dataclasses.replace(upload, headers={"content-type": lambda values: "image/x-own", "x-size": lambda _: 3})
     services, key, provider = await gateway(answer, dataclasses.replace(offer, before=(prepare, typed)))
@@ -149,8 +149,8 @@ async def test_a_step_has_headers_of_its_own_and_a_file_the_type_they_say(gatewa
     assert (provider.headers[1]["content-type"], provider.headers[1]["x-size"]) == ("image/x-own", "3")
 
 
-async def test_a_picture_that_is_none_is_the_caller_s_fault(gateway):
-    answer, offer = storing(image="no base64!")
+async def test_an_invalid_image_is_a_bad_request(gateway):
+    answer, offer = offer_with_upload(image="no base64!")
     services, key, provider = await gateway(answer, offer)
     with pytest.raises(BadRequest, match="input: the file is neither base64 nor a data URL"):
         await create(services, key)
@@ -158,7 +158,7 @@ async def test_a_picture_that_is_none_is_the_caller_s_fault(gateway):
 
 
 @pytest.mark.parametrize("encoding", ["form", "multipart"])
-async def test_a_list_is_no_form(gateway, encoding):
+async def test_a_list_cannot_be_sent_as_a_form(gateway, encoding):
     submit = Step(
         "submit", "POST", lambda values: "app://acme/jobs", lambda values: {}, {}, lambda values: ["a cat"], encoding
     )
@@ -168,7 +168,7 @@ async def test_a_list_is_no_form(gateway, encoding):
     assert provider.bodies == []
 
 
-async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(gateway, caplog):
+async def test_an_answer_without_an_image_is_reported_to_the_operator(gateway, caplog):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"id": "p1", "status": "succeeded", "pictures": URL}))
     )
@@ -180,7 +180,7 @@ async def test_an_answer_in_which_no_picture_is_found_is_told_to_the_operator(ga
     )
 
 
-async def test_a_bought_token_that_is_refused_is_not_kept(gateway):
+async def test_a_rejected_access_token_is_not_reused(gateway):
     tokens = []
 
     def issuer(method, path, body):
@@ -200,7 +200,7 @@ async def test_a_bought_token_that_is_refused_is_not_kept(gateway):
     assert (await create(services, key))["status"] == "starting"
 
 
-async def test_an_unknown_word_keeps_the_job_processing(gateway, caplog):
+async def test_an_unknown_status_keeps_the_job_processing(gateway, caplog):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "Queued-Up"})), make_offer(words={"Done": "succeeded"})
     )
@@ -209,11 +209,11 @@ async def test_an_unknown_word_keeps_the_job_processing(gateway, caplog):
     for _ in range(3):
         await look(services, key, made["id"])
     assert len([record for record in caplog.records if "'Queued-Up'" in record.message]) == 1, (
-        "said once, not at every poll"
+        "logged once, not at every poll"
     )
 
 
-async def test_an_answer_of_more_values_than_are_read_in_a_moment_is_refused(gateway, monkeypatch):
+async def test_an_answer_with_too_many_values_is_rejected(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.calls._MOST_VALUES", 100)
     services, key, _ = await gateway(
         lambda method, path, body: (200, {"id": "p1", "status": "succeeded", "images": URL, "more": [[]] * 100}),
@@ -224,7 +224,7 @@ async def test_an_answer_of_more_values_than_are_read_in_a_moment_is_refused(gat
 
 
 @pytest.mark.parametrize("status", ["succeeded", None])
-async def test_pictures_fetched_by_a_further_step(gateway, status):
+async def test_images_are_fetched_by_a_separate_step(gateway, status):
     def answer(method, path, body):
         return {
             "/jobs": (200, {"id": "p1", "status": "IN_QUEUE", "response_url": "app://acme/results/p1"}),
@@ -257,7 +257,7 @@ async def test_nothing_is_fetched_for_a_job_that_did_not_succeed(gateway, status
     assert [path for _, path, _ in provider.calls] == ["/jobs", "/jobs/p1"]
 
 
-async def test_an_address_under_no_declared_host_is_not_called(gateway):
+async def test_a_url_outside_the_declared_hosts_is_not_called(gateway):
     def job(values):
         return {"id": "p1", "status": "starting", "poll_url": "https://evil.example/steal"}
 
@@ -270,10 +270,10 @@ async def test_an_address_under_no_declared_host_is_not_called(gateway):
     assert len(provider.calls) == 1
 
 
-@pytest.mark.parametrize("told", [None, "", 7], ids=["nothing", "an empty text", "a number"])
-async def test_an_answer_without_the_address_to_ask_at_is_the_provider_s_failure(gateway, told):
+@pytest.mark.parametrize("url", [None, "", 7], ids=["nothing", "an empty text", "a number"])
+async def test_an_answer_without_a_poll_url_is_an_upstream_failure(gateway, url):
     submit = Step("submit", "POST", lambda values: "app://acme/jobs", job)
-    poll = Step("poll", "GET", lambda values: told, job)
+    poll = Step("poll", "GET", lambda values: url, job)
     services, key, provider = await gateway(
         Script((200, {"id": "p1", "status": "starting"})), make_offer(submit=submit, poll=poll)
     )
@@ -283,9 +283,7 @@ async def test_an_answer_without_the_address_to_ask_at_is_the_provider_s_failure
     assert len(provider.calls) == 1
 
 
-async def test_an_answer_its_file_cannot_work_with_is_told_to_the_operator_and_is_the_provider_s_failure(
-    gateway, caplog
-):
+async def test_an_answer_that_does_not_fit_its_file_is_an_upstream_failure_and_logged(gateway, caplog):
     submit = Step("submit", "POST", lambda values: "app://acme/jobs", unfit)
     services, key, _ = await gateway(Script((200, {"id": "p1"})), make_offer(submit=submit))
     with pytest.raises(UpstreamFailed, match="does not fit its file"):
@@ -293,14 +291,14 @@ async def test_an_answer_its_file_cannot_work_with_is_told_to_the_operator_and_i
     assert "provider acme: an answer does not fit its submit step: cannot subtract a text and a number" in caplog.text
 
 
-async def test_an_error_is_no_stream_whatever_its_step_is(gateway):
+async def test_an_error_response_is_not_read_as_a_stream(gateway):
     submit = Step("submit", "POST", lambda values: "app://acme/jobs", job, framing="sse")
     services, key, _ = await gateway(Script((400, {"error": "no cats"})), make_offer(submit=submit))
     with pytest.raises(UpstreamRejected, match="no cats"):
         await create(services, key)
 
 
-async def test_a_key_repeated_by_the_provider_is_not_shown(gateway):
+async def test_a_key_in_a_provider_s_error_is_redacted(gateway):
     offer = dataclasses.replace(
         make_offer(), errors=ErrorRules(redact=lambda text: text.replace("sk-secret", "[secret]"))
     )

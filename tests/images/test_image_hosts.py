@@ -1,4 +1,4 @@
-"""tollgate.mapping.images.hosts: which addresses out of an answer get our key."""
+"""Which URLs in answers are called with our key."""
 
 import pytest
 
@@ -16,7 +16,7 @@ BFL = [read_host("bfl.ai")]
         "https://api.bfl.ai./x",
     ],
 )
-def test_addresses_under_the_suffix_are_called(url):
+def test_urls_under_the_declared_host_are_admitted(url):
     assert is_admitted(url, BFL)
 
 
@@ -42,11 +42,11 @@ def test_addresses_under_the_suffix_are_called(url):
         "https://evil.example%2f.bfl.ai/",
     ],
 )
-def test_all_others_are_not(url):
+def test_all_other_urls_are_not_admitted(url):
     assert not is_admitted(url, BFL)
 
 
-def test_a_server_of_the_operator_may_be_named_with_scheme_and_port():
+def test_an_operator_s_server_may_be_declared_with_scheme_and_port():
     hosts = [read_host("http://127.0.0.1:9000")]
     assert is_admitted("http://127.0.0.1:9000/x", hosts)
     assert not is_admitted("http://127.0.0.1:9001/x", hosts)
@@ -55,7 +55,7 @@ def test_a_server_of_the_operator_may_be_named_with_scheme_and_port():
 
 
 @pytest.mark.parametrize("text", ["", "*", "com", "https://bfl.ai/path", "ftp://bfl.ai", "a*b.example", "user@bfl.ai"])
-def test_what_is_no_host_is_refused(text):
+def test_an_invalid_host_is_rejected(text):
     with pytest.raises(ValueError):
         read_host(text)
 
@@ -69,11 +69,11 @@ def test_what_is_no_host_is_refused(text):
         ("https://[/", "no address"),
     ],
 )
-def test_a_log_shows_where_an_address_leads_and_no_more(url, shown):
+def test_only_the_origin_of_a_url_is_logged(url, shown):
     assert origin(url) == shown
 
 
-def test_a_host_is_shown_as_it_may_be_written():
+def test_a_host_is_formatted_as_an_origin():
     assert [str(read_host(text)) for text in ("bfl.ai", "*.bfl.ai", "http://127.0.0.1:9000")] == [
         "https://bfl.ai",
         "https://bfl.ai",

@@ -1,4 +1,4 @@
-"""Mistakes in the image part of a provider file: each is found at start, with its place and its cure."""
+"""Mistakes in the image part of a provider file: each is found at startup, with its place and a remedy."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def mistakes(text):
     return [problem.render(source=False) for problem in run_provider_examples(compiled)]
 
 
-def test_the_file_itself_is_right():
+def test_the_example_file_has_no_mistakes():
     assert mistakes(FILE) == []
 
 
@@ -52,13 +52,13 @@ def test_the_file_itself_is_right():
         "https://{{ $vars.a ~ '.example' }}",
     ],
 )
-def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
+def test_a_url_from_vars_needs_no_hosts(address):
     text = FILE.replace("GET https://api.acme.example/jobs/{{ $job.id }}", f'"GET {address}"')
     assert mistakes(text + "vars: {base: http://acme.example, host: acme.example, a: acme}\n") == []
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("{{ $job.id }}", "{{ $job.idd }}", "acme.yaml:8:48: `$job` has no field `idd` (did you mean `id`?)"),
         ("{{ $job.id }}", "{{ $vars.bse }}", "acme.yaml:8:48: `$vars` has no field `bse` (did you mean `base`?)"),
@@ -76,12 +76,12 @@ def test_an_address_out_of_our_own_vars_needs_no_hosts(address):
         ),
     ],
 )
-def test_a_name_that_nothing_tells_and_a_forgotten_dollar_are_mistakes(old, new, said):
-    assert mistakes(FILE.replace(old, new) + "vars: {base: x}\n") == [said]
+def test_unknown_names_and_missing_dollar_signs_are_reported(old, new, message):
+    assert mistakes(FILE.replace(old, new) + "vars: {base: x}\n") == [message]
 
 
-def test_what_a_result_tells_may_be_seen_nowhere():
-    """A result that is copied whole, or one of a model of its own."""
+def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
+    """A result copied as a whole, or a model's own result."""
     copied = FILE.replace("{id: $.id, status: $.status}", "{$copy: [id, status, token]}")
     assert mistakes(copied.replace("{{ $job.id }}", "{{ $job.token }}")) == []
     own = FILE.replace("{{ $job.id }}", "{{ $job.token }}")
@@ -89,7 +89,7 @@ def test_what_a_result_tells_may_be_seen_nowhere():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "POST https",
@@ -229,9 +229,9 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         "no call",
         "address from an answer",
         "host from an answer",
-        "host of both",
-        "host with a slash in its hole",
-        "base with a host behind it",
+        "host of vars and an answer",
+        "host with a slash in its expression",
+        "base followed by a host",
         "host with a path",
         "an id before the job",
         "a step without its call",
@@ -248,16 +248,16 @@ def test_what_a_result_tells_may_be_seen_nowhere():
         "unknown name in a price",
         "schema",
         "example",
-        "example of no step",
-        "example of no part",
+        "example of an unknown step",
+        "example of an unknown part",
     ],
 )
-def test_a_mistake_in_an_image_file_is_said(old, new, said):
+def test_a_mistake_is_reported_with_its_place(old, new, message):
     assert old in FILE
     found = mistakes(FILE.replace(old, new))
-    assert any(said in each for each in found), found
+    assert any(message in each for each in found), found
 
 
-def test_all_mistakes_are_said_at_once():
+def test_all_mistakes_are_reported_together():
     broken = FILE.replace("$job.id", "$jb.id").replace("POST https", "FETCH https").replace("$.input", "$inpt")
     assert len(mistakes(broken)) == 3

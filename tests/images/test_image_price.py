@@ -1,4 +1,4 @@
-"""tollgate.mapping.images.price: what a job is held for and charged."""
+"""What a job holds and is charged."""
 
 from decimal import Decimal
 
@@ -13,8 +13,8 @@ TABLE = {"low": {"1024x1024": D("0.006"), "1024x1536": D("0.005")}, "high": {"10
 BY = (at("$input", "quality"), at("$input", "size"))
 
 
-def telling(unit: int) -> ImagePrice:
-    """A price of 0.05 where the answer's `cost` tells none, in so many units of the currency."""
+def price_with_reported_cost(unit: int) -> ImagePrice:
+    """A price of 0.05 if the answer has no `cost`. `cost` is in 1/`unit` of the currency."""
     return ImagePrice(D("0.05"), reported=ReportedCost(at("$", "cost"), D(unit)))
 
 
@@ -28,7 +28,7 @@ def telling(unit: int) -> ImagePrice:
             {"$": {"usage": {"image_count": 3}}},
             [{}],
             "0.06",
-            id="billed count of the answer",
+            id="count reported in the answer",
         ),
         pytest.param(
             ImagePrice(D("0.02"), bill=at("$", "count")),
@@ -42,7 +42,7 @@ def telling(unit: int) -> ImagePrice:
             {"$": {}},
             [{}, {}],
             "0.04",
-            id="no billed count falls to pictures",
+            id="without a count, the number of images",
         ),
         pytest.param(
             ImagePrice(D("0.04"), by=BY, table=TABLE),
@@ -56,7 +56,7 @@ def telling(unit: int) -> ImagePrice:
             {"$input": {"quality": "max", "size": "1x1"}},
             [{}],
             "0.04",
-            id="table miss costs the declared price",
+            id="a table miss costs the declared price",
         ),
         pytest.param(
             ImagePrice(D("0.04"), by=(at("$input", "hd"),), table={"true": D("0.08")}),
@@ -70,7 +70,7 @@ def telling(unit: int) -> ImagePrice:
             {"$input": {"quality": "low"}},
             [{}],
             "0.04",
-            id="absent key is a miss",
+            id="an absent key is a table miss",
         ),
         pytest.param(
             ImagePrice(D("0.025"), per="megapixel", whole=True),
@@ -91,21 +91,21 @@ def telling(unit: int) -> ImagePrice:
             {},
             [{"width": 2000, "height": 1000}],
             "0.045",
-            id="dearer first megapixel",
+            id="more expensive first megapixel",
         ),
         pytest.param(
             ImagePrice(D("0.03"), per="megapixel", further=D("0.015")),
             {},
             [{"width": 500, "height": 500}],
             "0.03",
-            id="never less than the first",
+            id="never less than the first megapixel",
         ),
         pytest.param(
             ImagePrice(D("0.01"), per="megapixel", size=(at("$input", "w"), at("$input", "h"))),
             {"$input": {"w": 2000, "h": 2000}},
             [{}],
             "0.04",
-            id="size asked for",
+            id="requested size",
         ),
         pytest.param(ImagePrice(D("0.01"), per="megapixel"), {}, [{}], "0.01", id="unknown size is one megapixel"),
         pytest.param(
@@ -122,42 +122,42 @@ def telling(unit: int) -> ImagePrice:
             {"$": {}},
             [{}, {}],
             "0.10",
-            id="no counts fall to the declared price",
+            id="without counts, the declared price",
         ),
         pytest.param(
-            telling(100),
+            price_with_reported_cost(100),
             {"$": {"cost": 4.5}},
             [{}],
             "0.045",
-            id="cost told in cents",
+            id="cost reported in cents",
         ),
         pytest.param(
-            telling(10**10),
+            price_with_reported_cost(10**10),
             {"$": {"cost": 800_000_000}},
             [{}],
             "0.08",
-            id="cost told in very small coins",
+            id="cost reported in tiny units",
         ),
         pytest.param(
-            telling(1),
+            price_with_reported_cost(1),
             {"$": {"cost": 0.1}},
             [{}],
             "0.1",
             id="a float is the figure that was written",
         ),
         pytest.param(
-            telling(1),
+            price_with_reported_cost(1),
             {"$": {"cost": [0.0006, 0.0013, None]}},
             [{}],
             "0.0019",
             id="several figures add up exactly",
         ),
         pytest.param(
-            telling(1),
+            price_with_reported_cost(1),
             {"$": {"cost": -1}},
             [{}],
             "0.05",
-            id="an absurd told cost falls to the declared price",
+            id="a negative reported cost falls back to the declared price",
         ),
         pytest.param(
             ImagePrice(D("0.0027"), times=(Factor(at("$input", "steps"), D(4)),)),
@@ -168,22 +168,22 @@ def telling(unit: int) -> ImagePrice:
         ),
     ],
 )
-def test_a_finished_job_costs_what_its_price_says(price, values, images, wanted):
+def test_a_finished_job_is_charged_by_its_price(price, values, images, wanted):
     assert price.charge(values, tuple(images)) == D(wanted)
 
 
-def test_a_miss_refuses_where_the_file_says_so():
+def test_a_table_miss_is_rejected_if_the_file_requires_it():
     price = ImagePrice(D("0.04"), by=BY, table=TABLE, refuse=True)
     with pytest.raises(PriceMissing, match="max / 1x1"):
         price.expected({"$input": {"quality": "max", "size": "1x1"}})
 
 
-def test_the_first_case_that_holds_decides():
+def test_the_first_matching_case_applies():
     price = ImagePrice(D("0.04"), cases=((lambda v: v["$input"]["hd"], D("0.08")), (lambda v: True, D("0.01"))))
     assert price.charge({"$input": {"hd": True}}, ({},)) == D("0.08")
     assert price.charge({"$input": {"hd": False}}, ({},)) == D("0.01")
 
 
-def test_expected_counts_the_pictures_asked_for():
+def test_the_expected_cost_counts_the_requested_images():
     assert ImagePrice(D("0.04"), asked=at("$input", "n")).expected({"$input": {"n": 4}}) == D("0.16")
     assert ImagePrice(D("0.04")).expected({"$input": {}}) == D("0.04")

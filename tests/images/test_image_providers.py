@@ -1,4 +1,4 @@
-"""The image parts of providers/: every file compiles and its examples come out."""
+"""The image parts of providers/: every file compiles and its examples pass."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def compiled(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_a_file_compiles_and_its_examples_come_out(path):
+def test_a_file_compiles_and_its_examples_pass(path):
     provider, made = compiled(path)
     assert made.images
     assert [problem.render() for problem in run_provider_examples(made)] == []
@@ -38,7 +38,7 @@ def test_a_file_compiles_and_its_examples_come_out(path):
     assert len([of for of in examples if of in IMAGE_EXAMPLES]) >= 2
 
 
-def test_enough_services_and_models():
+def test_there_are_enough_services_and_models():
     offers = [offer for path in FILES for offer in compiled(path)[1].images]
     assert len(FILES) >= 12
     assert len(offers) >= 40
@@ -60,7 +60,7 @@ OFFERS = {f"{offer.provider}-{offer.model.id}": offer for path in FILES for offe
 
 
 @pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
-def test_every_field_of_an_input_is_sent_or_refused(offer):
+def test_every_field_of_an_input_is_sent_or_rejected(offer):
     for name, rule in offer.schema.document["properties"].items():
         assert sent(
             offer, {name: ["data:image/png;base64,AAAA"] if rule.get("type") == "array" else "a-value"}
@@ -70,7 +70,7 @@ def test_every_field_of_an_input_is_sent_or_refused(offer):
 
 
 @pytest.mark.parametrize("model", ["seedream-4.0", "seedream-4.5", "seedream-5.0-lite"])
-def test_a_series_of_pictures_is_held_at_its_longest(model):
+def test_a_series_of_images_is_held_at_its_maximum_length(model):
     offer = OFFERS[f"volcengine-images-bytedance-seed/{model}"]
     for given, pictures in (
         ({}, 1),
@@ -91,14 +91,14 @@ def test_a_series_of_pictures_is_held_at_its_longest(model):
         ("gemini-images-google/gemini-3.1-flash-image", {"resolution": "4K"}, "0.151"),
     ],
 )
-def test_a_picture_billed_by_tokens_is_held_at_the_dearest_it_may_become(offer, given, held):
+def test_an_image_billed_by_tokens_is_held_at_its_maximum_price(offer, given, held):
     price = OFFERS[offer].price
     assert price.expected(OFFERS[offer].values(answer={}, input=given)) == Decimal(held)
-    told = {"data": [{}], "usage": {"output_tokens": 100}, "usageMetadata": {"candidatesTokenCount": 100}}
-    assert price.charge(OFFERS[offer].values(answer=told, input=given), ({},)) < Decimal("0.02")
+    answer = {"data": [{}], "usage": {"output_tokens": 100}, "usageMetadata": {"candidatesTokenCount": 100}}
+    assert price.charge(OFFERS[offer].values(answer=answer, input=given), ({},)) < Decimal("0.02")
 
 
-def test_an_address_goes_with_the_key_the_chat_file_sends_there():
+def test_an_image_service_uses_the_same_key_as_the_chat_provider_of_its_host():
     secret = re.compile(r"\$secret\.(\w*(?:API_KEY|TOKEN|SECRET|BEDROCK)\b)")
     host = re.compile(r"(?:https://|host: )([a-z0-9.-]+\.[a-z]+)")
     files = {path.stem: path.read_text() for path in (ROOT / "providers").glob("*.yaml")}

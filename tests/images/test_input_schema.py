@@ -1,4 +1,4 @@
-"""tollgate.mapping.images.schema: each wrong `input` with its message."""
+"""Each kind of invalid `input` with its message."""
 
 from decimal import Decimal
 
@@ -58,20 +58,20 @@ SCHEMA = InputSchema(
         pytest.param({"prompt": "a", "colour": "red"}, "input: has unknown properties: colour", id="unknown"),
     ],
 )
-def test_input_that_does_not_fit_is_refused_with_its_place(given, message):
+def test_an_invalid_input_is_rejected_with_its_place(given, message):
     with pytest.raises(BadRequest) as raised:
         SCHEMA.admit(given)
     assert raised.value.message == message
     assert not SCHEMA.admits(given)
 
 
-def test_defaults_are_filled_in_and_the_input_is_left_alone():
+def test_defaults_are_filled_in_a_copy_of_the_input():
     given = {"prompt": "a", "style": {}}
     assert SCHEMA.admit(given) == {"prompt": "a", "aspect_ratio": "1:1", "n": 1, "style": {"weight": 1}}
     assert given == {"prompt": "a", "style": {}}
 
 
-def test_a_huge_value_does_not_fill_the_message():
+def test_a_huge_value_is_shortened_in_the_message():
     with pytest.raises(BadRequest) as raised:
         SCHEMA.admit({"prompt": "a", "aspect_ratio": "x" * 1_000_000})
     assert len(raised.value.message) < 400

@@ -1,4 +1,4 @@
-"""tollgate.mapping.images.outcome: what a provider said about a job, in our words."""
+"""Reading the result of a step: its status, error and images."""
 
 import base64
 
@@ -9,7 +9,7 @@ from tollgate.mapping.images.outcome import read_image, read_outcome
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n0000").decode()
 
 
-def test_words_are_matched_exactly():
+def test_status_words_are_matched_exactly():
     words = {"Pending": "processing", "Ready": "succeeded"}
     assert read_outcome({"status": "Pending"}, words).status == "processing"
     unknown = read_outcome({"status": "pending"}, words)
@@ -19,7 +19,7 @@ def test_words_are_matched_exactly():
     )
 
 
-def test_a_literal_of_ours_needs_no_table():
+def test_our_own_status_words_need_no_table():
     assert read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, None).status == "succeeded"
     assert (
         read_outcome({"status": "succeeded", "images": [{"url": "https://x"}]}, {"Ready": "succeeded"}).status
@@ -27,26 +27,26 @@ def test_a_literal_of_ours_needs_no_table():
     )
 
 
-def test_no_status_at_all_is_processing_and_reported():
+def test_a_missing_status_is_processing_and_reported():
     assert read_outcome({}, None).unknown_word == ""
     assert read_outcome(None, None).status == "processing"
 
 
-def test_no_status_is_a_success_where_nobody_can_be_asked_again():
+def test_a_missing_status_is_a_success_if_the_job_cannot_be_polled():
     picture = {"images": ["https://x/a.png"]}
     assert read_outcome(picture, {"succeeded": "processing", "OK": "succeeded"}, ended=True).images
     assert read_outcome({"status": "WAIT"} | picture, None, ended=True).status == "processing"
     assert read_outcome({"error": "NSFW"}, None, ended=True).error == "NSFW"
 
 
-def test_a_success_without_pictures_is_a_failure():
+def test_a_success_without_images_is_a_failure():
     outcome = read_outcome({"status": "succeeded", "images": [{"width": 4}]}, None)
     assert (outcome.status, outcome.error) == ("failed", "the provider returned no image")
     assert read_outcome({"status": "succeeded"}, None, final=False).status == "succeeded"
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         ("NSFW", "NSFW"),
         ({"message": "blocked"}, "blocked"),
@@ -55,18 +55,18 @@ def test_a_success_without_pictures_is_a_failure():
     ],
     ids=["text", "object", "list", "none"],
 )
-def test_errors_become_text(error, said):
-    assert read_outcome({"status": "failed", "error": error}, None).error == said
+def test_errors_become_text(error, message):
+    assert read_outcome({"status": "failed", "error": error}, None).error == message
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        pytest.param("https://x/a", {"url": "https://x/a"}, id="bare address"),
+        pytest.param("https://x/a", {"url": "https://x/a"}, id="a plain URL"),
         pytest.param(
             {"url": f"data:image/png;base64,{PNG}", "width": 8},
             {"data": PNG, "context_type": "image/png", "width": 8},
-            id="data address",
+            id="data URL",
         ),
         pytest.param({"data": PNG}, {"data": PNG, "context_type": "image/png"}, id="type from the bytes"),
         pytest.param(
@@ -78,16 +78,18 @@ def test_errors_become_text(error, said):
             id="sizes",
         ),
         pytest.param(
-            {"url": "https://x", "width": -1, "context_type": "image/png"}, {"url": "https://x"}, id="nonsense left out"
+            {"url": "https://x", "width": -1, "context_type": "image/png"},
+            {"url": "https://x"},
+            id="invalid values dropped",
         ),
         pytest.param({"url": None, "data": None}, None, id="neither"),
-        pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a head without end"),
+        pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a data URL with a huge head"),
         pytest.param(
             {"url": "data:image/svg+xml,<svg/>"},
             {"data": "PHN2Zy8+", "context_type": "image/svg+xml"},
-            id="data address as text",
+            id="data URL as text",
         ),
     ],
 )
-def test_a_picture_is_read_in_every_form_it_comes_in(given, wanted):
+def test_an_image_is_read_in_every_form(given, wanted):
     assert read_image(given) == wanted

@@ -1,4 +1,4 @@
-"""Recorded image traffic, replayed: the bytes a provider really answered go through the whole gateway with its own
+"""Recorded image traffic: the bytes that a provider really sent pass through the whole gateway with the provider's
 file."""
 
 import asyncio
@@ -26,13 +26,14 @@ def exchanges(protocol, provider=None):
 
 @contextlib.asynccontextmanager
 async def gateway(folder, provider, answers):
-    """A gateway with one provider file whose calls are answered from a list, in order; gives it and what was called."""
+    """A gateway with one provider file, whose calls are answered from a list in order. `.calls` are the received
+    calls."""
     for name in ("chat", "responses", "messages", "gemini", "embeddings"):
         (folder / "mappings").mkdir(exist_ok=True)
         (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     calls = []
 
-    async def app(method, path, headers, body):
+    async def upstream(method, path, headers, body):
         host = path.split("/")[1]
         calls.append(
             (method, f"https://{host}{path[1 + len(host) :]}", json.loads(body) if body[:1] == b"{" else body, headers)
@@ -46,34 +47,34 @@ async def gateway(folder, provider, answers):
         return status, {"content-type": "application/json"}, chunks()
 
     file = (ROOT / "providers" / f"{provider}.yaml").read_text().replace("shared: ", f"shared: {ROOT}/providers/")
-    async with inprocess(folder, providers={provider: file}, environ=SECRETS) as here:
-        opened = here.services.client.open
+    async with inprocess(folder, providers={provider: file}, environ=SECRETS) as app:
+        opened = app.services.client.open
 
         async def reroute(call):
             if call.url.startswith("https://"):
                 call.url = "app://recorded/" + call.url.removeprefix("https://")
             return await opened(call)
 
-        here.services.client.register_app("recorded", app)
-        here.services.client.open = reroute
-        here.calls, here.answers = calls, answers
-        yield here
+        app.services.client.register_app("recorded", upstream)
+        app.services.client.open = reroute
+        app.calls, app.answers = calls, answers
+        yield app
 
 
-async def made(here, model, given):
-    reply = await here.post("/v1/images/generations", {"model": model, "input": given})
+async def submit(app, model, given):
+    reply = await app.post("/v1/images/generations", {"model": model, "input": given})
     return reply.status_code, reply.json()
 
 
-async def looked(here, job_id):
-    reply = await here.get(f"/v1/images/generations/{job_id}")
+async def poll(app, job_id):
+    reply = await app.get(f"/v1/images/generations/{job_id}")
     return reply.status_code, reply.json()
 
 
 async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
-    """Every recorded prediction as the answer to a submission or a poll."""
-    told = Counter()
-    async with gateway(tmp_path, "replicate", []) as here:
+    """Each recorded prediction is the answer to a submission or to a poll."""
+    counts = Counter()
+    async with gateway(tmp_path, "replicate", []) as app:
         for each in exchanges("replicate"):
             answer, status = each["response"].get("body"), each["response"]["status"]
             method = (each.get("request") or {}).get("method")
@@ -82,37 +83,37 @@ async def test_every_recorded_prediction_of_replicate_is_read(tmp_path):
                 or method not in ("GET", "POST")
                 or (status < 400 and "status" not in answer)
             ):
-                told["of another kind"] += 1
+                counts["of another kind"] += 1
                 continue
-            here.answers[:] = (
+            app.answers[:] = (
                 [(status, answer)]
                 if method == "POST"
                 else [(201, {"id": "p0", "status": "starting"}), (status, answer)]
             )
-            here.calls.clear()
-            code, first = await made(here, "black-forest-labs/flux-schnell", {"prompt": "a corgi"})
+            app.calls.clear()
+            code, first = await submit(app, "black-forest-labs/flux-schnell", {"prompt": "a corgi"})
             if status >= 400:
                 assert code in (400, 500)
-                told["refused"] += 1
+                counts["rejected"] += 1
                 continue
             assert code == 200, first
             if method == "POST":
                 assert first["data"]["status"] == answer["status"]
-                assert answer["id"] in [job.upstream_id for job in await here.services.ledger.generations.pending()]
-                told["submitted"] += 1
+                assert answer["id"] in [job.upstream_id for job in await app.services.ledger.generations.pending()]
+                counts["submitted"] += 1
                 continue
-            code, found = await looked(here, first["data"]["id"])
+            code, found = await poll(app, first["data"]["id"])
             assert code == 200, found
             assert found["data"]["status"] == {"canceled": "failed", "aborted": "failed"}.get(
                 answer["status"], answer["status"]
             )
-            assert here.calls[1][:2] == ("GET", "https://api.replicate.com/v1/predictions/p0")
+            assert app.calls[1][:2] == ("GET", "https://api.replicate.com/v1/predictions/p0")
             if answer["status"] == "succeeded":
                 output = answer["output"] if isinstance(answer["output"], list) else [answer["output"]]
                 assert [image["url"] for image in found["data"]["images"]] == output
                 assert found["data"]["cost"] == 0.003 * len(output)
-            told["polled"] += 1
-    assert told["submitted"] + told["polled"] + told["refused"] >= 15, told
+            counts["polled"] += 1
+    assert counts["submitted"] + counts["polled"] + counts["rejected"] >= 15, counts
 
 
 async def test_every_recorded_queue_answer_of_fal_is_read(tmp_path):
@@ -122,67 +123,67 @@ async def test_every_recorded_queue_answer_of_fal_is_read(tmp_path):
         "status_url": "https://queue.fal.run/fal-ai/flux/requests/r1/status",
         "response_url": "https://queue.fal.run/fal-ai/flux/requests/r1",
     }
-    async with gateway(tmp_path, "fal", []) as here:
+    async with gateway(tmp_path, "fal", []) as app:
         for each in exchanges("fal"):
             status, answer = each["response"]["status"], each["response"]["body"]
-            here.answers[:] = [(200, queue), (200, {"status": "COMPLETED"}), (status, answer)]
-            here.calls.clear()
-            _, first = await made(
-                here, "black-forest-labs/flux-dev", {"prompt": each["request"]["body"].get("prompt", "x")}
+            app.answers[:] = [(200, queue), (200, {"status": "COMPLETED"}), (status, answer)]
+            app.calls.clear()
+            _, first = await submit(
+                app, "black-forest-labs/flux-dev", {"prompt": each["request"]["body"].get("prompt", "x")}
             )
-            code, found = await looked(here, first["data"]["id"])
-            assert [call[:2] for call in here.calls] == [
+            code, found = await poll(app, first["data"]["id"])
+            assert [call[:2] for call in app.calls] == [
                 ("POST", "https://queue.fal.run/fal-ai/flux/dev"),
                 ("GET", queue["status_url"]),
                 ("GET", queue["response_url"]),
             ]
-            assert here.calls[0][3]["authorization"] == "Key test-secret"
+            assert app.calls[0][3]["authorization"] == "Key test-secret"
             if status in (400, 404, 422):
                 assert (code, found["data"]["status"]) == (200, "failed"), found
                 continue
             assert status == 200
             assert found["data"]["status"] == "succeeded"
-            for shown, told in zip(found["data"]["images"], answer["images"], strict=True):
-                assert (shown["width"], shown["height"]) == (told["width"], told["height"])
-                if told["url"].startswith("data:"):
-                    assert shown["data"] == told["url"].partition(",")[2]
+            for shown, recorded in zip(found["data"]["images"], answer["images"], strict=True):
+                assert (shown["width"], shown["height"]) == (recorded["width"], recorded["height"])
+                if recorded["url"].startswith("data:"):
+                    assert shown["data"] == recorded["url"].partition(",")[2]
                 else:
-                    assert shown["url"] == told["url"]
+                    assert shown["url"] == recorded["url"]
 
 
-async def test_black_forest_labs(tmp_path):
+async def test_recorded_answers_of_black_forest_labs_are_read(tmp_path):
     recorded = {each["id"]: each["response"]["body"] for each in exchanges("bfl")}
     by_kind = sorted(
         recorded.values(), key=lambda body: (body.get("status") == "Ready", body.get("status") == "Pending")
     )
-    async with gateway(tmp_path, "black-forest-labs", [(200, body) for body in by_kind]) as here:
-        _, first = await made(here, "black-forest-labs/flux-1.1-pro", {"prompt": "A raccoon driving a truck"})
+    async with gateway(tmp_path, "black-forest-labs", [(200, body) for body in by_kind]) as app:
+        _, first = await submit(app, "black-forest-labs/flux-1.1-pro", {"prompt": "A raccoon driving a truck"})
         assert first["data"]["status"] == "starting"
-        assert (await looked(here, first["data"]["id"]))[1]["data"]["status"] == "processing"
-        found = (await looked(here, first["data"]["id"]))[1]["data"]
+        assert (await poll(app, first["data"]["id"]))[1]["data"]["status"] == "processing"
+        found = (await poll(app, first["data"]["id"]))[1]["data"]
         assert found["images"] == [{"url": by_kind[2]["result"]["sample"]}]
         assert found["cost"] == 0.04
-        assert [call[:2] for call in here.calls] == [
+        assert [call[:2] for call in app.calls] == [
             ("POST", "https://api.bfl.ai/v1/flux-pro-1.1"),
             ("GET", by_kind[0]["polling_url"]),
             ("GET", by_kind[0]["polling_url"]),
         ]
-        assert here.calls[1][3]["x-key"] == "test-secret"
+        assert app.calls[1][3]["x-key"] == "test-secret"
 
 
 async def test_every_recorded_image_answer_of_openai_is_read(tmp_path):
-    told = Counter()
-    async with gateway(tmp_path, "openai-images", []) as here:
+    counts = Counter()
+    async with gateway(tmp_path, "openai-images", []) as app:
         for each in exchanges("openai-images", "openai"):
             status, answer = each["response"]["status"], each["response"]["body"]
-            here.answers[:] = [(status, answer)]
-            code, first = await made(here, "openai/gpt-image-2", {"prompt": "An isolated stop sign."})
+            app.answers[:] = [(status, answer)]
+            code, first = await submit(app, "openai/gpt-image-2", {"prompt": "An isolated stop sign."})
             assert (code, first["data"]["status"]) == (200, "starting")
-            await asyncio.gather(*here.services.settlements._tasks)
-            found = (await looked(here, first["data"]["id"]))[1]["data"]
+            await asyncio.gather(*app.services.settlements._tasks)
+            found = (await poll(app, first["data"]["id"]))[1]["data"]
             if status >= 400:
                 assert (found["status"], found["error"]) == ("failed", answer["error"]["message"])
-                told["refused"] += 1
+                counts["refused"] += 1
                 continue
             assert found["status"] == "succeeded"
             for shown, sent in zip(found["images"], answer["data"], strict=True):
@@ -199,6 +200,6 @@ async def test_every_recorded_image_answer_of_openai_is_read(tmp_path):
                 else 0.053 * len(answer["data"])
             )
             assert found["cost"] == pytest.approx(wanted, abs=1e-12)
-            told["by tokens" if usage else "by picture"] += 1
-    assert sum(told.values()) == len(exchanges("openai-images", "openai"))
-    assert told["by tokens"] >= 4
+            counts["by tokens" if usage else "by picture"] += 1
+    assert sum(counts.values()) == len(exchanges("openai-images", "openai"))
+    assert counts["by tokens"] >= 4

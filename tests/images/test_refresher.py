@@ -1,4 +1,4 @@
-"""Jobs nobody reads: finished, taken up after a restart, adopted from gateways that are gone."""
+"""Jobs that no client polls: finished, resumed after a restart, adopted from gateways that are gone."""
 
 import asyncio
 import dataclasses
@@ -10,6 +10,7 @@ import pytest
 from support.image_jobs import URL, Numbered, Script, create, look
 from support.image_provider import Provider, close_services, image_model, make_offer, runtime_of, settled
 from support.stores import available_to
+from support.waiting import until
 from tollgate.config.settings import Credits
 from tollgate.errors import Unavailable
 from tollgate.images.order import Unsaved
@@ -18,8 +19,8 @@ from tollgate.images.service import jobs_of, run_refresher
 from tollgate.ledger import Generation, UsageRow
 
 
-async def test_a_mistake_of_ours_does_not_end_the_looking_after_jobs(gateway, monkeypatch, caplog):
-    """They would be held for, and nobody would finish them, until the next start."""
+async def test_an_internal_error_does_not_end_the_refresher(gateway, monkeypatch, caplog):
+    """Otherwise jobs would keep their holds and remain unfinished until the next start."""
     monkeypatch.setattr("tollgate.images.service._TICK_SECONDS", 0.001)
     services, _, _ = await gateway(Numbered())
     ticks = []
@@ -30,15 +31,13 @@ async def test_a_mistake_of_ours_does_not_end_the_looking_after_jobs(gateway, mo
 
     monkeypatch.setattr(Refresher, "tick", tick)
     services.tasks.spawn(run_refresher(services))
-    async with asyncio.timeout(10):
-        while len(ticks) < 4:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(ticks) == 4)
     assert "image jobs could not be refreshed: the database is gone" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["written here", "written by another gateway"])
-async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gateway, ours):
+async def test_a_job_whose_end_was_written_late_is_dropped_by_the_refresher(gateway, ours):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
@@ -64,7 +63,7 @@ async def test_a_job_whose_end_was_written_late_is_not_looked_after_for_ever(gat
     )
 
 
-async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
+async def test_the_refresher_finishes_jobs_that_nobody_polls(gateway):
     services, key, provider = await gateway(
         Script(
             (200, {"id": "p1", "status": "starting"}),
@@ -86,9 +85,8 @@ async def test_the_refresher_finishes_jobs_nobody_polls(gateway):
     assert services.ledger.balance(key.account_id) == Decimal("9.96")
 
 
-async def test_the_refresher_comes_round_to_every_job(gateway):
-    """More jobs than it asks about in one tick, each due again before the round is over: none may wait for the others
-    to end."""
+async def test_the_refresher_reaches_every_job(gateway):
+    """There are more jobs than one tick polls, and each is due again before the round is over."""
     services, key, provider = await gateway(Numbered())
     now = 0.0
     jobs = jobs_of(services)
@@ -102,7 +100,7 @@ async def test_the_refresher_comes_round_to_every_job(gateway):
     assert len({path for _, path, _ in provider.calls}) == 7
 
 
-async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_of_others(gateway, monkeypatch):
+async def test_a_hanging_provider_does_not_block_the_refresher(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.refresher._VISIT_SECONDS", 0.05)
     hung = asyncio.Event()
 
@@ -122,13 +120,11 @@ async def test_a_provider_that_hangs_does_not_keep_the_refresher_from_the_jobs_o
     for now in (3.0, 6.0, 9.0):
         await refresher.tick(1)
 
-    def asked():
+    def polled():
         return [path for method, path, _ in provider.calls if method == "GET"]
 
-    async with asyncio.timeout(10):
-        while "/jobs/p1" not in asked():
-            await asyncio.sleep(0.01)
-    assert asked().count("/jobs/p0") == 1, "the one that hangs is not asked about twice"
+    await until(lambda: "/jobs/p1" in polled())
+    assert polled().count("/jobs/p0") == 1, "the hanging job is not polled twice"
     hung.set()
     await settled(services)
 
@@ -138,29 +134,27 @@ async def test_jobs_survive_a_restart(gateway, tmp_path):
     made = await create(services, key)
     await close_services(services)
     again, _, provider = await gateway(Script((200, {"status": "succeeded", "images": URL})), credits="0.05")
-    for _ in range(2):  # it may have broken off half way
+    for _ in range(2):  # an earlier attempt may have been interrupted
         await Refresher(jobs_of(again)).resume()
-        assert await available_to(again.ledger, key.account_id) == Decimal("0.01"), (
-            "what it may cost is held again, once"
-        )
+        assert await available_to(again.ledger, key.account_id) == Decimal("0.01"), "its maximum cost is held once"
     assert (await look(again, key, made["id"]))["status"] == "succeeded"
     assert provider.calls == [("GET", "/jobs/p1", b"")]
     assert again.ledger.balance(key.account_id) == Decimal("0.01")
 
 
-async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gateway):
+async def test_a_synchronous_call_is_repeated_after_a_restart_up_to_a_limit(gateway):
     async def never(method, path, body):
         await asyncio.sleep(60)
 
     offer = make_offer(poll=False)
-    services, key, _ = await gateway(never, offer)
+    services, key, provider = await gateway(never, offer)
     made = await create(services, key)
-    await asyncio.sleep(0.05)
+    await until(lambda: provider.calls)
     for _ in range(2):
         await close_services(services)
-        services, _, _ = await gateway(never, offer)
+        services, _, provider = await gateway(never, offer)
         await Refresher(jobs_of(services)).resume()
-        await asyncio.sleep(0.05)
+        await until(lambda provider=provider: provider.calls)
         assert (await look(services, key, made["id"]))["status"] == "processing"
     await close_services(services)
     services, _, _ = await gateway(never, offer)
@@ -168,8 +162,8 @@ async def test_a_held_call_is_made_again_after_a_restart_but_not_for_ever(gatewa
     assert (await look(services, key, made["id"]))["error"] == "interrupted too often by restarts of the gateway"
 
 
-@pytest.mark.parametrize("poll", [True, False], ids=["polled", "held"])
-async def test_a_job_whose_model_is_gone_after_a_restart_keeps_no_other_from_being_taken_up(gateway, poll):
+@pytest.mark.parametrize("poll", [True, False], ids=["polled", "synchronous"])
+async def test_a_job_of_a_removed_model_does_not_prevent_others_from_being_resumed(gateway, poll):
     async def answer(method, path, body):
         if not poll:
             await asyncio.sleep(60)
@@ -190,12 +184,12 @@ async def test_a_job_whose_model_is_gone_after_a_restart_keeps_no_other_from_bei
     await asyncio.sleep(0.05)
     assert jobs.tracked.pending.keys() == {each["id"] for each in made}
     assert await available_to(again.ledger, key.account_id) == Decimal("9.92")
-    assert (await look(again, key, made[0]["id"]))["status"] in ("starting", "processing"), "the model may come back"
+    assert (await look(again, key, made[0]["id"]))["status"] in ("starting", "processing"), "its model may return"
     assert len(provider.calls) == (0 if poll else 1)
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_held_call_that_another_gateway_makes_is_looked_at_as_it_is_stored_until_its_deadline(gateway, late):
+async def test_a_synchronous_job_of_another_gateway_is_read_as_stored_until_its_deadline(gateway, late):
     services, key, provider = await gateway(Script((500, {})), make_offer(poll=False))
     deadline = datetime.now(UTC) + timedelta(seconds=-1 if late else 60)
     made = Generation(
@@ -218,7 +212,7 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     made = await create(services, key)
     jobs = jobs_of(services)
     refresher = Refresher(jobs)
-    jobs.tracked.pending.clear()  # as if another instance had looked after it
+    jobs.tracked.pending.clear()  # as if another instance had run it
     await services.ledger.generations.update(made["id"], {"deadline_at": datetime.now(UTC) - timedelta(seconds=1)})
     now = jobs.tracked.clock()
     jobs.tracked.clock = lambda: now
@@ -228,8 +222,8 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     assert (await services.ledger.generations.get(key.account_id, made["id"])).status == "failed"
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["polled", "held call"])
-async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_look_on(gateway, held):
+@pytest.mark.parametrize("held", [False, True], ids=["polled", "synchronous"])
+async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gateway, held):
     services, key, provider = await gateway(
         Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held)
     )
@@ -263,10 +257,10 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     assert (jobs.tracked.pending, provider.calls) == ({}, [])
     now += 30
     await refresher.tick(10)
-    if not held:  # the call that is made again may have ended
+    if not held:  # a repeated synchronous call may have ended by now
         assert services.ledger.balance(key.account_id) == Decimal(10)
         assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), (
-            "what it may cost is held here now"
+            "its maximum cost is now held here"
         )
     now += 3
     await refresher.tick(10)
@@ -280,7 +274,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_looked_after_from_the_second_l
     )
 
 
-async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gateway):
+async def test_a_job_adopted_by_another_gateway_holds_nothing_here(gateway):
     services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})))
     left = Generation(
         "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
@@ -315,11 +309,11 @@ async def test_a_job_that_another_gateway_took_over_first_holds_nothing_here(gat
         await refresher.tick(10)
     assert (jobs.tracked.pending, provider.calls) == ({}, [])
     assert await available_to(services.ledger, key.account_id) == Decimal(10)
-    assert looks == [{"eu-9"}] * 2, "who is gone is not asked for at every tick"
+    assert looks == [{"eu-9"}] * 2, "gateways are not looked up at every tick"
 
 
-async def test_jobs_are_this_gateway_s_by_the_name_it_started_with_whatever_is_loaded_since(gateway):
-    """Others hold that name for alive: under another one a job would be taken over from a gateway that runs."""
+async def test_jobs_are_stored_under_the_instance_name_of_the_start(gateway):
+    """Other gateways know this one by that name; a job under another name would be adopted while this gateway runs."""
     services, key, _ = await gateway(Numbered())
     services.runtime.current = runtime_of(
         make_offer(), store=dataclasses.replace(services.ledger.store, instance="eu-2"), credits=Credits()
@@ -333,7 +327,7 @@ async def test_jobs_are_this_gateway_s_by_the_name_it_started_with_whatever_is_l
     assert list(jobs.tracked.pending) == [job.id]
 
 
-async def test_a_job_whose_account_has_no_credits_left_goes_on_after_a_restart(gateway, caplog):
+async def test_a_job_of_an_account_without_credits_continues_after_a_restart(gateway, caplog):
     services, key, _ = await gateway(Numbered(), credits="0.05")
     made = await create(services, key)
     await services.ledger.record(UsageRow("req_2", key.account_id, key.id, "chat", cost=Decimal("0.045")))
@@ -345,7 +339,7 @@ async def test_a_job_whose_account_has_no_credits_left_goes_on_after_a_restart(g
     assert again.ledger.balance(key.account_id) == Decimal("-0.035")
 
 
-async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_is_gone_is_not(gateway):
+async def test_a_failed_poll_is_repeated_and_a_missing_job_dropped_at_the_second_look(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (503, {})))
     made = await create(services, key)
     refresher = Refresher(jobs := jobs_of(services))
@@ -361,4 +355,4 @@ async def test_a_job_that_cannot_be_refreshed_is_asked_about_again_and_one_that_
     for left in ([made["id"]], []):
         now += 60
         await refresher.tick(10)
-        assert list(jobs.tracked.pending) == left, "the store may not have had it yet"
+        assert list(jobs.tracked.pending) == left, "the store may not have received it yet"

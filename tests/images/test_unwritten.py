@@ -1,4 +1,4 @@
-"""Jobs while the ledger cannot write: nothing is lost, nothing is made or paid twice."""
+"""Jobs while the ledger cannot write: nothing is lost, created twice or charged twice."""
 
 import asyncio
 import errno
@@ -18,15 +18,15 @@ from tollgate.images.service import jobs_of, list_generations
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(gateway, monkeypatch, restarts):
-    """It has no id to be asked about again, and the provider has made the pictures."""
+async def test_a_final_answer_ends_its_job_even_if_the_end_could_not_be_written(gateway, monkeypatch, restarts):
+    """The job has no id for another poll, and the provider has made the images."""
     services, key, provider = await gateway(Script((200, {"status": "succeeded", "images": URL * 2})))
 
-    async def killed(*_):
+    async def fail(*_):
         raise Unavailable("the database is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(services.ledger.generations, "update", killed)
+        patch.setattr(services.ledger.generations, "update", fail)
         with pytest.raises(Unsaved):
             await create(services, key, {"prompt": "a cat", "n": 2})
     (pending,) = await services.ledger.generations.pending()
@@ -38,13 +38,13 @@ async def test_a_final_answer_ends_its_job_though_its_end_could_not_be_written(g
     assert (await look(services, key, pending.id))["images"] == URL * 2
     assert services.ledger.balance(key.account_id) == Decimal(10) - 2 * Decimal("0.04")
     assert await available_to(services.ledger, key.account_id) == services.ledger.balance(key.account_id)
-    assert services.metrics.cost == {"acme": 2 * Decimal("0.04")}, "the metric of billed cost has jobs, too"
-    assert len(provider.calls) == seen, "nobody is asked again"
+    assert services.metrics.cost == {"acme": 2 * Decimal("0.04")}, "the metric of billed cost includes jobs"
+    assert len(provider.calls) == seen, "no provider is called again"
 
 
 def fill_disk(services):
-    """The journal's disk is full from now on; calling what is returned makes room again, and waits for the journal to
-    have written what waited."""
+    """Makes the journal's disk full. The returned function frees it and waits until the journal has written its
+    backlog."""
     journal = services.ledger._backend.journal
     write, journal._retry_seconds = journal._os_write, 0.01
 
@@ -60,7 +60,7 @@ def fill_disk(services):
     return room
 
 
-async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_and_is_charged_once(gateway):
+async def test_a_job_accepted_on_a_full_disk_is_reported_as_unsaved_continues_and_is_charged_once(gateway):
     services, key, provider = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
@@ -68,7 +68,7 @@ async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_an
     with pytest.raises(Unsaved) as raised:
         await create(services, key)
     assert (raised.value.status, raised.value.billed) == (500, True)
-    assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), "what it may cost stays held"
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), "its maximum cost stays held"
     await room()
     jobs = jobs_of(services)
     now = jobs.tracked.clock() + 60
@@ -84,7 +84,7 @@ async def test_a_job_that_the_provider_took_on_a_full_disk_is_told_so_goes_on_an
     )
 
 
-async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_start(gateway):
+async def test_a_call_not_made_because_of_a_full_disk_is_not_made_after_a_restart(gateway):
     offer = make_offer(poll=False)
     services, key, provider = await gateway(Script((200, {"images": URL})), offer)
     room = fill_disk(services)
@@ -101,22 +101,22 @@ async def test_a_call_that_was_not_made_for_a_full_disk_is_not_made_by_the_next_
     assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
-def refuse_to_store(services):
-    """No job is stored any more; how one is stored after all, and the jobs that were refused."""
-    store, refused = services.ledger.generations.create, []
+def reject_new_jobs(services):
+    """Makes storing jobs fail. Returns the function that stores one after all, and the jobs that were not stored."""
+    store, rejected = services.ledger.generations.create, []
 
     async def refuse(generation):
-        refused.append(generation)
+        rejected.append(generation)
         raise Unavailable("the database is gone")
 
     services.ledger.generations.create = refuse
-    return store, refused
+    return store, rejected
 
 
-async def refused_at_first(services, key):
-    """A job that its provider took, and that the ledger could not store; the job, how it is stored after all, and a
-    look by the refresher a minute later each time."""
-    jobs, (store, refused) = jobs_of(services), refuse_to_store(services)
+async def unstored_job(services, key):
+    """A job that its provider accepted, but that the ledger could not store. Returns the job, the function that stores
+    it after all, and a function that runs the refresher a minute later each time."""
+    jobs, (store, refused) = jobs_of(services), reject_new_jobs(services)
     now = jobs.tracked.clock()
     jobs.tracked.clock = lambda: now
     refresher = Refresher(jobs)
@@ -131,11 +131,11 @@ async def refused_at_first(services, key):
     return refused[0], store, look_again
 
 
-async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_given_up(gateway):
+async def test_a_job_stored_shortly_after_the_database_returns_is_not_abandoned(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )
-    made, store, look_again = await refused_at_first(services, key)
+    made, store, look_again = await unstored_job(services, key)
     await look_again()
     assert await available_to(services.ledger, key.account_id) == Decimal("9.96")
     await store(made)
@@ -148,10 +148,10 @@ async def test_a_job_that_is_written_a_moment_after_the_database_is_back_is_not_
     )
 
 
-async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(gateway, monkeypatch):
+async def test_a_job_stored_after_its_client_got_an_error_is_withdrawn(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.tracked._TAKE_BACK_SECONDS", (0, 0.05, 0.05))
     services, key, provider = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
-    store, refused = refuse_to_store(services)
+    store, refused = reject_new_jobs(services)
     with pytest.raises(Unavailable):
         await create(services, key)
     await asyncio.sleep(0.02)
@@ -161,7 +161,7 @@ async def test_a_job_that_is_written_after_its_client_was_refused_is_taken_back(
     assert (ended.status, ended.error, provider.calls) == ("failed", "the job could not be stored", [])
 
 
-async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
+async def test_a_call_is_made_even_if_its_start_cannot_be_written_yet(gateway):
     services, key, _ = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
     write, refused = services.ledger.generations.update, []
 
@@ -183,17 +183,17 @@ async def test_a_call_is_made_though_its_beginning_waits_to_be_written(gateway):
     )
 
 
-async def test_a_job_that_is_never_written_holds_nothing_for_long(gateway):
+async def test_a_job_that_is_never_stored_soon_holds_nothing(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
-    _, _, look_again = await refused_at_first(services, key)
+    _, _, look_again = await unstored_job(services, key)
     await look_again()
     await look_again()
     assert await available_to(services.ledger, key.account_id) == Decimal(10)
     assert jobs_of(services).tracked.pending == {}
 
 
-async def test_a_look_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(gateway):
-    """As for the list and every other request: a 503, of which no client is told not to repeat it."""
+async def test_polling_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(gateway):
+    """As for the list and every other request: a 503, which clients may retry."""
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
     made = await create(services, key)
 
@@ -205,7 +205,7 @@ async def test_a_look_while_the_ledger_cannot_be_read_is_no_failure_of_the_job(g
         await look(services, key, made["id"])
 
 
-async def test_an_end_that_cannot_be_written_is_told_so_and_may_be_looked_at_again(gateway):
+async def test_an_end_that_cannot_be_written_is_unsaved_and_may_be_polled_again(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
     )

@@ -15,7 +15,7 @@ SERVER = Server(
 HOSTS = allowed_hosts(SERVER)
 
 
-def test_a_gateway_answers_to_its_addresses_and_to_this_machine():
+def test_a_gateway_allows_its_addresses_and_loopback():
     assert {"gateway.example", "old.example", "10.0.0.5", "localhost", "127.0.0.1", "::1"} == HOSTS
 
 
@@ -41,25 +41,25 @@ def test_a_gateway_answers_to_its_addresses_and_to_this_machine():
         ({}, 421),
     ],
     ids=[
-        "its own",
+        "its own host",
         "any case and port",
-        "this machine",
-        "its own page",
-        "a page that may",
-        "another page",
-        "a bracket alone",
-        "a bracket left open",
-        "a page of nowhere",
-        "an empty one",
-        "a user name behind a backslash",
-        "a user name behind a mark",
-        "rebound",
-        "a user name",
-        "an address left open",
-        "a bracket for a host",
-        "none",
+        "loopback",
+        "its own origin",
+        "an allowed origin",
+        "another origin",
+        "a bracket as origin",
+        "an unclosed bracket in the origin",
+        "the origin null",
+        "an empty origin",
+        "a user name after a backslash",
+        "a user name after a number sign",
+        "another host",
+        "a user name in the host",
+        "an unclosed bracket in the host",
+        "a bracket as host",
+        "no host",
     ],
 )
-def test_a_request_from_elsewhere_is_refused(headers, status):
-    refused = refuse(headers, HOSTS, ("https://app.example",))
-    assert (refused and refused[0]) == status
+def test_requests_of_other_hosts_and_origins_are_rejected(headers, status):
+    rejection = refuse(headers, HOSTS, ("https://app.example",))
+    assert (rejection and rejection[0]) == status

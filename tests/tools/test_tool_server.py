@@ -1,5 +1,5 @@
-"""/v1/images/mcp with the official MCP client over a real loopback server: both protocol eras, all tools,
-all messages."""
+"""/v1/images/mcp with the official MCP client over a loopback server: both generations of the protocol, all tools, all
+messages."""
 
 import asyncio
 import contextlib
@@ -43,16 +43,16 @@ async def server(folder, *, slow=None, settings="", **options):
     providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
     async with inprocess(
         folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options
-    ) as here:
+    ) as app:
         port = free_port()
         config = Config()
         config.bind = [f"127.0.0.1:{port}"]
         config.errorlog = None
         config.graceful_timeout = 0.1
         stop = asyncio.Event()
-        task = asyncio.create_task(serve(here.opened.app, config, shutdown_trigger=stop.wait))
-        here.base = f"http://127.0.0.1:{port}"
-        here.mcp = f"{here.base}/v1/images/mcp"
+        task = asyncio.create_task(serve(app.opened.app, config, shutdown_trigger=stop.wait))
+        app.base = f"http://127.0.0.1:{port}"
+        app.mcp = f"{app.base}/v1/images/mcp"
         for _ in range(200):
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -60,7 +60,7 @@ async def server(folder, *, slow=None, settings="", **options):
                 break
             await asyncio.sleep(0.01)
         try:
-            yield here
+            yield app
         finally:
             stop.set()
             with contextlib.suppress(asyncio.CancelledError):
@@ -68,37 +68,37 @@ async def server(folder, *, slow=None, settings="", **options):
 
 
 @contextlib.asynccontextmanager
-async def assistant(here, mode="auto", **headers):
+async def assistant(app, mode="auto", **headers):
     import httpx2
 
-    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {here.key}", **headers}, timeout=60) as http:
-        async with Client(streamable_http_client(here.mcp, http_client=http), mode=mode) as client:
+    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {app.key}", **headers}, timeout=60) as http:
+        async with Client(streamable_http_client(app.mcp, http_client=http), mode=mode) as client:
             yield client
 
 
 on_one_server = pytest.mark.asyncio(loop_scope="module")
-"""Marks tests that use `untouched`."""
+"""Marks tests that use `shared_server`."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def untouched(tmp_path_factory):
+async def shared_server(tmp_path_factory):
     """One server for all calls that change nothing."""
     settings = (
         "server: {max_small_body_bytes: 100000, base_url: 'https://gw.example', "
         "legacy_base_urls: ['https://old.example/api/v1']}\n"
     )
-    async with server(tmp_path_factory.mktemp("untouched"), settings=settings) as here:
-        yield here
+    async with server(tmp_path_factory.mktemp("shared_server"), settings=settings) as app:
+        yield app
 
 
-def said(result):
+def result_of(result):
     return json.loads(result.content[0].text)
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_assistant_makes_an_image(tmp_path, mode):
-    async with server(tmp_path) as here, assistant(here, mode) as client:
-        if mode != "2026-07-28":  # a pinned client does not ask who is there
+async def test_an_image_is_generated_through_the_tools(tmp_path, mode):
+    async with server(tmp_path) as app, assistant(app, mode) as client:
+        if mode != "2026-07-28":  # a client with a pinned version does not request the server info
             assert (client.server_info.name, client.server_info.version) == ("service-images", "1.0.0")
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["list_models", "get_model", "generate_image", "get_generation"]
@@ -110,34 +110,34 @@ async def test_an_assistant_makes_an_image(tmp_path, mode):
         ]
         listed = await client.call_tool("list_models", {})
         assert len(listed.content) == 1
-        assert said(listed)[0] == {
+        assert result_of(listed)[0] == {
             "id": "sandbox/draw",
             "name": "Sandbox Draw",
-            "description": said(listed)[0]["description"],
+            "description": result_of(listed)[0]["description"],
             "pricing": {"price": 0.01, "currency": "USD", "unit": 1},
         }
-        assert listed.structured_content == {"result": said(listed)}
-        model = said(await client.call_tool("get_model", {"model_id": "sandbox/draw"}))
+        assert listed.structured_content == {"result": result_of(listed)}
+        model = result_of(await client.call_tool("get_model", {"model_id": "sandbox/draw"}))
         assert model["input_schema"]["required"] == ["prompt"]
-        made = await client.call_tool(
+        created = await client.call_tool(
             "generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat", "count": 2}}
         )
-        assert not made.is_error
-        assert said(made)["status"] == "succeeded"
-        assert [image["context_type"] for image in said(made)["images"]] == ["image/png"] * 2
-        again = said(await client.call_tool("get_generation", {"id": said(made)["id"]}))
+        assert not created.is_error
+        assert result_of(created)["status"] == "succeeded"
+        assert [image["context_type"] for image in result_of(created)["images"]] == ["image/png"] * 2
+        again = result_of(await client.call_tool("get_generation", {"id": result_of(created)["id"]}))
         assert (again["model"], again["status"], again["cost"]) == ("sandbox/draw", "succeeded", 0.02)
-        assert here.balance() == Decimal("99.98")
+        assert app.balance() == Decimal("99.98")
 
 
 @pytest.mark.parametrize("mode", MODES)
 @on_one_server
-async def test_hosts_are_told_which_tools_only_look_and_that_none_destroys(untouched, mode):
-    async with assistant(untouched, mode) as client:
-        told = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
-    looks = {name: hints.read_only_hint for name, hints in told.items()}
+async def test_tools_are_annotated_as_read_only_and_not_destructive(shared_server, mode):
+    async with assistant(shared_server, mode) as client:
+        annotations = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    looks = {name: hints.read_only_hint for name, hints in annotations.items()}
     assert looks == {"list_models": True, "get_model": True, "generate_image": False, "get_generation": True}
-    assert {hints.destructive_hint for hints in told.values()} == {False}, "unsaid means that it may"
+    assert {hints.destructive_hint for hints in annotations.values()} == {False}, "the default is destructive"
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -177,17 +177,17 @@ async def test_hosts_are_told_which_tools_only_look_and_that_none_destroys(untou
     ],
 )
 @on_one_server
-async def test_failures_are_results_with_their_exact_words(untouched, mode, tool, arguments, message):
-    async with assistant(untouched, mode) as client:
+async def test_errors_are_results_with_exact_messages(shared_server, mode, tool, arguments, message):
+    async with assistant(shared_server, mode) as client:
         result = await client.call_tool(tool, arguments)
         assert result.is_error
         assert [block.text for block in result.content] == [message]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_a_failed_generation_is_flagged(tmp_path, mode):
+async def test_a_failed_generation_is_an_error_result(tmp_path, mode):
     answers = iter([(200, {"id": "j", "status": "starting"}), (200, {"status": "failed", "error": "NSFW content"})])
-    async with server(tmp_path, slow=lambda *_: next(answers)) as here, assistant(here, mode) as client:
+    async with server(tmp_path, slow=lambda *_: next(answers)) as app, assistant(app, mode) as client:
         result = await client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
         assert result.is_error
         assert result.content[0].text == "image generation failed: NSFW content"
@@ -195,31 +195,34 @@ async def test_a_failed_generation_is_flagged(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_an_unfinished_job_is_processing_and_nobody_else_waits(tmp_path, mode, monkeypatch):
+async def test_an_unfinished_job_is_processing_and_blocks_no_other_request(tmp_path, mode, monkeypatch):
     monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
     async with (
-        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here,
-        assistant(here, mode) as client,
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as app,
+        assistant(app, mode) as client,
     ):
         waiting = asyncio.create_task(
             client.call_tool("generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}})
         )
         await asyncio.sleep(0.2)
-        await here.get("/v1/images/models")
+        await app.get("/v1/images/models")
         assert not waiting.done()
         result = await waiting
         assert not result.is_error
-        assert said(result) == {"id": said(result)["id"], "status": "processing"}
-        assert said(await client.call_tool("get_generation", {"id": said(result)["id"]}))["status"] == "processing"
+        assert result_of(result) == {"id": result_of(result)["id"], "status": "processing"}
+        assert (
+            result_of(await client.call_tool("get_generation", {"id": result_of(result)["id"]}))["status"]
+            == "processing"
+        )
 
 
-async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tmp_path):
+async def test_the_time_of_the_submission_counts_towards_the_wait(tmp_path):
     async with inprocess(
         tmp_path,
         providers={"slow": SLOW},
         apps={"slow": Provider(lambda *_: (200, {"id": "j", "status": "processing"}))},
-    ) as here:
-        jobs = jobs_of(here.services)
+    ) as app:
+        jobs = jobs_of(app.services)
         submit = jobs.submissions._submit
         now = 0.0
 
@@ -229,48 +232,48 @@ async def test_the_time_a_provider_took_to_accept_the_job_is_part_of_the_wait(tm
             return await submit(*given)
 
         jobs.tracked.clock, jobs.submissions._submit = lambda: now, slowly
-        key = here.services.ledger.find_key(here.key)
+        key = app.services.ledger.find_key(app.key)
         async with asyncio.timeout(5):
-            made = await call_tool(
-                here.services,
+            result = await call_tool(
+                app.services,
                 Caller(key, "req_1"),
                 "generate_image",
                 {"model_id": "slow/draw", "input": {"prompt": "a"}},
             )
-        assert made == {"id": made["id"], "status": "processing"}
+        assert result == {"id": result["id"], "status": "processing"}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_progress_is_told_to_who_asks(tmp_path, mode, monkeypatch):
+async def test_progress_is_reported_on_request(tmp_path, mode, monkeypatch):
     monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
-    heard = []
+    reports = []
 
-    async def hear(progress, total, message):
-        heard.append((progress, total))
+    async def record_progress(progress, total, message):
+        reports.append((progress, total))
 
     async with (
-        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as here,
-        assistant(here, mode) as client,
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as app,
+        assistant(app, mode) as client,
     ):
         result = await client.call_tool(
-            "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=hear
+            "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=record_progress
         )
-        assert said(result)["status"] == "processing"
-    assert len(heard) >= 3
-    assert all(0 <= progress <= 1.01 for progress, _ in heard)
+        assert result_of(result)["status"] == "processing"
+    assert len(reports) >= 3
+    assert all(0 <= progress <= 1.01 for progress, _ in reports)
 
 
 REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
-async def post(here, body=REQUEST, *, key=None, path="", **headers):
-    """Send a message as any HTTP client does; a header that is None is left out."""
-    sent = {"authorization": f"Bearer {key or here.key}", "content-type": "application/json"} | {
+async def post(app, body=REQUEST, *, key=None, path="", **headers):
+    """Sends a message over plain HTTP; headers that are None are omitted."""
+    sent = {"authorization": f"Bearer {key or app.key}", "content-type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
     async with httpx.AsyncClient(timeout=10) as http:
         return await http.post(
-            here.base + path if path else here.mcp,
+            app.base + path if path else app.mcp,
             headers={name: value for name, value in sent.items() if value is not None},
             content=body if isinstance(body, (bytes, str)) else json.dumps(body),
         )
@@ -278,8 +281,8 @@ async def post(here, body=REQUEST, *, key=None, path="", **headers):
 
 @on_one_server
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "application/json, text/event-stream"])
-async def test_a_message_is_answered_in_json_with_an_id(untouched, accept):
-    reply = await post(untouched, accept=accept)
+async def test_a_message_is_answered_in_json_with_a_request_id(shared_server, accept):
+    reply = await post(shared_server, accept=accept)
     assert (reply.status_code, reply.headers["content-type"]) == (200, "application/json")
     assert len(reply.json()["result"]["tools"]) == 4
     assert reply.headers["x-request-id"].startswith("req_")
@@ -287,15 +290,15 @@ async def test_a_message_is_answered_in_json_with_an_id(untouched, accept):
 
 @on_one_server
 @pytest.mark.parametrize("key", [None, "Bearer sk-tg-nope"])
-async def test_a_missing_or_wrong_key_is_refused_without_an_offer_to_sign_in(untouched, key):
-    reply = await post(untouched, authorization=key)
+async def test_a_missing_or_wrong_key_is_401_without_www_authenticate(shared_server, key):
+    reply = await post(shared_server, authorization=key)
     assert (reply.status_code, reply.json()["success"]) == (401, False)
     assert "www-authenticate" not in reply.headers
 
 
 @on_one_server
-async def test_a_key_may_stand_in_a_header_of_its_own(untouched):
-    assert (await post(untouched, authorization=None, x_api_key=untouched.key)).status_code == 200
+async def test_a_key_may_be_in_the_x_api_key_header(shared_server):
+    assert (await post(shared_server, authorization=None, x_api_key=shared_server.key)).status_code == 200
 
 
 @on_one_server
@@ -303,8 +306,8 @@ async def test_a_key_may_stand_in_a_header_of_its_own(untouched):
     ("host", "status"),
     [("gw.example", 200), ("old.example:8443", 200), ("localhost:9", 200), ("evil.example", 421)],
 )
-async def test_only_the_gateways_own_hosts_are_served(untouched, host, status):
-    assert (await post(untouched, host=host)).status_code == status
+async def test_only_the_gateway_s_own_hosts_are_served(shared_server, host, status):
+    assert (await post(shared_server, host=host)).status_code == status
 
 
 @on_one_server
@@ -312,42 +315,44 @@ async def test_only_the_gateways_own_hosts_are_served(untouched, host, status):
     ("origin", "status"),
     [("https://gw.example", 200), ("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)],
 )
-async def test_only_pages_of_the_gateways_own_origins_are_served(untouched, origin, status):
-    assert (await post(untouched, origin=origin)).status_code == status
+async def test_only_the_gateway_s_own_origins_are_served(shared_server, origin, status):
+    assert (await post(shared_server, origin=origin)).status_code == status
 
 
 @on_one_server
 @pytest.mark.parametrize(("body", "code"), [(b"{", -32700), ({**REQUEST, "method": "nope"}, -32601)])
-async def test_what_is_no_call_is_refused_in_json_rpc(untouched, body, code):
-    assert (await post(untouched, body)).json()["error"]["code"] == code
+async def test_an_invalid_message_is_a_json_rpc_error(shared_server, body, code):
+    assert (await post(shared_server, body)).json()["error"]["code"] == code
 
 
 @on_one_server
-async def test_a_notification_is_taken_without_an_answer(untouched):
-    assert (await post(untouched, {"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
+async def test_a_notification_is_accepted_without_an_answer(shared_server):
+    assert (await post(shared_server, {"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
 
 
 @on_one_server
-async def test_a_body_over_the_limit_is_refused(untouched):
-    assert (await post(untouched, b" " * 100_001)).status_code == 413
+async def test_a_body_over_the_limit_is_413(shared_server):
+    assert (await post(shared_server, b" " * 100_001)).status_code == 413
 
 
 @on_one_server
-async def test_a_get_tells_who_is_there_or_listens(untouched):
-    headers = {"authorization": f"Bearer {untouched.key}"}
+async def test_a_get_request_returns_the_server_info_or_a_stream(shared_server):
+    headers = {"authorization": f"Bearer {shared_server.key}"}
     async with httpx.AsyncClient(timeout=10) as http:
-        assert (await http.get(untouched.mcp, headers=headers)).json() == {
+        assert (await http.get(shared_server.mcp, headers=headers)).json() == {
             "name": "service-images",
             "version": "1.0.0",
             "transport": "streamable-http",
             "stateless": True,
         }
-        async with http.stream("GET", untouched.mcp, headers=headers | {"accept": "text/event-stream"}) as listening:
-            told = listening.status_code, listening.headers["content-type"]
-            assert told == (200, "text/event-stream; charset=utf-8")
+        async with http.stream(
+            "GET", shared_server.mcp, headers=headers | {"accept": "text/event-stream"}
+        ) as listening:
+            answer = listening.status_code, listening.headers["content-type"]
+            assert answer == (200, "text/event-stream; charset=utf-8")
             assert await anext(listening.aiter_text()) == ": listening\n\n"
-        assert (await http.get(untouched.mcp)).status_code == 401
-        assert (await http.delete(untouched.mcp, headers=headers)).status_code == 405
+        assert (await http.get(shared_server.mcp)).status_code == 401
+        assert (await http.delete(shared_server.mcp, headers=headers)).status_code == 405
 
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
@@ -362,64 +367,64 @@ ENVELOPE = {
 
 
 @pytest.mark.parametrize("spelled", [b'"tools/call"', b'"tools\\/call"', b'"tools\\u002fcall"', b'"\\u0074ools/call"'])
-async def test_every_spelling_of_a_tool_call_is_counted(tmp_path, spelled):
-    async with server(tmp_path) as here:
-        _, key = await here.services.ledger.create_key("default", rpm=2)
+async def test_every_spelling_of_a_tool_call_counts_towards_the_rate_limit(tmp_path, spelled):
+    async with server(tmp_path) as app:
+        _, key = await app.services.ledger.create_key("default", rpm=2)
         body = json.dumps(CALL).encode().replace(b'"tools/call"', spelled)
         drawing = {"model_id": "sandbox/draw", "input": {"prompt": "a [[duration=0s]]"}}
         drawn = json.dumps(CALL | {"params": CALL["params"] | {"name": "generate_image", "arguments": drawing}})
-        # an image is counted once, by its call
-        replies = [await post(here, each, key=key) for each in (drawn, body, body)]
+        # an image counts once
+        replies = [await post(app, each, key=key) for each in (drawn, body, body)]
         assert [reply.status_code for reply in replies] == [200, 200, 429]
         assert [reply.json()["result"]["isError"] for reply in replies[:2]] == [False, False]
-        # no call: not counted
+        # not a call, so it does not count
         noted = REQUEST | {"params": {"_meta": {"note": "tools/call"}}}
-        assert (await post(here, noted, key=key)).status_code == 200
+        assert (await post(app, noted, key=key)).status_code == 200
 
 
-async def test_a_tool_call_that_only_the_protocol_layer_can_read_is_counted(tmp_path):
+async def test_a_tool_call_in_an_encoding_of_the_protocol_layer_counts_towards_the_limits(tmp_path):
     nan = json.dumps({**CALL, "params": {**CALL["params"], "arguments": {"x": float("nan")}}}).encode()
     wide = json.dumps({**CALL, "params": {**CALL["params"], **ENVELOPE}}).encode("utf-16")
     for body, headers in ((nan, {}), (wide, MODERN)):
-        async with server(tmp_path) as here:
-            _, key = await here.services.ledger.create_key("default", rpm=2)
-            replies = [await post(here, body, key=key, **headers) for _ in range(3)]
+        async with server(tmp_path) as app:
+            _, key = await app.services.ledger.create_key("default", rpm=2)
+            replies = [await post(app, body, key=key, **headers) for _ in range(3)]
             assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
             assert "Rate limit reached" in replies[2].json()["result"]["content"][0]["text"]
-            record, key = await here.services.ledger.create_key("default", max_concurrent=1)
-            with here.services.ledger.occupy(record) or pytest.fail("no slot"):
-                refused = await post(here, body, key=key, **headers)
+            record, key = await app.services.ledger.create_key("default", max_concurrent=1)
+            with app.services.ledger.occupy(record) or pytest.fail("no slot"):
+                refused = await post(app, body, key=key, **headers)
             assert "concurrent requests" in refused.json()["result"]["content"][0]["text"]
-            admitted = await post(here, body, key=key, **headers)
-            assert admitted.json()["result"]["isError"] is False and not here.services.ledger.concurrency._running
+            admitted = await post(app, body, key=key, **headers)
+            assert admitted.json()["result"]["isError"] is False and not app.services.ledger.concurrency._running
 
 
-async def test_27_a_client_that_leaves_a_call_may_make_another(tmp_path):
-    """Waiting for a picture takes half a minute; whoever gives up and asks again is not refused meanwhile."""
+async def test_27_a_client_that_abandons_a_call_may_make_another(tmp_path):
+    """Waiting for an image takes up to half a minute; a client that gives up must not be blocked by its own call."""
     drawing = {"model_id": "slow/draw", "input": {"prompt": "a"}}
     drawn = CALL | {"params": CALL["params"] | {"name": "generate_image", "arguments": drawing}}
     status = "processing"
     async with (
-        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": status})) as here,
+        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": status})) as app,
         httpx.AsyncClient() as http,
     ):
-        _, key = await here.services.ledger.create_key("default", max_concurrent=1)
+        _, key = await app.services.ledger.create_key("default", max_concurrent=1)
         headers = {"authorization": f"Bearer {key}"}
         with pytest.raises(httpx.ReadTimeout):
-            await http.post(here.mcp, json=drawn, headers=headers, timeout=1)
-        running = here.services.ledger.concurrency._running
+            await http.post(app.mcp, json=drawn, headers=headers, timeout=1)
+        running = app.services.ledger.concurrency._running
         for _ in range(200):
             if not running:
                 break
             await asyncio.sleep(0.01)
-        reply = await http.post(here.mcp, json=CALL, headers=headers)
+        reply = await http.post(app.mcp, json=CALL, headers=headers)
         assert (reply.status_code, running) == (200, {})
-        status = "failed"  # the server of this test closes when nobody waits any more
+        status = "failed"  # lets the test's server close, as nothing waits any more
 
 
 @on_one_server
-async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(untouched):
-    """The other era's parser stops at 200 levels by itself."""
+async def test_an_input_nested_too_deeply_is_an_error_result(shared_server):
+    """The other generation's parser stops at 200 levels itself."""
     called = {
         **CALL,
         "params": {
@@ -429,7 +434,7 @@ async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(untouched)
         },
     }
     body = json.dumps(called).encode().replace(b'"deep"', b"[" * 260 + b"]" * 260)
-    reply = await post(untouched, body, **MODERN | {"mcp-name": "generate_image"})
+    reply = await post(shared_server, body, **MODERN | {"mcp-name": "generate_image"})
     result = reply.json()["result"]
     assert (result["isError"], result["content"][0]["text"]) == (
         True,
@@ -438,29 +443,29 @@ async def test_an_input_too_deep_to_be_kept_is_a_result_with_an_error(untouched)
 
 
 @on_one_server
-async def test_a_message_of_too_many_values_is_refused_before_it_is_read(untouched):
-    reply = await post(untouched, {**REQUEST, "params": {"x": [[]] * 20_000}})
+async def test_a_message_with_too_many_values_is_rejected_before_it_is_parsed(shared_server):
+    reply = await post(shared_server, {**REQUEST, "params": {"x": [[]] * 20_000}})
     assert (reply.status_code, reply.json()["message"]) == (
         400,
         "input validation failed: the message holds more than 20000 values",
     )
 
 
-async def test_no_credits_is_told_before_any_json_rpc(tmp_path):
-    async with server(tmp_path) as here:
-        await here.services.ledger.grant("default", Decimal("-99.995"))
-        reply = await post(here)
+async def test_an_account_without_credits_is_403_before_any_json_rpc(tmp_path):
+    async with server(tmp_path) as app:
+        await app.services.ledger.grant("default", Decimal("-99.995"))
+        reply = await post(app)
         assert (reply.status_code, reply.json()) == (
             403,
             {"success": False, "code": 403, "message": "insufficient quota"},
         )
 
 
-async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tmp_path):
-    async with server(tmp_path) as here, assistant(here) as client:
-        await here.services.ledger.grant("default", Decimal(-95))
-        with await here.services.ledger.hold(KeyRecord("key_other", "default"), Decimal(5)):
-            assert said(await client.call_tool("list_models", {}))
+async def test_held_credits_block_only_new_images(tmp_path):
+    async with server(tmp_path) as app, assistant(app) as client:
+        await app.services.ledger.grant("default", Decimal(-95))
+        with await app.services.ledger.hold(KeyRecord("key_other", "default"), Decimal(5)):
+            assert result_of(await client.call_tool("list_models", {}))
             refused = await client.call_tool(
                 "generate_image", {"model_id": "sandbox/draw", "input": {"prompt": "a cat"}}
             )
@@ -469,28 +474,28 @@ async def test_what_running_jobs_hold_keeps_an_assistant_from_new_images_only(tm
 
 @on_one_server
 @pytest.mark.parametrize("path", ["/v1/v1/images/mcp", "/api/v1/images/mcp", "/v1/images/mcp/"])
-async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(untouched, path):
-    assert (await post(untouched, path=path)).status_code == 200
+async def test_a_doubled_v1_and_a_legacy_prefix_reach_the_tools(shared_server, path):
+    assert (await post(shared_server, path=path)).status_code == 200
 
 
-async def test_a_gateway_that_cannot_take_work_says_so_and_an_error_of_ours_is_a_500_with_an_id(tmp_path, monkeypatch):
-    async with server(tmp_path) as here:
+async def test_an_unavailable_gateway_is_503_and_an_internal_error_is_500(tmp_path, monkeypatch):
+    async with server(tmp_path) as app:
         with monkeypatch.context() as patch:
-            patch.setattr(here.services.ledger, "_state", "shutting down")
-            reply = await post(here)
+            patch.setattr(app.services.ledger, "_state", "shutting down")
+            reply = await post(app)
             assert (reply.status_code, reply.json()) == (503, {"message": "Service temporarily unavailable"})
         with monkeypatch.context() as patch:
-            patch.setattr(type(here.services.ledger), "find_key", lambda *_: 1 / 0)
-            reply = await post(here)
+            patch.setattr(type(app.services.ledger), "find_key", lambda *_: 1 / 0)
+            reply = await post(app)
             assert (reply.status_code, reply.json()) == (
                 500,
                 {"success": False, "code": 500, "message": "internal server error"},
             )
             assert reply.headers["x-request-id"].startswith("req_")
-        assert (await post(here)).status_code == 200
+        assert (await post(app)).status_code == 200
 
 
-def test_a_tool_call_leaves_no_line_in_the_log(tmp_path):
+def test_a_tool_call_writes_nothing_to_the_log(tmp_path):
     write_config(tmp_path)
     with gateway(tmp_path) as started:
         answer = httpx.post(
