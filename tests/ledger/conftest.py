@@ -1,4 +1,4 @@
-"""What every ledger test needs: a ledger in a folder of its own, rows, an account with a key."""
+"""Fixtures of the ledger tests: a ledger in its own folder, rows, an account with a key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _count = 0
 def row(
     request_id: str = "", *, cost: str = "0.01", account_id: str = "alice", key_id: str = "key_1", **more: object
 ) -> UsageRow:
-    """A usage row with what the test cares about; each gets an id of its own unless told."""
+    """A usage row with what the test needs; without `request_id`, it gets a unique id."""
     global _count
     _count += 1
     values = {
@@ -36,7 +36,7 @@ def row(
 
 
 def settings(folder: Path, **changes: object) -> Store:
-    """A store in `folder` that applies and publishes quickly."""
+    """Settings of a store in `folder` that applies and publishes quickly."""
     values = {
         "directory": folder / "var",
         "usage_directory": folder / "usage",
@@ -52,7 +52,7 @@ def new_ledger(folder: Path, **changes: object) -> Ledger:
 
 @dataclass
 class Alice:
-    """An open ledger with the account `alice`, who has 10 credits and one key."""
+    """An open ledger with the account `alice`, which has 10 credits and one key."""
 
     ledger: Ledger
     key: KeyRecord
@@ -67,7 +67,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 @pytest.fixture(params=["embedded", "shared"])
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledger]:
-    """A ledger of each kind: what holds for one holds for the other."""
+    """A ledger of each kind, for tests that apply to both."""
     async with contextlib.AsyncExitStack() as opened:
         url = (
             await opened.enter_async_context(request.getfixturevalue("postgres").database())
@@ -83,14 +83,14 @@ async def alice(ledger: Ledger) -> Alice:
 
 
 @pytest.fixture
-async def anywhere(either: Ledger) -> Alice:
-    """The same, in a ledger of each kind."""
+async def alice_in_either(either: Ledger) -> Alice:
+    """The account `alice` in a ledger of each kind."""
     return await with_alice(either)
 
 
 async def with_alice(ledger: Ledger) -> Alice:
-    """The account `alice` in a ledger."""
+    """Creates the account `alice` in a ledger."""
     await ledger.create_account("alice", "Alice")
-    await ledger.grant("alice", Decimal(10), "to begin with")
+    await ledger.grant("alice", Decimal(10), "first credits")
     key, secret = await ledger.create_key("alice", "laptop")
     return Alice(ledger, key, secret)

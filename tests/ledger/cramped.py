@@ -1,5 +1,4 @@
-"""A process whose kernel refuses files beyond a size (RLIMIT_FSIZE) for a while, in the middle of a write if it comes
-to that.
+"""A process that for a while may not write files beyond a size (RLIMIT_FSIZE), which can interrupt a write.
 
 Run by test_journal.py with a folder, the limit in bytes and the store's pace.
 """
@@ -15,6 +14,7 @@ from pathlib import Path
 import duckdb
 
 from support.stores import spent_by
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, UsageRow
 
@@ -35,14 +35,10 @@ async def main(folder: Path, limit: int, apply_seconds: float) -> None:
     for turn in range(50):
         await asyncio.gather(*(ledger.record(_row(f"req_{turn}_{each}")) for each in range(10)), return_exceptions=True)
         await asyncio.sleep(0.005)
-    async with asyncio.timeout(25):
-        while ledger.ready:
-            await asyncio.sleep(0.01)
+    await until(lambda: not ledger.ready)
     print("ready under the limit:", ledger.ready)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    async with asyncio.timeout(25):
-        while not ledger.ready:
-            await asyncio.sleep(0.01)
+    await until(lambda: ledger.ready)
     await ledger.record(_row("req_last"))
     print("spent:", int(await spent_by(ledger, "alice")))
     await ledger.close()

@@ -1,7 +1,7 @@
-"""A process that records rows as fast as it can and prints each id once it was told that the row is durable.
+"""A process that records rows as fast as it can and prints each id when its row is durable.
 
-Run by test_kill.py with a folder, a run number and how many days rows are kept (0: for ever); it is killed at a random
-moment.
+Run by test_kill.py with a folder, a run number and the number of days for which rows are kept (0: forever). It is
+killed at a random time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY = KeyRecord("key_1", "alice")
 
 
 async def main(folder: Path, run: str, days: int) -> None:
-    if not sys.stdin.readline():  # it is started before it is its turn: its imports take longer than it then lives
+    if not sys.stdin.readline():  # it starts before its turn, as its imports take longer than its turn
         return
     store = Store(
         directory=folder / "var",

@@ -1,4 +1,4 @@
-"""The admin socket: the same books, whether the gateway runs or not."""
+"""The admin socket: the same administration, with or without a running gateway."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tollgate.ledger.admin_socket import METHODS, RemoteLedger, open_books
 from .conftest import Alice, new_ledger, row, settings
 
 
-async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Alice, tmp_path: Path) -> None:
+async def test_a_change_through_the_admin_socket_applies_in_the_gateway_at_once(alice: Alice, tmp_path: Path) -> None:
     await alice.ledger.serve_admin()
     expires = datetime.now(UTC) + timedelta(days=1)
-    async with open_books(settings(tmp_path), Credits()) as books:
-        assert isinstance(books, RemoteLedger)
-        key, secret = await books.create_key(
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        assert isinstance(administration, RemoteLedger)
+        key, secret = await administration.create_key(
             "alice",
             "remote",
             allowed_models=("acme/*",),
@@ -41,56 +41,58 @@ async def test_the_running_gateway_answers_and_sees_the_change_at_once(alice: Al
         )
         assert key.restricted
         assert alice.ledger.find_key(secret) == key
-        await books.revoke_key(alice.key.id)
-        grant = await books.grant("alice", Decimal("2.50"), "more")
+        await administration.revoke_key(alice.key.id)
+        grant = await administration.grant("alice", Decimal("2.50"), "more")
         assert (grant.amount, grant.note) == (Decimal("2.5"), "more")
-        assert [each.id for each in await books.list_keys("alice")] == [alice.key.id, key.id]
-        assert await books.list_keys() == await alice.ledger.list_keys()
-        assert await books.list_grants("alice") == await alice.ledger.list_grants("alice")
-        assert await books.sums("alice") == await alice.ledger.sums("alice")
-        changed = await books.update_key(key.id, name="renamed", allowed_models=None, allowed_addresses=("::2", "::3"))
+        assert [each.id for each in await administration.list_keys("alice")] == [alice.key.id, key.id]
+        assert await administration.list_keys() == await alice.ledger.list_keys()
+        assert await administration.list_grants("alice") == await alice.ledger.list_grants("alice")
+        assert await administration.sums("alice") == await alice.ledger.sums("alice")
+        changed = await administration.update_key(
+            key.id, name="renamed", allowed_models=None, allowed_addresses=("::2", "::3")
+        )
         assert (changed.name, changed.allowed_models, changed.allowed_addresses) == ("renamed", None, ("::2", "::3"))
         assert alice.ledger.find_key(secret) == changed
-        assert (await books.create_account("bob", role="operator")).role == "operator"
-        assert (await books.update_account("bob", name="Bob")).name == "Bob"
-        await books.settle()
+        assert (await administration.create_account("bob", role="operator")).role == "operator"
+        assert (await administration.update_account("bob", name="Bob")).name == "Bob"
+        await administration.settle()
     assert alice.ledger.balance("alice") == Decimal("12.5")
     with pytest.raises(Unauthorized, match="revoked"):
         alice.ledger.find_key(alice.secret)
 
 
 async def test_without_a_gateway_the_store_is_opened_directly(tmp_path: Path) -> None:
-    async with open_books(settings(tmp_path), Credits()) as books:
-        assert isinstance(books, Ledger)
-        await books.create_account("alice")
-    async with open_books(settings(tmp_path), Credits()) as books:
-        assert [each.id for each in await books.list_accounts()] == ["alice"]
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        assert isinstance(administration, Ledger)
+        await administration.create_account("alice")
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        assert [each.id for each in await administration.list_accounts()] == ["alice"]
 
 
 @pytest.mark.parametrize(
-    "last_words", [ConnectionResetError(), b"", b'{"result": {"id": "gr'], ids=["reset", "closed", "half an answer"]
+    "answer", [ConnectionResetError(), b"", b'{"result": {"id": "gr'], ids=["reset", "closed", "half an answer"]
 )
-async def test_a_gateway_that_dies_before_it_answers_is_told_in_words(last_words: bytes | Exception) -> None:
+async def test_a_gateway_that_dies_before_it_answers_is_reported(answer: bytes | Exception) -> None:
     reader, writer = asyncio.StreamReader(), create_autospec(asyncio.StreamWriter, instance=True)
-    if isinstance(last_words, Exception):
-        reader.set_exception(last_words)
+    if isinstance(answer, Exception):
+        reader.set_exception(answer)
     else:
-        reader.feed_data(last_words)
+        reader.feed_data(answer)
         reader.feed_eof()
     with pytest.raises(Unavailable, match="whether the change was made is not known"):
         await RemoteLedger(reader, writer).grant("alice", Decimal(1))
 
 
-async def test_errors_arrive_as_what_they_are(alice: Alice, tmp_path: Path) -> None:
+async def test_errors_keep_their_types(alice: Alice, tmp_path: Path) -> None:
     await alice.ledger.serve_admin()
-    async with open_books(settings(tmp_path), Credits()) as books:
+    async with open_books(settings(tmp_path), Credits()) as administration:
         with pytest.raises(NotFound, match='no account "bob"'):
-            await books.grant("bob", Decimal(1))
+            await administration.grant("bob", Decimal(1))
         with pytest.raises(BadRequest, match="exists already"):
-            await books.create_account("alice")
+            await administration.create_account("alice")
         with pytest.raises(AttributeError):
-            books.record  # noqa: B018
-        assert len(await books.list_accounts()) == 1
+            administration.record  # noqa: B018
+        assert len(await administration.list_accounts()) == 1
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ async def test_errors_arrive_as_what_they_are(alice: Alice, tmp_path: Path) -> N
         b'{"call":"grant","with":{"nonsense":1}}',
     ],
 )
-async def test_nonsense_is_answered_with_an_error_and_the_line_stays_open(
+async def test_an_invalid_call_is_an_error_and_keeps_the_connection_open(
     alice: Alice, tmp_path: Path, line: bytes
 ) -> None:
     await alice.ledger.serve_admin()
@@ -116,7 +118,7 @@ async def test_nonsense_is_answered_with_an_error_and_the_line_stays_open(
     writer.close()
 
 
-async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_gateway(tmp_path: Path) -> None:
+async def test_the_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "var" / "admin.sock"
     async with new_ledger(tmp_path) as ledger:
         await ledger.serve_admin()
@@ -124,35 +126,33 @@ async def test_only_the_owner_may_connect_and_the_socket_goes_with_the_gateway(t
     assert not path.exists()
 
 
-async def test_a_socket_left_by_a_killed_gateway_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_socket_left_by_a_killed_gateway_is_replaced(tmp_path: Path) -> None:
     script = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1])"
     (tmp_path / "var").mkdir()
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "var" / "admin.sock")], check=True)
-    async with open_books(settings(tmp_path), Credits()) as books:
-        await books.create_account("alice")
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        await administration.create_account("alice")
     async with new_ledger(tmp_path) as ledger:
         await ledger.serve_admin()
-        async with open_books(settings(tmp_path), Credits()) as books:
-            assert isinstance(books, RemoteLedger)
+        async with open_books(settings(tmp_path), Credits()) as administration:
+            assert isinstance(administration, RemoteLedger)
 
 
-async def test_a_store_that_is_held_without_answering_is_waited_for_and_then_named(
-    alice: Alice, tmp_path: Path
-) -> None:
+async def test_a_locked_store_without_a_socket_is_waited_for_and_then_reported(alice: Alice, tmp_path: Path) -> None:
     with pytest.raises(StoreInUse, match=r"in use by another process \(pid \d+\)"):
         async with open_books(settings(tmp_path), Credits(), patience=0.2):
             pass
 
 
-async def test_a_gateway_that_ends_in_the_middle_is_said(tmp_path: Path) -> None:
+async def test_a_gateway_that_stops_in_the_middle_is_reported(tmp_path: Path) -> None:
     ledger = new_ledger(tmp_path)
     await ledger.open()
     await ledger.serve_admin()
-    async with open_books(settings(tmp_path), Credits()) as books:
-        await books.list_accounts()
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        await administration.list_accounts()
         await ledger.close()
         with pytest.raises((Unavailable, ConnectionError)):
-            await books.list_accounts()
+            await administration.list_accounts()
 
 
 async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ async def test_a_folder_with_a_very_long_path_works(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     async with new_ledger(deep) as ledger:
         await ledger.serve_admin()
-        async with open_books(settings(deep), Credits()) as books:
-            assert isinstance(books, RemoteLedger)
-            await books.create_account("alice")
+        async with open_books(settings(deep), Credits()) as administration:
+            assert isinstance(administration, RemoteLedger)
+            await administration.create_account("alice")
         assert (await ledger.get_account("alice")).id == "alice"
 
 
-async def test_a_folder_that_can_hold_no_socket_is_a_warning(
+async def test_a_folder_that_cannot_contain_a_socket_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def bind(*_: object) -> None:
@@ -179,23 +179,23 @@ async def test_a_folder_that_can_hold_no_socket_is_a_warning(
     assert "admin.sock: no socket can be made here (Operation not supported)" in caplog.text
 
 
-def test_every_remote_method_is_one_of_the_ledger() -> None:
+def test_every_remote_method_exists_in_the_ledger() -> None:
     assert all(callable(getattr(Ledger, name)) for name in METHODS)
 
 
-async def test_the_gateway_keeps_recording_while_it_is_administered(alice: Alice, tmp_path: Path) -> None:
+async def test_the_gateway_records_rows_while_it_is_administered(alice: Alice, tmp_path: Path) -> None:
     await alice.ledger.serve_admin()
-    async with open_books(settings(tmp_path), Credits()) as books:
+    async with open_books(settings(tmp_path), Credits()) as administration:
         await asyncio.gather(
             *(alice.ledger.record(row(cost="0.001")) for _ in range(200)),
-            *(books.grant("alice", Decimal("0.01")) for _ in range(20)),
+            *(administration.grant("alice", Decimal("0.01")) for _ in range(20)),
         )
     assert alice.ledger.balance("alice") == Decimal(10)
 
 
-async def test_two_gateways_do_not_publish_under_one_name(tmp_path: Path) -> None:
-    """Each numbers its rows for itself, so of two in one file one would take the other's rows for its own, and leave
-    its own out."""
+async def test_two_gateways_cannot_publish_under_the_same_name(tmp_path: Path) -> None:
+    """Each gateway numbers its own rows, so in a shared file one would mistake the other's rows for its own and omit
+    its own."""
 
     def store(name: str, instance: str = "main") -> Store:
         return Store(directory=tmp_path / name, usage_directory=tmp_path / "usage", instance=instance)

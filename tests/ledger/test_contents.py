@@ -1,4 +1,4 @@
-"""Reading a store page by page, for whoever moves it elsewhere."""
+"""Reading a store page by page, in order to move it."""
 
 import threading
 
@@ -6,8 +6,8 @@ from tollgate.ledger.contents import Contents
 from tollgate.ledger.store import Store
 
 
-def test_a_store_that_is_read_page_by_page_gives_no_pages_back_meanwhile(tmp_path):
-    """The writer thread does so now and then; a page that met the low limit would end the reading."""
+def test_no_memory_is_given_back_while_a_store_is_read_page_by_page(tmp_path):
+    """The writer thread does that now and then; a page read under the low limit would fail."""
     store = Store(tmp_path / "tollgate.duckdb")
     store.open()
     store.connection.execute(

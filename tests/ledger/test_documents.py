@@ -1,4 +1,4 @@
-"""tollgate.ledger.documents: jobs with inline pictures, beside the store."""
+"""Jobs with inline images, in files beside the store."""
 
 import os
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tollgate.ledger.records import Generation, encode
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import FILE_NAME, Store
 
-PICTURE = "A" * 2_000_000
+IMAGE = "A" * 2_000_000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 JOB = Generation(
     id="",
@@ -31,8 +31,8 @@ JOB = Generation(
 )
 
 
-def job(seq, picture=PICTURE):
-    return replace(JOB, id=f"job-{seq:03}", images=({"data": picture},), answer={"data": [{"b64_json": picture}]})
+def job(seq, image=IMAGE):
+    return replace(JOB, id=f"job-{seq:03}", images=({"data": image},), answer={"data": [{"b64_json": image}]})
 
 
 def event(seq, generation):
@@ -47,8 +47,8 @@ def store(tmp_path):
     store.close()
 
 
-def test_many_jobs_with_inline_pictures_are_stored_and_read(store, monkeypatch):
-    monkeypatch.setattr(records, "LISTED_BYTES", 60 * len(PICTURE))
+def test_many_jobs_with_inline_images_are_stored_and_read(store, monkeypatch):
+    monkeypatch.setattr(records, "LISTED_BYTES", 60 * len(IMAGE))
     for first in (1, 31):
         store.apply([event(seq, job(seq)) for seq in range(first, first + 30)])
     assert store.generation("alice", "job-060") == job(60)
@@ -61,13 +61,13 @@ def test_many_jobs_with_inline_pictures_are_stored_and_read(store, monkeypatch):
     )
 
 
-def test_one_job_may_be_larger_than_the_memory_of_the_store(store):
+def test_a_job_may_be_larger_than_the_memory_of_the_store(store):
     large = job(1, "A" * 90_000_000)
     store.apply([event(1, large)])
     assert store.generation("alice", "job-001") == large
 
 
-def test_small_jobs_stay_in_the_table_and_a_running_one_is_found_at_start(store, tmp_path):
+def test_small_jobs_are_in_the_table_and_running_ones_are_found_at_start(store, tmp_path):
     running = replace(job(2), status="processing")
     store.apply([event(1, job(1, "A")), event(2, running)])
     assert [path.name for path in (tmp_path / "generations").iterdir()] == ["job-002.json"]
@@ -75,16 +75,16 @@ def test_small_jobs_stay_in_the_table_and_a_running_one_is_found_at_start(store,
     assert store.snapshot(NOW).pending == [running]
 
 
-def test_a_large_job_is_on_disk_whole_before_it_has_its_name_and_is_closed_to_others(tmp_path, monkeypatch):
+def test_a_large_job_is_synced_before_it_is_renamed_and_its_folder_is_private(tmp_path, monkeypatch):
     synced = []
     sync = os.fsync
 
-    def noted(descriptor):
-        here = tmp_path / "jobs"
-        synced.append({path.name: path.stat().st_size for path in here.iterdir()})
+    def fsync_recorded(descriptor):
+        folder = tmp_path / "jobs"
+        synced.append({path.name: path.stat().st_size for path in folder.iterdir()})
         sync(descriptor)
 
-    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", fsync_recorded)
     Documents(tmp_path / "jobs").keep("job-1", b'{"a":1}', b"null")
     size = len(b'{"document":{"a":1},"answer":null}')
     assert synced == [{"job-1.json.new": size}, {"job-1.json": size}]
@@ -92,7 +92,7 @@ def test_a_large_job_is_on_disk_whole_before_it_has_its_name_and_is_closed_to_ot
     assert (tmp_path / "jobs").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_job_whose_file_is_gone_or_cannot_be_written_says_so(tmp_path):
+def test_a_job_file_that_is_missing_or_cannot_be_written_is_reported(tmp_path):
     with pytest.raises(TollgateError, match=r"job-1\.json: the job cannot be read"):
         Documents(tmp_path / "none").read("job-1")
     (tmp_path / "file").write_text("")

@@ -1,4 +1,4 @@
-"""The writer thread of the embedded backend: what fails for a while must not end it."""
+"""The writer thread of the embedded backend: temporary failures must not end it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from support.stores import spent_by
+from support.waiting import until
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
@@ -24,13 +25,7 @@ from tollgate.ledger.segments import read_all, segment_path, segments, write_lin
 from .conftest import Alice, new_ledger, row
 
 
-async def _until(ready: Any) -> None:
-    async with asyncio.timeout(30):
-        while not ready():
-            await asyncio.sleep(0.01)
-
-
-async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reopening_the_store_is_retried(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger: Ledger = alice.ledger
     backend: Any = ledger._backend
     store = backend.store
@@ -49,40 +44,42 @@ async def test_a_store_that_cannot_be_opened_anew_is_tried_again(alice: Alice, m
     monkeypatch.setattr(store, "apply", refuse)
     monkeypatch.setattr(store, "open", cannot_open)
     await ledger.record(row("req_1", cost="1"))
-    await _until(lambda: tries)
+    await until(lambda: tries)
     assert not ledger.ready and "the store cannot be" in ledger.not_ready_reason
     with pytest.raises(Unavailable, match="the store is closed"):
         await ledger.generations.succeeded("alice", 100)
-    await _until(lambda: ledger.ready)
+    await until(lambda: ledger.ready)
     assert len(tries) == 3
     await ledger.settle()
-    assert [grant.note for grant in await ledger.list_grants("alice")] == ["to begin with"]
+    assert [grant.note for grant in await ledger.list_grants("alice")] == ["first credits"]
 
 
-async def test_what_was_stored_though_the_store_said_that_it_failed_is_not_stored_again(
+async def test_rows_stored_despite_a_reported_failure_are_not_stored_again(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger: Ledger = alice.ledger
     backend: Any = ledger._backend
     apply = backend.store.apply
 
-    def lose_the_answer(entries: Any) -> None:
+    def apply_then_fail(entries: Any) -> None:
         if any(entry.kind == "usage" for entry in entries):
             monkeypatch.setattr(backend.store, "apply", apply)
             apply(entries)
             raise duckdb.Error("the commit went wrong")
         apply(entries)
 
-    monkeypatch.setattr(backend.store, "apply", lose_the_answer)
+    monkeypatch.setattr(backend.store, "apply", apply_then_fail)
     await ledger.record(row("req_1", cost="1"))
-    await _until(lambda: backend.store.apply is apply and ledger.ready)
+    await until(lambda: backend.store.apply is apply and ledger.ready)
     await ledger.record(row("req_2", cost="1"))
     await ledger.settle()
     assert backend.store.read("SELECT request_id FROM usage ORDER BY seq") == [("req_1",), ("req_2",)]
-    assert backend._rows_waiting == 0, "else the writer would never rest"
+    assert backend._rows_waiting == 0, "or the writer would never be idle"
 
 
-async def test_an_error_without_a_text_does_not_end_the_writer(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_without_a_message_does_not_end_the_writer(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger: Ledger = alice.ledger
     backend: Any = ledger._backend
     apply = backend.store.apply
@@ -93,12 +90,12 @@ async def test_an_error_without_a_text_does_not_end_the_writer(alice: Alice, mon
 
     monkeypatch.setattr(backend.store, "apply", refuse)
     await ledger.record(row("req_1", cost="1"))
-    await _until(lambda: backend.store.apply is apply and ledger.ready)
+    await until(lambda: backend.store.apply is apply and ledger.ready)
     await ledger.settle()
     assert await spent_by(ledger, "alice") == 1
 
 
-async def test_rows_are_stored_with_the_number_of_the_last_or_not_at_all(
+async def test_rows_and_the_number_of_the_last_one_are_stored_together(
     alice: Alice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger: Ledger = alice.ledger
@@ -113,12 +110,12 @@ async def test_rows_are_stored_with_the_number_of_the_last_or_not_at_all(
 
     monkeypatch.setattr(store, "set_progress", fail_once)
     await ledger.record(row("req_1", cost="1"))
-    await _until(lambda: failed and ledger.ready)
+    await until(lambda: failed and ledger.ready)
     await ledger.settle()
     assert store.read("SELECT request_id FROM usage") == [("req_1",)]
 
 
-async def test_rows_of_a_store_that_was_replaced_are_told_from_those_of_the_one_before(tmp_path: Path) -> None:
+async def test_rows_of_a_replaced_store_do_not_overwrite_published_rows(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         await ledger.record(row("req_1"))
         await ledger.record(row("req_2"))
@@ -132,36 +129,36 @@ async def test_rows_of_a_store_that_was_replaced_are_told_from_those_of_the_one_
     assert found == [("req_1",), ("req_2",), ("req_3",)]
 
 
-async def test_a_store_in_a_folder_whose_name_is_not_utf_8_is_refused_in_words(tmp_path: Path) -> None:
+async def test_a_folder_whose_name_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     with pytest.raises(TollgateError, match=r"caf\\udce9/var/tollgate.duckdb': .* its path is not UTF-8"):
         await new_ledger(folder).open()
 
 
-async def test_a_store_that_is_moved_away_is_told_and_gone_on_with_when_it_is_back(
+async def test_a_store_that_was_moved_away_is_reported_and_used_again_when_it_returns(
     alice: Alice, tmp_path: Path
 ) -> None:
     ledger: Ledger = alice.ledger
     path, away = tmp_path / "var", tmp_path / "away"
     path.rename(away)
-    await _until(lambda: not ledger.ready)
+    await until(lambda: not ledger.ready)
     assert f"{path / 'tollgate.duckdb'} was removed or moved away" in ledger.not_ready_reason
-    await ledger.record(row("req_1", cost="1"))  # of a request that ran
+    await ledger.record(row("req_1", cost="1"))  # of a request that was already running
     await ledger.settle()
     away.rename(path)
-    await _until(lambda: ledger.ready)
+    await until(lambda: ledger.ready)
     [[stored]] = ledger._backend.store.read("SELECT count(*) FROM usage")  # type: ignore[attr-defined]
     assert stored == 1
 
 
-async def test_a_store_that_is_away_and_fails_is_not_made_anew_in_its_place(
+async def test_a_missing_store_is_not_created_anew_when_it_fails(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger: Ledger = alice.ledger
     store: Any = ledger._backend.store  # type: ignore[attr-defined]
     path, away, apply, failed = tmp_path / "var" / store._path.name, tmp_path / "away", store.apply, []
     path.rename(away)
-    await _until(lambda: not ledger.ready)
+    await until(lambda: not ledger.ready)
 
     def fail_twice(entries: Any) -> None:
         if len(failed) < 2:
@@ -170,21 +167,21 @@ async def test_a_store_that_is_away_and_fails_is_not_made_anew_in_its_place(
         apply(entries)
 
     monkeypatch.setattr(store, "apply", fail_twice)
-    await ledger.record(row("req_1", cost="1"))  # of a request that ran
-    await _until(lambda: store.read("SELECT count(*) FROM usage") == [(1,)])
+    await ledger.record(row("req_1", cost="1"))  # of a request that was already running
+    await until(lambda: store.read("SELECT count(*) FROM usage") == [(1,)])
     assert not path.exists()
     away.rename(path)
-    await _until(lambda: ledger.ready)
+    await until(lambda: ledger.ready)
 
 
-async def test_what_is_settled_is_stored_though_nobody_waited_for_its_row(alice: Alice) -> None:
+async def test_settle_stores_rows_that_nobody_waited_for(alice: Alice) -> None:
     rows = [alice.ledger.record(row()) for _ in range(100)]
     await alice.ledger.settle()
     stored = alice.ledger._backend.store.read("SELECT count(*) FROM usage")  # type: ignore[attr-defined]
     assert stored == [(100,)] and all(each.done() for each in rows)
 
 
-async def test_a_journal_file_that_cannot_be_removed_stays(
+async def test_a_journal_file_that_cannot_be_removed_is_kept(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger: Ledger = alice.ledger
@@ -209,7 +206,7 @@ async def test_a_journal_file_that_cannot_be_removed_stays(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger: Ledger = alice.ledger
     backend: Any = ledger._backend
 
@@ -217,13 +214,13 @@ async def test_nobody_waits_for_a_writer_that_has_ended(alice: Alice, monkeypatc
         raise SystemExit
 
     monkeypatch.setattr(backend, "_round", fail)
-    await _until(lambda: not backend._thread.is_alive())
+    await until(lambda: not backend._thread.is_alive())
     with pytest.raises(TollgateError, match="the store's writer stopped: SystemExit"):
         await asyncio.wait_for(ledger.settle(), 30)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_nobody_waits_for_a_journal_whose_writer_has_ended(tmp_path: Path) -> None:
+async def test_nothing_waits_for_a_journal_whose_writer_has_ended(tmp_path: Path) -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError
 
@@ -236,9 +233,7 @@ async def test_nobody_waits_for_a_journal_whose_writer_has_ended(tmp_path: Path)
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1]
 
 
-async def test_who_waits_for_what_is_stored_is_told_why_it_cannot_be(
-    alice: Alice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_settle_raises_why_rows_cannot_be_stored(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     store = alice.ledger._backend.store
 
     def refuse(entries: Any) -> None:
@@ -249,12 +244,12 @@ async def test_who_waits_for_what_is_stored_is_told_why_it_cannot_be(
         await alice.ledger.record(row("req_1", cost="1"))
         with pytest.raises(TollgateError, match="the store cannot be written: the disk is gone"):
             await asyncio.wait_for(alice.ledger.settle(), 30)
-    await _until(lambda: alice.ledger.ready)
+    await until(lambda: alice.ledger.ready)
     await alice.ledger.settle()
     assert store.snapshot(datetime.now(UTC)).spent == {"alice": 1}
 
 
-async def test_what_a_store_could_not_take_before_the_end_is_stored_at_the_next_start(
+async def test_rows_not_stored_at_the_end_are_stored_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -271,53 +266,49 @@ async def test_what_a_store_could_not_take_before_the_end_is_stored_at_the_next_
         assert await spent_by(ledger, "alice") == 1
 
 
-async def test_a_store_that_comes_to_rest_gives_cached_pages_back(tmp_path: Path) -> None:
+async def test_an_idle_store_gives_cached_pages_back(tmp_path: Path) -> None:
     async with new_ledger(tmp_path, publish_seconds=60) as ledger:
         backend: Any = ledger._backend
         await ledger.settle()
         applied = backend.store.progress("applied")
         await ledger.record(row())
-        await _until(lambda: backend.store.progress("applied") > applied and not backend.store.rows_cached)
+        await until(lambda: backend.store.progress("applied") > applied and not backend.store.rows_cached)
         assert backend.store.progress("published") == applied
 
 
-async def test_a_read_that_meets_the_moment_in_which_pages_are_given_back_is_made_again(
-    alice: Alice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_read_while_memory_is_given_back_is_repeated(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
     store = alice.ledger._backend.store
     await alice.ledger.settle()
     read, free = store._read, []
 
-    def crowded(*given: object) -> list[tuple[object, ...]]:
+    def read_out_of_memory(*given: object) -> list[tuple[object, ...]]:
         free.append(not store._giving_back.locked())
         if len(free) == 1:
             raise duckdb.OutOfMemoryException("failed to pin block of size 256.0 KiB (1.6 MiB/1.9 MiB used)")
         return read(*given)
 
-    monkeypatch.setattr(store, "_read", crowded)
+    monkeypatch.setattr(store, "_read", read_out_of_memory)
     assert [grant.amount for grant in store.grants("alice")] == [10]
-    assert free == [True, False], "the second time no limit is lowered beside it"
+    assert free == [True, False], "no limit is lowered during the second read"
 
 
-@pytest.mark.parametrize(("found", "left"), [(0o755, 0o750), (0o777, 0o770), (0o700, 0o700)], ids=oct)
-async def test_a_store_in_a_folder_that_stood_open_is_closed_to_strangers(
-    tmp_path: Path, found: int, left: int
-) -> None:
-    """A service manager or a volume may have made it; DuckDB's files, with hashes of keys in them, can be read by all
-    who reach them."""
+@pytest.mark.parametrize(("before", "after"), [(0o755, 0o750), (0o777, 0o770), (0o700, 0o700)], ids=oct)
+async def test_an_accessible_store_folder_is_closed_to_others(tmp_path: Path, before: int, after: int) -> None:
+    """A service manager or a volume may have created it. DuckDB's files, which contain hashes of keys, are readable by
+    all who can reach them."""
     (tmp_path / "var").mkdir()
-    (tmp_path / "var").chmod(found)
+    (tmp_path / "var").chmod(before)
     async with new_ledger(tmp_path):
-        assert (tmp_path / "var").stat().st_mode & 0o777 == left
-        assert (tmp_path / "usage").stat().st_mode & 0o005 == 0o005, "analysts read the usage files"
+        assert (tmp_path / "var").stat().st_mode & 0o777 == after
+        assert (tmp_path / "usage").stat().st_mode & 0o005 == 0o005, "usage files are for analysts to read"
 
 
 @pytest.mark.parametrize(
     ("error", "why"),
     [(PermissionError(1, "Operation not permitted"), "Operation not permitted"), (None, "keeps no modes")],
-    ids=["refused", "nothing done"],
+    ids=["refused", "without effect"],
 )
-async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(
+async def test_a_store_folder_that_cannot_be_closed_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: OSError | None, why: str
 ) -> None:
     (tmp_path / "var").mkdir()
@@ -333,7 +324,7 @@ async def test_a_store_in_a_folder_that_cannot_be_closed_is_told_of(
     assert "every user of this machine may look into it" in caplog.text and why in caplog.text
 
 
-async def test_what_a_newer_program_left_in_the_journal_waits_for_it(tmp_path: Path) -> None:
+async def test_a_journal_of_a_newer_program_is_rejected_and_kept(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice")
         await ledger.grant("alice", Decimal(10))
@@ -349,7 +340,7 @@ async def test_what_a_newer_program_left_in_the_journal_waits_for_it(tmp_path: P
         assert ledger.balance("alice") == 15
 
 
-async def test_the_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+async def test_a_store_of_a_newer_program_is_rejected(tmp_path: Path) -> None:
     async with new_ledger(tmp_path):
         pass
     with duckdb.connect(str(tmp_path / "var" / "tollgate.duckdb")) as connection:

@@ -1,4 +1,4 @@
-"""The journal: durable on return, torn ends, damage, full disks, rotation."""
+"""The journal: durability, torn ends, damage, full disks, rotation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import uuid
@@ -21,6 +22,7 @@ import pytest
 
 import tollgate.ledger.journal as journal_module
 from support.stores import spent_by
+from support.waiting import until
 from tollgate.errors import TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import Generation, Ledger
 from tollgate.ledger.journal import Journal
@@ -28,11 +30,12 @@ from tollgate.ledger.segments import Entry, read_all, read_line, segments, write
 
 from .conftest import Alice, new_ledger, row
 
-pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")  # its thread lives on
+# fails on errors in its thread
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 class Disk:
-    """A disk that can be filled: writes half of what it is given, then refuses."""
+    """A disk that can become full: it then writes half of the data once and refuses the next write."""
 
     def __init__(self) -> None:
         self.full = False
@@ -60,12 +63,10 @@ async def _journal(folder: Path, disk: Disk | None = None, **options: object) ->
     return journal, durable
 
 
-async def _space_again(disk: Disk, journal: Journal) -> None:
-    """The disk takes bytes again, and the journal has found out."""
+async def _free_space(disk: Disk, journal: Journal) -> None:
+    """Frees the disk and waits until the journal has noticed."""
     disk.full = False
-    async with asyncio.timeout(30):
-        while journal.outage.reason:
-            await asyncio.sleep(0.01)
+    await until(lambda: not journal.outage.reason)
 
 
 async def test_many_rows_share_one_sync(tmp_path: Path) -> None:
@@ -77,14 +78,21 @@ async def test_many_rows_share_one_sync(tmp_path: Path) -> None:
     assert disk.calls < 200
 
 
-async def test_a_returned_append_is_in_the_file(tmp_path: Path) -> None:
+async def test_an_appended_event_is_in_the_file(tmp_path: Path) -> None:
     journal, _ = await _journal(tmp_path)
     await journal.append("usage", b'{"n":1}')
     assert [entry.kind for entry in read_all(tmp_path, 0)] == ["usage"]
     await journal.close()
 
 
-def test_a_line_is_json_and_knows_its_checksum() -> None:
+async def test_only_the_owner_may_read_a_segment(tmp_path: Path) -> None:
+    journal, _ = await _journal(tmp_path)
+    await journal.append("key", b'{"digest":"00"}')
+    assert [stat.S_IMODE(path.stat().st_mode) for path in segments(tmp_path)] == [0o600]
+    await journal.close()
+
+
+def test_a_line_is_json_with_a_checksum() -> None:
     line = write_line(42, "usage", b'{"cost":"0.1"}')
     assert orjson.loads(line) == {"seq": 42, "kind": "usage", "row": {"cost": "0.1"}, "crc": orjson.loads(line)["crc"]}
     entry = read_line(line[:-1])
@@ -105,10 +113,10 @@ async def test_a_torn_end_at_any_byte_loses_only_the_torn_line(tmp_path: Path) -
         kept = [entry.seq for entry in read_all(tmp_path, 0)]
         complete = sum(length >= len(b"".join(lines[:n])) - 1 for n in (1, 2, 3))
         assert kept == [1, 2, 3][:complete], length
-    assert [file.name for file in tmp_path.iterdir()] == [path.name], "a torn end is no damage to keep"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "a torn end is not kept as damage"
 
 
-async def test_a_torn_end_followed_by_zeros_is_skipped_and_said(
+async def test_a_torn_end_followed_by_zeros_is_skipped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "00000000000000000001.jsonl"
@@ -120,7 +128,7 @@ async def test_a_torn_end_followed_by_zeros_is_skipped_and_said(
     assert "1 unacknowledged line(s) skipped" in caplog.text
 
 
-async def test_the_name_of_a_new_segment_is_on_disk_before_its_first_row_is_told(
+async def test_the_name_of_a_new_segment_is_synced_before_its_first_row_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[bool, list[str]]] = []
@@ -142,18 +150,18 @@ def _refuse(*_: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-@pytest.mark.parametrize("link", [os.link, _refuse], ids=["linked", "copied where there are no hard links"])
+@pytest.mark.parametrize("link", [os.link, _refuse], ids=["linked", "copied, without hard links"])
 async def test_damage_in_the_middle_is_reported_and_the_file_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, link: Callable[..., None]
 ) -> None:
     monkeypatch.setattr("tollgate.ledger.durable_files.os.link", link)
     synced, sync = [], os.fsync
 
-    def noted(descriptor: int) -> None:
+    def fsync_recorded(descriptor: int) -> None:
         synced.append({path.name for path in tmp_path.iterdir()})
         sync(descriptor)
 
-    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", fsync_recorded)
     lines = [bytearray(write_line(n, "usage", b'{"n":%d}' % n)) for n in (1, 2, 3)]
     lines[1][12] ^= 0x20
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines))
@@ -163,7 +171,7 @@ async def test_damage_in_the_middle_is_reported_and_the_file_kept(
     assert (tmp_path / "00000000000000000001.damaged").read_bytes() == b"".join(lines)
     name = "00000000000000000001"
     copied = [{f"{name}.jsonl", f".{name}.damaged.tmp"}] if link is _refuse else []
-    assert synced == [*copied, {f"{name}.jsonl", f"{name}.damaged"}], "the first is removed when its rows are stored"
+    assert synced == [*copied, {f"{name}.jsonl", f"{name}.damaged"}], "the segment is removed once its rows are stored"
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -175,13 +183,14 @@ async def test_full_segments_are_closed_and_deleted_once_applied(tmp_path: Path)
     journal.remove_applied(20)
     assert [entry.seq for entry in read_all(tmp_path, 20)] == list(range(21, 41))
     last_of_second = int(segments(tmp_path)[-1].stem) - 1
-    left = len(segments(tmp_path))
+    journal.remove_applied(last_of_second - 1)
+    assert len(segments(tmp_path)) == 2, "one event of the last full segment is not stored"
     journal.remove_applied(last_of_second)
-    assert len(segments(tmp_path)) == 1 < left, "all but the one that is written to"
+    assert len(segments(tmp_path)) == 1, "all but the current one"
     await journal.close()
 
 
-async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(
+async def test_rows_of_a_busy_time_are_batched_and_a_single_row_does_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
@@ -189,9 +198,9 @@ async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(
     journal, durable = await _journal(tmp_path, disk)
     first = [journal.append("usage", b"1") for _ in range(20)]
     await asyncio.gather(*first)
-    assert disk.calls == 2  # the very first, and what gathered meanwhile
+    assert disk.calls == 2  # the first row, and those that arrived meanwhile
     later = []
-    for _ in range(10):  # one by one, in the pause after a busy batch
+    for _ in range(10):  # one by one, in the pause after a large batch
         later.append(journal.append("usage", b"2"))
         await asyncio.sleep(0)
     await asyncio.gather(*later)
@@ -205,9 +214,7 @@ async def test_rows_of_a_busy_moment_gather_and_a_lone_row_does_not_wait(
     assert durable == list(range(1, 33))
 
 
-async def test_a_close_in_the_pause_of_a_busy_moment_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_close_during_the_pause_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "_PAUSE_SECONDS", 0.3)
     journal, durable = await _journal(tmp_path)
     await asyncio.gather(*(journal.append("usage", b"1") for _ in range(20)))
@@ -217,7 +224,7 @@ async def test_a_close_in_the_pause_of_a_busy_moment_loses_nothing(
     assert durable == list(range(1, 26))
 
 
-async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> None:
+async def test_all_waiters_of_a_failed_write_receive_the_error(tmp_path: Path) -> None:
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
     disk.full = True
@@ -225,13 +232,13 @@ async def test_who_waits_behind_a_failing_write_is_told_too(tmp_path: Path) -> N
     for each in waiting:
         with pytest.raises(Unavailable, match="No space left"):
             await asyncio.wait_for(each, 30)
-    await _space_again(disk, journal)
+    await _free_space(disk, journal)
     await journal.append("usage", b'{"n":6}')
     await journal.close()
     assert durable == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
+async def test_a_full_disk_fails_waiters_keeps_the_events_and_recovers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = Disk()
@@ -243,7 +250,7 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
             await journal.append("usage", b'{"n":"refused but kept"}')
     assert "No space left" in journal.outage.reason
     assert durable == [1]
-    await _space_again(disk, journal)
+    await _free_space(disk, journal)
     await journal.append("usage", b'{"n":4}')
     await journal.close()
     assert "No space left on device; new work is refused until it can, 1 event(s) wait in memory" in caplog.text
@@ -252,7 +259,7 @@ async def test_a_full_disk_refuses_waiters_keeps_the_events_and_recovers(
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 
-async def test_a_close_waits_for_a_disk_that_is_full_for_a_moment(tmp_path: Path) -> None:
+async def test_a_close_waits_for_a_temporarily_full_disk(tmp_path: Path) -> None:
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
     disk.full = True
@@ -266,22 +273,22 @@ async def test_a_close_waits_for_a_disk_that_is_full_for_a_moment(tmp_path: Path
     assert durable == [entry.seq for entry in read_all(tmp_path, 0)] == [1]
 
 
-async def test_what_is_written_is_on_disk_when_the_write_returns(tmp_path: Path) -> None:
+async def test_a_write_is_synced_when_it_returns(tmp_path: Path) -> None:
     journal, _ = await _journal(tmp_path)
     await journal.append("usage", b"{}")
     assert fcntl.fcntl(journal._descriptor, fcntl.F_GETFL) & os.O_DSYNC
     await journal.close()
 
 
-def test_an_event_that_stands_in_two_segments_is_read_once(tmp_path: Path) -> None:
-    """A write that failed may have come to the disk all the same; what follows begins with it in a new segment."""
+def test_an_event_in_two_segments_is_read_once(tmp_path: Path) -> None:
+    """A failed write may have reached the disk nevertheless; its events are repeated in a new segment."""
     lines = [write_line(n, "usage", b"{}") for n in (1, 2, 3, 4)]
     (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(lines[:3]))
     (tmp_path / "00000000000000000002.jsonl").write_bytes(b"".join(lines[1:]))
     assert [entry.seq for entry in read_all(tmp_path, 0)] == [1, 2, 3, 4]
 
 
-async def test_a_close_on_a_disk_that_stays_full_ends_and_says_how_much_is_lost(
+async def test_a_close_on_a_full_disk_gives_up_and_logs_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(journal_module, "CLOSE_SECONDS", 0.05)
@@ -297,7 +304,7 @@ async def test_a_close_on_a_disk_that_stays_full_ends_and_says_how_much_is_lost(
     assert durable == []
 
 
-async def test_what_a_full_disk_took_half_of_is_cut_off(tmp_path: Path) -> None:
+async def test_a_partly_written_line_is_cut_off(tmp_path: Path) -> None:
     disk = Disk()
     journal, _ = await _journal(tmp_path, disk)
     for n in (1, 2):
@@ -310,10 +317,10 @@ async def test_what_a_full_disk_took_half_of_is_cut_off(tmp_path: Path) -> None:
     await journal.close()
 
 
-async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(
+async def test_no_rows_follow_a_torn_end_that_cannot_be_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full file system that copies on write refuses to shorten a file, too."""
+    """A full copy-on-write file system may also refuse to truncate a file."""
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
     for n in (1, 2):
@@ -327,7 +334,7 @@ async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(
     with pytest.raises(Unavailable, match="No space left"):
         await journal.append("usage", b'{"n":"refused but kept"}')
     assert not segments(tmp_path)[0].read_bytes().endswith(b"\n"), "half of the line was written"
-    await _space_again(disk, journal)
+    await _free_space(disk, journal)
     await journal.append("usage", b'{"n":4}')
     assert [entry.seq for entry in read_all(tmp_path, 0)] == durable == [1, 2, 3, 4]
     assert not list(tmp_path.glob("*.damaged"))
@@ -335,13 +342,13 @@ async def test_a_torn_end_that_cannot_be_cut_off_gets_no_rows_behind_it(
 
 
 def _disk_of(ledger: Ledger) -> Disk:
-    """A disk that can be filled under this ledger's journal."""
+    """A disk under this ledger's journal that can become full."""
     disk, journal = Disk(), ledger._backend.journal
     journal._os_write, journal._retry_seconds = disk.write, 0.01
     return disk
 
 
-async def test_on_a_full_disk_nothing_is_made_twice_by_who_tries_again(alice: Alice) -> None:
+async def test_retries_on_a_full_disk_create_nothing_twice(alice: Alice) -> None:
     ledger, disk = alice.ledger, _disk_of(alice.ledger)
     disk.full = True
     with pytest.raises(Unavailable, match="the change is made and waits to be written"):
@@ -350,15 +357,15 @@ async def test_on_a_full_disk_nothing_is_made_twice_by_who_tries_again(alice: Al
         with pytest.raises(Unavailable, match=r"No space left on device$"):
             await again
     with pytest.raises(Unavailable):
-        await ledger.revoke_key(alice.key.id)  # a leaked key ends all the same
+        await ledger.revoke_key(alice.key.id)  # a leaked key is revoked nevertheless
     with pytest.raises(Unauthorized):
         ledger.find_key(alice.secret)
-    await _space_again(disk, ledger._backend.journal)
+    await _free_space(disk, ledger._backend.journal)
     assert [grant.amount for grant in await ledger.list_grants("alice")] == [1, 10]
     assert (len(await ledger.list_keys()), len(await ledger.list_accounts())) == (1, 1)
 
 
-async def test_a_job_s_end_is_told_when_it_is_on_disk(alice: Alice) -> None:
+async def test_the_end_of_a_job_is_visible_only_once_it_is_on_disk(alice: Alice) -> None:
     ledger, disk = alice.ledger, _disk_of(alice.ledger)
     made = Generation(id=str(uuid.uuid4()), account_id="alice", model="acme/draw")
     await ledger.generations.create(made)
@@ -372,7 +379,7 @@ async def test_a_job_s_end_is_told_when_it_is_on_disk(alice: Alice) -> None:
         await ledger.generations.get("alice", made.id)
     assert await ledger.generations.get("bob", made.id) is None
     assert await ledger.generations.succeeded("alice", 100) == []
-    await _space_again(disk, ledger._backend.journal)
+    await _free_space(disk, ledger._backend.journal)
     await ledger.settle()
     ended = await ledger.generations.get("alice", made.id)
     assert ended is not None
@@ -392,7 +399,7 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
         assert "No space left" in ledger.not_ready_reason
         with pytest.raises(Unavailable):
             await ledger.record(row("req_2", cost="1"))
-        await _space_again(disk, ledger._backend.journal)
+        await _free_space(disk, ledger._backend.journal)
         await ledger.record(row("req_2", cost="1"))
         assert await spent_by(ledger, "alice") == 2
     async with new_ledger(tmp_path) as ledger:
@@ -407,7 +414,7 @@ async def test_a_ledger_on_a_full_disk_is_not_ready_and_loses_nothing(tmp_path: 
         pytest.param(60_000, 0.02, id="store"),
     ],
 )
-def test_a_real_limit_of_the_kernel_is_survived(tmp_path: Path, limit: int, apply_seconds: float) -> None:
+def test_a_kernel_limit_on_file_size_is_survived(tmp_path: Path, limit: int, apply_seconds: float) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ledger.cramped", str(tmp_path), str(limit), str(apply_seconds)],
         capture_output=True,
@@ -424,7 +431,7 @@ def test_a_real_limit_of_the_kernel_is_survived(tmp_path: Path, limit: int, appl
     ], done.stderr
 
 
-async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path: Path) -> None:
+async def test_events_only_in_the_journal_are_stored_at_the_next_start(tmp_path: Path) -> None:
     abandoned = new_ledger(tmp_path, apply_seconds=60)
     await abandoned.open()
     await abandoned.create_account("alice")
@@ -441,12 +448,12 @@ async def test_what_was_only_in_the_journal_is_stored_at_the_next_start(tmp_path
         async with new_ledger(other) as replayed:
             assert await spent_by(replayed, "alice") == 4
             assert await replayed.get_account("alice")
-            assert not segments(other / "var" / "journal"), "what is stored is read by no start again"
+            assert not segments(other / "var" / "journal"), "stored events are removed from the journal"
     await abandoned.close()
-    assert not segments(tmp_path / "var" / "journal"), "nor what an orderly end has stored"
+    assert not segments(tmp_path / "var" / "journal"), "also at an orderly end"
 
 
-async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(
+async def test_a_start_on_a_full_disk_fails_and_the_next_one_loses_nothing(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
@@ -467,7 +474,7 @@ async def test_a_start_on_a_full_disk_says_so_and_the_next_loses_nothing(
         assert again.balance("alice") == 9
 
 
-async def test_replaying_the_same_journal_twice_changes_nothing(alice: Alice, tmp_path: Path) -> None:
+async def test_replaying_a_journal_twice_changes_nothing(alice: Alice, tmp_path: Path) -> None:
     ledger: Ledger = alice.ledger
     await ledger.record(row("req_1", cost="1"))
     folder = tmp_path / "var" / "journal"

@@ -1,4 +1,4 @@
-"""The secret's shape: unguessable, checkable offline, recognisable to scanners, shown by its end only."""
+"""The format of secrets: unguessable, verifiable offline, recognizable by scanners, masked when shown."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def test_a_secret_has_256_random_bits_and_a_checksum() -> None:
     assert keys.is_well_formed(secret)
 
 
-def test_no_two_secrets_are_alike() -> None:
+def test_secrets_are_unique() -> None:
     assert len({keys.mint() for _ in range(1000)}) == 1000
 
 
-def test_any_single_typing_error_is_caught() -> None:
+def test_any_single_typing_error_is_detected() -> None:
     secret = keys.mint()
     for position in range(len(keys.PREFIX), len(secret)):
         for wrong in string.ascii_letters + string.digits + "-_":
@@ -45,5 +45,5 @@ def test_foreign_text_is_not_well_formed(text: str) -> None:
         ("", "..."),
     ],
 )
-def test_a_mask_shows_the_end_of_what_is_long_enough(text: str, shown: str) -> None:
+def test_a_mask_shows_the_end_of_a_long_text_only(text: str, shown: str) -> None:
     assert keys.mask(text) == shown

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of recording, again and again: no acknowledged row is lost, none is charged twice."""
+"""SIGKILL while rows are recorded, many times: no acknowledged row is lost, none is charged twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILLS = 22
 
 
 def _hammer(folder: Path, run: int, days: int) -> subprocess.Popen[bytes]:
-    """A hammer that waits for its turn."""
+    """Starts a hammer, which waits for its turn."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         [sys.executable, "-m", "ledger.hammer", str(folder), str(run), str(days)],
@@ -35,31 +35,31 @@ def _hammer(folder: Path, run: int, days: int) -> subprocess.Popen[bytes]:
 
 
 def _run_and_kill(process: subprocess.Popen[bytes], after: float) -> set[str]:
-    """Let the hammer record, kill it `after` seconds of that; gives the ids it was told are durable."""
+    """Lets the hammer record and kills it `after` seconds; returns the ids that it reported as durable."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(b"\n")
     process.stdin.close()
     assert process.stdout.readline() == b"ready\n"
     time.sleep(after)
     process.send_signal(signal.SIGKILL)
-    said = process.stdout.read()
+    output = process.stdout.read()
     process.wait()
     process.stdout.close()
-    return set(said[: said.rfind(b"\n") + 1].decode().split())
+    return set(output[: output.rfind(b"\n") + 1].decode().split())
 
 
 @pytest.mark.parametrize(
-    ("kills", "longest", "days"), [(KILLS, 0.25, 0), (8, 1.2, 1)], ids=["rows stay", "old rows are removed"]
+    ("kills", "longest", "days"), [(KILLS, 0.25, 0), (8, 1.2, 1)], ids=["rows are kept", "old rows are removed"]
 )
-async def test_every_acknowledged_row_survives_each_of_many_kills_exactly_once(
+async def test_every_acknowledged_row_survives_many_kills_exactly_once(
     tmp_path: Path, kills: int, longest: float, days: int
 ) -> None:
-    moments = random.Random(7)
+    rng = random.Random(7)
     acknowledged: set[str] = set()
     following = _hammer(tmp_path, 0, days)
     for run in range(kills):
         hammer, following = following, _hammer(tmp_path, run + 1, days)
-        acknowledged |= _run_and_kill(hammer, moments.uniform(0.02, longest))
+        acknowledged |= _run_and_kill(hammer, rng.uniform(0.02, longest))
     following.kill()
     following.communicate()
     assert len(acknowledged) > kills

@@ -1,4 +1,4 @@
-"""The facade: keys, balances, holds, rows; what one process promises while it lives and what the next one finds."""
+"""The facade: keys, balances, holds and rows, within a process and after a restart."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from support.stores import available_to, spent_by
+from support.waiting import until
 from tollgate.config.settings import Credits
 from tollgate.errors import BadRequest, NotFound, QuotaExhausted, TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import KeyRecord, Ledger
@@ -22,55 +23,55 @@ from tollgate.ledger.store import BATCH
 from .conftest import Alice, new_ledger, row
 
 
-async def test_balance_is_grants_minus_costs_to_the_last_digit(anywhere: Alice) -> None:
+async def test_the_balance_is_grants_minus_costs_exactly(alice_in_either: Alice) -> None:
     for cost in ("0.000000000001", "0.3", "1.000000000009"):
-        await anywhere.ledger.record(row(cost=cost))
-    assert anywhere.ledger.balance("alice") == Decimal("8.699999999990")
-    assert await spent_by(anywhere.ledger, "alice") == Decimal("1.300000000010")
+        await alice_in_either.ledger.record(row(cost=cost))
+    assert alice_in_either.ledger.balance("alice") == Decimal("8.699999999990")
+    assert await spent_by(alice_in_either.ledger, "alice") == Decimal("1.300000000010")
 
 
-async def test_cost_is_rounded_half_even_at_twelve_places_once(anywhere: Alice) -> None:
+async def test_cost_is_rounded_half_even_at_twelve_places_once(alice_in_either: Alice) -> None:
     for cost in ("0.0000000000005", "0.0000000000015", "0.0000000000025"):
-        await anywhere.ledger.record(row(cost=cost))
-    assert await spent_by(anywhere.ledger, "alice") == Decimal("0.000000000004")
+        await alice_in_either.ledger.record(row(cost=cost))
+    assert await spent_by(alice_in_either.ledger, "alice") == Decimal("0.000000000004")
 
 
-async def test_the_same_request_id_is_charged_once(anywhere: Alice) -> None:
+async def test_a_request_id_is_charged_once(alice_in_either: Alice) -> None:
     one = row("req_same", cost="1")
-    await asyncio.gather(*(anywhere.ledger.record(replace(one)) for _ in range(5)))
-    assert anywhere.ledger.balance("alice") == Decimal(9)
+    await asyncio.gather(*(alice_in_either.ledger.record(replace(one)) for _ in range(5)))
+    assert alice_in_either.ledger.balance("alice") == Decimal(9)
 
 
-async def test_the_same_request_id_is_charged_once_after_a_restart(tmp_path: Path) -> None:
+async def test_a_request_id_is_charged_once_across_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         async with new_ledger(tmp_path) as ledger:
             await ledger.record(row("req_same", cost="1"))
             assert await spent_by(ledger, "alice") == 1
 
 
-async def test_a_negative_cost_is_refused(anywhere: Alice) -> None:
+async def test_a_negative_cost_is_rejected(alice_in_either: Alice) -> None:
     with pytest.raises(ValueError, match="wanted 0 to"):
-        await anywhere.ledger.record(row(cost="-1"))
-    assert anywhere.ledger.balance("alice") == 10
+        await alice_in_either.ledger.record(row(cost="-1"))
+    assert alice_in_either.ledger.balance("alice") == 10
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("cost", Decimal("1e13")), ("cost", Decimal("NaN")), ("key_id", None), ("account_id", 7), ("metadata", object())],
 )
-async def test_a_row_the_store_could_not_take_is_refused_before_it_is_charged(
-    anywhere: Alice, field: str, value: object
+async def test_a_row_that_cannot_be_stored_is_rejected_before_it_is_charged(
+    alice_in_either: Alice, field: str, value: object
 ) -> None:
     bad = row(cost="1")
     setattr(bad, field, value)
     with pytest.raises((ValueError, ArithmeticError, TypeError)):
-        await anywhere.ledger.record(bad)
-    assert anywhere.ledger.balance("alice") == 10
-    await anywhere.ledger.record(row(cost="1"))
-    await anywhere.ledger.settle()
+        await alice_in_either.ledger.record(bad)
+    assert alice_in_either.ledger.balance("alice") == 10
+    await alice_in_either.ledger.record(row(cost="1"))
+    await alice_in_either.ledger.settle()
 
 
-async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, tmp_path: Path) -> None:
+async def test_huge_counts_and_invalid_text_do_not_lose_the_row(alice: Alice, tmp_path: Path) -> None:
     await alice.ledger.record(
         row("req_odd", cost="1", input_tokens=10**30, end_user="half \ud83d a pair, nul \0", ttfb_ms=float("nan"))
     )
@@ -86,11 +87,13 @@ async def test_absurd_counts_and_broken_text_do_not_cost_the_row(alice: Alice, t
     assert found == (2**63 - 1, "half ? a pair, nul \0", None)
 
 
-async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(anywhere: Alice, tmp_path: Path) -> None:
+async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(
+    alice_in_either: Alice, tmp_path: Path
+) -> None:
     plus_two = timezone(timedelta(hours=2))
-    await anywhere.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
-    await anywhere.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
-    await anywhere.ledger.settle()
+    await alice_in_either.ledger.record(row("req_1", time=datetime(2026, 11, 21, 10)))
+    await alice_in_either.ledger.record(row("req_2", time=datetime(2026, 11, 21, 10, tzinfo=plus_two)))
+    await alice_in_either.ledger.settle()
     found = (
         duckdb.connect()
         .execute(
@@ -101,7 +104,7 @@ async def test_a_time_without_a_zone_is_utc_and_another_zone_is_converted(anywhe
     assert [each[0].hour for each in found] == [10, 8]
 
 
-async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path) -> None:
+async def test_a_restart_restores_accounts_keys_grants_and_balances(tmp_path: Path) -> None:
     expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice", "Alice")
@@ -145,27 +148,29 @@ async def test_a_restart_finds_accounts_keys_grants_and_balances(tmp_path: Path)
         pytest.param("sk-tg-\udcff", "malformed", id="not-utf8"),
     ],
 )
-async def test_a_wrong_key_is_refused_with_its_reason(anywhere: Alice, secret: str | None, reason: str) -> None:
+async def test_an_invalid_key_is_rejected_with_its_reason(
+    alice_in_either: Alice, secret: str | None, reason: str
+) -> None:
     with pytest.raises(Unauthorized) as refused:
-        anywhere.ledger.find_key(secret)
+        alice_in_either.ledger.find_key(secret)
     assert refused.value.reason == reason
 
 
-async def test_a_refusal_shows_only_the_end_of_the_secret(anywhere: Alice) -> None:
+async def test_a_rejection_shows_only_the_end_of_the_secret(alice_in_either: Alice) -> None:
     secret = secrets_of_keys.mint()
     with pytest.raises(Unauthorized) as refused:
-        anywhere.ledger.find_key(secret)
+        alice_in_either.ledger.find_key(secret)
     assert refused.value.shown == f"sk-tg-...{secret[-4:]}"
 
 
-async def test_an_expired_key_is_refused(anywhere: Alice) -> None:
-    await anywhere.ledger.update_key(anywhere.key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+async def test_an_expired_key_is_rejected(alice_in_either: Alice) -> None:
+    await alice_in_either.ledger.update_key(alice_in_either.key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
     with pytest.raises(Unauthorized) as refused:
-        anywhere.ledger.find_key(anywhere.secret)
+        alice_in_either.ledger.find_key(alice_in_either.secret)
     assert refused.value.reason == "expired"
 
 
-def test_a_key_ends_at_its_moment_and_not_after_it() -> None:
+def test_a_key_expires_exactly_at_its_time() -> None:
     now, memory = datetime.now(UTC), Memory(Credits())
     secret = secrets_of_keys.mint()
     memory.put_key(KeyRecord("key_1", "alice", expires_at=now), secrets_of_keys.digest(secret))
@@ -174,7 +179,7 @@ def test_a_key_ends_at_its_moment_and_not_after_it() -> None:
         memory.find_key(secret, now)
 
 
-async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(tmp_path: Path) -> None:
+async def test_a_revoked_key_is_rejected_at_once_and_after_a_restart(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice")
         key, secret = await ledger.create_key("alice")
@@ -186,80 +191,80 @@ async def test_a_revoked_key_is_refused_at_once_and_after_a_restart(tmp_path: Pa
             ledger.find_key(secret)
 
 
-async def test_the_secret_is_nowhere_in_the_store(tmp_path: Path) -> None:
+async def test_a_secret_is_stored_nowhere(tmp_path: Path) -> None:
     async with new_ledger(tmp_path, apply_seconds=60) as ledger:
         await ledger.create_account("alice")
         _, secret = await ledger.create_key("alice", "laptop")
-        kept = b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
-    kept += b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
-    assert secret.encode() not in kept
-    assert secret[6:20].encode() not in kept
+        contents = b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
+    contents += b"".join(path.read_bytes() for path in (tmp_path / "var").rglob("*") if path.is_file())
+    assert secret.encode() not in contents
+    assert secret[6:20].encode() not in contents
 
 
-async def test_many_rows_are_stored_without_waiting_for_their_time(tmp_path: Path) -> None:
+async def test_a_full_batch_is_stored_without_waiting(tmp_path: Path) -> None:
     async with new_ledger(tmp_path, apply_seconds=60, publish_seconds=60) as ledger:
         await ledger.create_account("alice")
         await asyncio.gather(*(ledger.record(row()) for _ in range(2 * BATCH)))
-        async with asyncio.timeout(20):
-            while ledger._backend.store.progress("applied") < BATCH:
-                await asyncio.sleep(0.02)
+        await until(lambda: ledger._backend.store.progress("applied") >= BATCH)
 
 
-async def test_two_hundred_parallel_calls_against_a_balance_for_ten_admit_ten(anywhere: Alice) -> None:
+async def test_a_balance_for_ten_admits_ten_of_two_hundred_parallel_calls(alice_in_either: Alice) -> None:
     async def call() -> bool:
         try:
-            hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+            hold = await alice_in_either.ledger.hold(alice_in_either.key, Decimal(1))
         except QuotaExhausted:
             return False
         with hold:
             await asyncio.sleep(0.01)
-            await anywhere.ledger.record(row(cost="0.9"), hold)
+            await alice_in_either.ledger.record(row(cost="0.9"), hold)
         return True
 
     admitted = await asyncio.gather(*(call() for _ in range(200)))
     assert sum(admitted) == 10
-    assert anywhere.ledger.balance("alice") == 1
-    assert await available_to(anywhere.ledger, "alice") == 1
+    assert alice_in_either.ledger.balance("alice") == 1
+    assert await available_to(alice_in_either.ledger, "alice") == 1
 
 
-async def test_what_does_not_cover_one_more_call_admits_none_beside_others(anywhere: Alice) -> None:
-    key = anywhere.key
-    asked = await asyncio.gather(*(anywhere.ledger.hold(key, Decimal(4)) for _ in range(12)), return_exceptions=True)
-    held = [each for each in asked if not isinstance(each, BaseException)]
+async def test_a_hold_is_never_reduced_beside_others(alice_in_either: Alice) -> None:
+    key = alice_in_either.key
+    results = await asyncio.gather(
+        *(alice_in_either.ledger.hold(key, Decimal(4)) for _ in range(12)), return_exceptions=True
+    )
+    held = [each for each in results if not isinstance(each, BaseException)]
     assert [each.amount for each in held] == [4, 4]
-    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
-    smaller = await anywhere.ledger.hold(key, Decimal(2))
+    assert {type(each) for each in results if isinstance(each, BaseException)} == {QuotaExhausted}
+    smaller = await alice_in_either.ledger.hold(key, Decimal(2))
     assert smaller.amount == 2
     for each in (*held, smaller):
         each.release()
 
 
-async def test_a_call_alone_gets_what_is_there(anywhere: Alice) -> None:
-    for _ in range(2):  # what was given back counts as free
-        with await anywhere.ledger.hold(anywhere.key, Decimal(2)) as hold:
+async def test_a_hold_without_others_is_reduced_to_the_balance(alice_in_either: Alice) -> None:
+    for _ in range(2):  # released credits can be held again
+        with await alice_in_either.ledger.hold(alice_in_either.key, Decimal(2)) as hold:
             assert hold.amount == 2
-        await anywhere.ledger.record(row(cost="4.5"))
-    with await anywhere.ledger.hold(anywhere.key, Decimal(2)) as hold:
+        await alice_in_either.ledger.record(row(cost="4.5"))
+    with await alice_in_either.ledger.hold(alice_in_either.key, Decimal(2)) as hold:
         assert hold.amount == 1
 
 
-async def test_a_cent_is_enough_and_less_is_not(anywhere: Alice) -> None:
-    ledger = anywhere.ledger
+async def test_the_minimum_balance_is_inclusive(alice_in_either: Alice) -> None:
+    ledger = alice_in_either.ledger
     await ledger.record(row(cost="9.99"))
     ledger.require_balance("alice")
-    ledger.require_credits(anywhere.key)
-    hold = await ledger.hold(anywhere.key, Decimal(1))
+    ledger.require_credits(alice_in_either.key)
+    hold = await ledger.hold(alice_in_either.key, Decimal(1))
     assert hold.amount == Decimal("0.01")
     await ledger.record(row(cost="0.000000000001"), hold)
     with pytest.raises(QuotaExhausted):
         ledger.require_balance("alice")
     with pytest.raises(QuotaExhausted):
-        ledger.require_credits(anywhere.key)
+        ledger.require_credits(alice_in_either.key)
     with pytest.raises(QuotaExhausted):
-        await ledger.hold(anywhere.key, Decimal(0))
+        await ledger.hold(alice_in_either.key, Decimal(0))
 
 
-async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Alice) -> None:
+async def test_a_hold_is_limited_by_the_maximum_and_the_available_credits(alice: Alice) -> None:
     first = await alice.ledger.hold(alice.key, Decimal(1000))
     second = await alice.ledger.hold(alice.key, Decimal(1000))
     assert (first.amount, second.amount) == (5, 5)
@@ -276,32 +281,32 @@ async def test_a_hold_takes_no_more_than_the_cap_and_what_is_available(alice: Al
     assert await available_to(alice.ledger, "alice") == 10
 
 
-async def test_a_hold_of_less_than_nothing_gives_nobody_credits(anywhere: Alice) -> None:
-    with await anywhere.ledger.hold(anywhere.key, Decimal(-5)) as hold:
+async def test_a_negative_hold_adds_no_credits(alice_in_either: Alice) -> None:
+    with await alice_in_either.ledger.hold(alice_in_either.key, Decimal(-5)) as hold:
         assert hold.amount == 0
-        assert (await anywhere.ledger.sums("alice")).held == 0
+        assert (await alice_in_either.ledger.sums("alice")).held == 0
 
 
-async def test_what_a_key_with_a_cap_gave_back_it_may_hold_again(anywhere: Alice) -> None:
-    key = await anywhere.ledger.update_key(anywhere.key.id, spend_cap=Decimal(1))
+async def test_credits_released_by_a_capped_key_can_be_held_again(alice_in_either: Alice) -> None:
+    key = await alice_in_either.ledger.update_key(alice_in_either.key.id, spend_cap=Decimal(1))
     for _ in range(3):
-        with await anywhere.ledger.hold(key, Decimal(5)) as hold:
+        with await alice_in_either.ledger.hold(key, Decimal(5)) as hold:
             assert hold.amount == 1
 
 
-async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alice) -> None:
-    hold = await anywhere.ledger.hold(anywhere.key, Decimal(1))
+async def test_a_cancelled_record_charges_and_releases_once(alice_in_either: Alice) -> None:
+    hold = await alice_in_either.ledger.hold(alice_in_either.key, Decimal(1))
 
     async def record() -> None:
-        await anywhere.ledger.record(row("req_gone", cost="0.5"), hold)
+        await alice_in_either.ledger.record(row("req_gone", cost="0.5"), hold)
 
     task = asyncio.create_task(record())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await anywhere.ledger.record(row("req_gone", cost="0.5"), hold)
-    assert await available_to(anywhere.ledger, "alice") == Decimal("9.5")
+    await alice_in_either.ledger.record(row("req_gone", cost="0.5"), hold)
+    assert await available_to(alice_in_either.ledger, "alice") == Decimal("9.5")
 
 
 @pytest.mark.parametrize(
@@ -314,20 +319,20 @@ async def test_a_cancelled_record_still_charges_and_releases_once(anywhere: Alic
         ("month", "2026-12-05", "2026-12-01", "2027-01-01"),
     ],
 )
-def test_the_days_of_a_cap(window, today: str, first: str, next_first: str) -> None:
+def test_the_days_of_a_spend_cap_window(window, today: str, first: str, next_first: str) -> None:
     assert cap_days(window, date.fromisoformat(today)) == (date.fromisoformat(first), date.fromisoformat(next_first))
 
 
 @pytest.mark.parametrize("window", ["day", "week", "month", "total"])
-async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, window: str) -> None:
+async def test_a_spend_cap_stops_the_key_but_not_the_account(alice: Alice, window: str) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(1), cap_window=window)
     held = await alice.ledger.hold(key, Decimal(5))
     assert held.amount == 1
     with pytest.raises(QuotaExhausted, match="spend cap"):
         await alice.ledger.hold(key, Decimal(5))
     await alice.ledger.record(row(cost="1", key_id=key.id), held)
-    anew = "" if window == "total" else r"; it starts anew on \d{4}-\d\d-\d\d \(UTC\)"
-    with pytest.raises(QuotaExhausted, match=f"^insufficient quota: the key's spend cap is reached{anew}$"):
+    reset = "" if window == "total" else r"; it starts anew on \d{4}-\d\d-\d\d \(UTC\)"
+    with pytest.raises(QuotaExhausted, match=f"^insufficient quota: the key's spend cap is reached{reset}$"):
         alice.ledger.require_credits(key)
     other, _ = await alice.ledger.create_key("alice", "desk")
     alice.ledger.require_credits(other)
@@ -337,7 +342,9 @@ async def test_a_spend_cap_stops_the_key_and_not_the_account(alice: Alice, windo
     ("window", "days_ago", "counts"),
     [("day", 0, True), ("day", 1, False), ("week", 8, False), ("month", 32, False), ("total", 400, True)],
 )
-async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: str, days_ago: int, counts: bool) -> None:
+async def test_a_spend_cap_window_excludes_older_costs(
+    tmp_path: Path, window: str, days_ago: int, counts: bool
+) -> None:
     when = datetime.now(UTC) - timedelta(days=days_ago)
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice")
@@ -348,10 +355,10 @@ async def test_a_spend_cap_window_forgets_older_costs(tmp_path: Path, window: st
         assert (await ledger.keys_spent())[key.id] == (1 if counts else 0)
 
 
-async def test_what_all_keys_and_accounts_come_to_is_asked_for_at_once(anywhere: Alice) -> None:
-    ledger = anywhere.ledger
+async def test_sums_of_all_keys_and_accounts_are_read_at_once(alice_in_either: Alice) -> None:
+    ledger = alice_in_either.ledger
     await ledger.create_account("bob")
-    keys = [anywhere.key] + [
+    keys = [alice_in_either.key] + [
         (await ledger.create_key(account, cap_window=window))[0]
         for account, window in (("alice", "day"), ("alice", "week"), ("bob", "month"), ("bob", "day"))
     ]
@@ -367,13 +374,13 @@ async def test_what_all_keys_and_accounts_come_to_is_asked_for_at_once(anywhere:
     assert [key.id for key in await ledger.list_keys("bob")] == [key.id for key in keys[3:]]
 
 
-async def test_the_hold_of_a_row_that_was_recorded_before_is_given_back(alice: Alice) -> None:
+async def test_the_hold_of_a_repeated_row_is_released(alice: Alice) -> None:
     for _ in range(2):
         await alice.ledger.record(row("req_1", cost="1"), await alice.ledger.hold(alice.key, Decimal(4)))
         assert alice.ledger.balance("alice") == await available_to(alice.ledger, "alice") == 9
 
 
-async def test_a_changed_account_is_as_it_was_changed_after_a_restart_too(tmp_path: Path) -> None:
+async def test_a_changed_account_is_restored_after_a_restart(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
         await ledger.create_account("alice", "Alice")
         await ledger.update_account("alice", name="Alice B.", role="operator", password_hash="scrypt$x")
@@ -382,7 +389,7 @@ async def test_a_changed_account_is_as_it_was_changed_after_a_restart_too(tmp_pa
         assert (found.name, found.role, found.password_hash) == ("Alice B.", "operator", "scrypt$x")
 
 
-async def test_a_change_that_cannot_be_written_down_is_not_made(alice: Alice) -> None:
+async def test_a_change_that_cannot_be_encoded_is_not_made(alice: Alice) -> None:
     for change in (
         alice.ledger.update_account("alice", name=object()),
         alice.ledger.update_key(alice.key.id, name=object()),
@@ -394,11 +401,11 @@ async def test_a_change_that_cannot_be_written_down_is_not_made(alice: Alice) ->
     assert (account.name, key.name, alice.ledger.balance("alice")) == ("Alice", "laptop", 10)
 
 
-async def test_the_default_account_is_made_once(tmp_path: Path) -> None:
+async def test_the_default_account_is_created_once(tmp_path: Path) -> None:
     async with new_ledger(tmp_path) as ledger:
-        made = await ledger.ensure_default_account()
-        assert made is not None
-        assert ledger.find_key(made).account_id == "default"
+        secret = await ledger.ensure_default_account()
+        assert secret is not None
+        assert ledger.find_key(secret).account_id == "default"
         assert ledger.balance("default") == 100
         assert await ledger.ensure_default_account() is None
     async with new_ledger(tmp_path) as ledger:
@@ -412,7 +419,7 @@ async def test_a_store_is_used_by_one_process_at_a_time(alice: Alice) -> None:
     assert not other.ready
 
 
-async def test_a_closed_ledger_takes_no_rows(tmp_path: Path) -> None:
+async def test_a_closed_ledger_rejects_rows_and_changes(tmp_path: Path) -> None:
     ledger = new_ledger(tmp_path)
     assert not ledger.ready
     await ledger.open()
@@ -425,18 +432,18 @@ async def test_a_closed_ledger_takes_no_rows(tmp_path: Path) -> None:
         await ledger.create_account("late")
 
 
-async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file where a folder should be")
     with pytest.raises(TollgateError, match="the ledger cannot be kept here"):
         await new_ledger(tmp_path).open()
 
 
-async def test_mistakes_of_an_operator_are_named(anywhere: Alice) -> None:
+async def test_mistakes_of_an_operator_are_reported(alice_in_either: Alice) -> None:
     with pytest.raises(BadRequest, match="exists already"):
-        await anywhere.ledger.create_account("alice")
+        await alice_in_either.ledger.create_account("alice")
     with pytest.raises(NotFound, match='no account "bob"'):
-        await anywhere.ledger.grant("bob", Decimal(1))
+        await alice_in_either.ledger.grant("bob", Decimal(1))
     with pytest.raises(BadRequest, match="non-zero"):
-        await anywhere.ledger.grant("alice", Decimal(0))
+        await alice_in_either.ledger.grant("alice", Decimal(0))
     with pytest.raises(BadRequest, match="last_four cannot be changed"):
-        await anywhere.ledger.update_key(anywhere.key.id, last_four="0000")
+        await alice_in_either.ledger.update_key(alice_in_either.key.id, last_four="0000")

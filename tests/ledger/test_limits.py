@@ -1,4 +1,5 @@
-"""Rate limits of keys: buckets that refill, count only what was admitted, and say what is left."""
+"""Rate limits and concurrency limits of keys: buckets that refill, count only admitted requests and report what is
+left."""
 
 from __future__ import annotations
 
@@ -31,28 +32,32 @@ def test_a_key_without_limits_is_not_tracked(clock: Clock) -> None:
     assert not limits._buckets
 
 
-def test_the_sixth_of_five_a_minute_is_refused_and_told_when(clock: Clock) -> None:
+def test_a_request_over_the_rate_limit_is_rejected_with_retry_after(clock: Clock) -> None:
     limits = RateLimits(clock)
     left = [limits.admit(key(rpm=5)).requests for _ in range(5)]
     assert [each.remaining for each in left if each] == [4, 3, 2, 1, 0]
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         limits.admit(key(rpm=5))
-    assert refused.value.retry_after == pytest.approx(12)
+    assert rejected.value.retry_after == pytest.approx(12)
     assert (
-        refused.value.limits.requests.remaining,
-        refused.value.limits.requests.reset_seconds,
-        refused.value.limits.tokens,
+        rejected.value.limits.requests.remaining,
+        rejected.value.limits.requests.reset_seconds,
+        rejected.value.limits.tokens,
     ) == (0, pytest.approx(60), None)
-    clock.now += 12
+    clock.now += 9
+    with pytest.raises(RateLimited) as rejected:
+        limits.admit(key(rpm=5))
+    assert rejected.value.limits.requests.remaining == 0, "three quarters of a request are none"
+    clock.now += 3
     limits.admit(key(rpm=5))
 
 
-@pytest.mark.parametrize(("wait", "told"), [(0, 1), (0.2, 1), (1, 1), (7.0001, 7), (7.2, 8), (7.5, 8)])
-def test_whoever_waits_as_told_is_not_a_moment_early(wait: float, told: int) -> None:
-    assert RateLimited(wait).message == f"Rate limit reached for requests. Please try again in {told}s."
+@pytest.mark.parametrize(("wait", "shown"), [(0, 1), (0.2, 1), (1, 1), (7.0001, 7), (7.2, 8), (7.5, 8)])
+def test_the_wait_in_the_message_is_not_rounded_below_the_wait(wait: float, shown: int) -> None:
+    assert RateLimited(wait).message == f"Rate limit reached for requests. Please try again in {shown}s."
 
 
-def test_refused_requests_do_not_count(clock: Clock) -> None:
+def test_rejected_requests_do_not_count(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(rpm=1, tpm=100), 100)
     for _ in range(50):
@@ -62,7 +67,7 @@ def test_refused_requests_do_not_count(clock: Clock) -> None:
     assert limits.admit(key(rpm=1, tpm=100), 100).requests is not None
 
 
-def test_tokens_are_counted_and_corrected(clock: Clock) -> None:
+def test_estimated_tokens_are_corrected(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=1000), 800)
     with pytest.raises(RateLimited, match="tokens"):
@@ -74,7 +79,7 @@ def test_tokens_are_counted_and_corrected(clock: Clock) -> None:
     assert admitted.tokens.reset_seconds == pytest.approx(24)
 
 
-def test_tokens_that_come_back_late_make_no_more_than_a_minute_s(clock: Clock) -> None:
+def test_tokens_returned_late_do_not_exceed_the_limit(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=100), 80)
     clock.now += 60
@@ -84,14 +89,14 @@ def test_tokens_that_come_back_late_make_no_more_than_a_minute_s(clock: Clock) -
         limits.admit(key(tpm=100), 1)
 
 
-def test_a_request_beyond_a_whole_minute_passes_when_the_bucket_is_full(clock: Clock) -> None:
+def test_a_request_over_the_token_limit_passes_if_the_bucket_is_full(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=100), 5000)
     with pytest.raises(RateLimited):
         limits.admit(key(tpm=100), 1)
 
 
-def test_a_request_of_no_known_size_waits_for_a_token_too(clock: Clock) -> None:
+def test_a_request_of_unknown_size_needs_one_token(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=100), 100)
     with pytest.raises(RateLimited):
@@ -113,7 +118,7 @@ def test_a_changed_limit_applies_at_once(clock: Clock) -> None:
     assert limits.admit(key(rpm=100)).requests is not None
 
 
-def test_a_changed_limit_keeps_the_share_that_was_left(clock: Clock) -> None:
+def test_a_changed_limit_keeps_the_remaining_share(clock: Clock) -> None:
     limits = RateLimits(clock)
     limits.admit(key(tpm=100), 60)
     raised = limits.admit(key(tpm=1000), 150).tokens
@@ -122,33 +127,35 @@ def test_a_changed_limit_keeps_the_share_that_was_left(clock: Clock) -> None:
     assert lowered is not None and (lowered.limit, lowered.remaining) == (40, 9)
 
 
-def test_a_limit_of_nothing_admits_nothing_until_it_is_raised(clock: Clock) -> None:
+def test_a_limit_of_zero_admits_nothing_until_it_is_raised(clock: Clock) -> None:
     limits = RateLimits(clock)
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         limits.admit(key(rpm=0))
-    assert refused.value.retry_after == 60
+    assert rejected.value.retry_after == 60
     admitted = limits.admit(key(rpm=2)).requests
     assert admitted is not None and admitted.remaining == 1
 
 
-def test_full_buckets_are_forgotten_and_no_others(clock: Clock) -> None:
+def test_only_full_buckets_are_forgotten(clock: Clock) -> None:
     limits = RateLimits(clock)
     for number in range(4096):
         limits.admit(key(rpm=10, id=f"key_{number}"))
     clock.now += 60
     for _ in range(9):
         limits.admit(key(rpm=10, id="key_7"))
+    limits.admit(key(rpm=10, id="key_8"))
     limits.admit(key(rpm=10, id="key_new"))
-    assert len(limits._buckets) == 2
-    left = limits.admit(key(rpm=10, id="key_7")).requests
-    assert left is not None and left.remaining == 0
+    assert len(limits._buckets) == 3
+    for used, remaining in (("key_7", 0), ("key_8", 8)):
+        left = limits.admit(key(rpm=10, id=used)).requests
+        assert left is not None and left.remaining == remaining
 
 
 def capped(most: int | None = 3, id: str = "key_1") -> KeyRecord:
     return KeyRecord(id, "alice", max_concurrent=most)
 
 
-def test_so_many_run_at_once_and_no_more(clock: Clock) -> None:
+def test_requests_over_the_concurrency_limit_are_rejected(clock: Clock) -> None:
     concurrency = Concurrency(clock)
     running = [concurrency.occupy(capped()) for _ in range(3)]
     for _ in range(64):
@@ -168,7 +175,7 @@ def test_so_many_run_at_once_and_no_more(clock: Clock) -> None:
     concurrency.occupy(capped())
 
 
-def test_a_slot_that_is_left_twice_lets_one_more_run(clock: Clock) -> None:
+def test_leaving_a_slot_twice_frees_it_once(clock: Clock) -> None:
     concurrency = Concurrency(clock)
     first, *_ = [concurrency.occupy(capped()) for _ in range(3)]
     assert first is not None
@@ -179,7 +186,7 @@ def test_a_slot_that_is_left_twice_lets_one_more_run(clock: Clock) -> None:
         concurrency.occupy(capped())
 
 
-def test_one_quick_request_does_not_make_slow_ones_seem_quick(clock: Clock) -> None:
+def test_one_fast_request_does_not_hide_slow_ones_in_retry_after(clock: Clock) -> None:
     concurrency = Concurrency(clock)
     slots = [concurrency.occupy(capped(1000)) for _ in range(12)]
     clock.now += 40
@@ -187,12 +194,12 @@ def test_one_quick_request_does_not_make_slow_ones_seem_quick(clock: Clock) -> N
         slot.leave()  # type: ignore[union-attr]
     with concurrency.occupy(capped(1000)) or pytest.fail("no slot"):
         pass
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         concurrency.occupy(capped(2))
-    assert refused.value.retry_after == pytest.approx(40 * 0.8 / 2)
+    assert rejected.value.retry_after == pytest.approx(40 * 0.8 / 2)
 
 
-def test_keys_without_a_cap_and_keys_of_which_nothing_runs_are_not_tracked(clock: Clock) -> None:
+def test_unlimited_and_idle_keys_are_not_tracked(clock: Clock) -> None:
     concurrency = Concurrency(clock)
     assert concurrency.occupy(capped(None)) is None
     with concurrency.occupy(capped()) or pytest.fail("no slot"), pytest.raises(RateLimited):
@@ -200,25 +207,25 @@ def test_keys_without_a_cap_and_keys_of_which_nothing_runs_are_not_tracked(clock
     assert not concurrency._running
 
 
-def test_a_refused_request_is_told_about_when_the_next_slot_is_free(clock: Clock) -> None:
-    """What a client does that is told one second where each request takes forty: it gives up after two tries."""
+def test_retry_after_estimates_when_a_slot_is_free(clock: Clock) -> None:
+    """A client given one second while each request takes forty gives up after two attempts."""
     concurrency = Concurrency(clock)
     slots = [concurrency.occupy(capped(4)) for _ in range(4)]
     clock.now += 40
     slots.pop().leave()  # type: ignore[union-attr]
     concurrency.occupy(capped(4))
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         concurrency.occupy(capped(4))
-    assert refused.value.retry_after == pytest.approx(10)
+    assert rejected.value.retry_after == pytest.approx(10)
     clock.now += 4000
     slots.pop().leave()  # type: ignore[union-attr]
     concurrency.occupy(capped(4))
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         concurrency.occupy(capped(4))
-    assert refused.value.retry_after == 60, "never so long that a client would rather not come again"
+    assert rejected.value.retry_after == 60, "bounded, so that clients do retry"
 
 
-def test_a_cap_that_is_lowered_counts_what_runs(clock: Clock) -> None:
+def test_a_lowered_limit_counts_running_requests(clock: Clock) -> None:
     concurrency = Concurrency(clock)
     first, second = concurrency.occupy(capped(2)), concurrency.occupy(capped(2))
     with pytest.raises(RateLimited):

@@ -1,4 +1,4 @@
-"""What the ledger's memory keeps, and how much of it."""
+"""What the ledger keeps in memory, and its bounds."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,19 +8,20 @@ from tollgate.ledger.memory import Memory
 from tollgate.ledger.store import RECENT_IDS
 
 
-def test_the_newest_request_ids_are_remembered_and_their_number_stays_bounded() -> None:
+def test_the_newest_request_ids_are_remembered_in_bounded_number() -> None:
     memory = Memory(Credits())
     at = datetime(2026, 3, 1, tzinfo=UTC)
     last = 2 * RECENT_IDS
     for number in range(last):
         memory.charge(f"req_{number}", "alice", "key_1", Decimal("0.001"), at)
+        assert memory.is_known(f"req_{max(0, number - RECENT_IDS + 1)}")
     known = [number for number in range(last) if memory.is_known(f"req_{number}")]
     assert known == list(range(known[0], last))
     assert RECENT_IDS <= len(known) <= RECENT_IDS + 1024
     assert memory.spent_in_window("key_1", "total") == Decimal("0.001") * last
 
 
-def test_what_a_key_spent_is_not_forgotten_when_the_clock_jumps_and_days_stay_bounded() -> None:
+def test_spend_is_kept_when_the_clock_jumps_and_days_are_bounded() -> None:
     memory = Memory(Credits())
     now = datetime.now(UTC)
     memory.charge("req_now", "alice", "key_1", Decimal(1), now)

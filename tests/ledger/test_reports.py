@@ -1,4 +1,4 @@
-"""What the canned reports say, and of which files."""
+"""The built-in usage reports and the files they read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EARLIER = (
 
 
 def write(folder: Path, hour: int, *rows: dict[str, object], lacking: tuple[str, ...] = ()) -> None:
-    """An hour's file with these rows, by a program that did not know the columns it is `lacking`."""
+    """Writes an hour's file with these rows, as a program would that does not know the columns in `lacking`."""
     path = folder / "2026-11-21" / f"{hour:02}.duckdb"
     path.parent.mkdir(exist_ok=True)
     with duckdb.connect(path) as file:
@@ -45,7 +45,7 @@ def write(folder: Path, hour: int, *rows: dict[str, object], lacking: tuple[str,
             file.execute(f"ALTER TABLE usage DROP COLUMN {name}")
 
 
-def test_attempts_count_where_they_were_made(tmp_path: Path) -> None:
+def test_attempts_are_counted_at_the_provider_that_made_them(tmp_path: Path) -> None:
     write(
         tmp_path,
         10,
@@ -62,7 +62,7 @@ def test_attempts_count_where_they_were_made(tmp_path: Path) -> None:
     ]
 
 
-def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: Path) -> None:
+def test_the_cost_by_kind_of_token_follows_the_price_list(tmp_path: Path) -> None:
     prices = '{"prompt":"2","completion":"10","input_cache_read":"0.5","request":"0.001","unit":1000000}'
     used = {"input_tokens": 1000, "cache_read_tokens": 3000, "output_tokens": 250, "reasoning_tokens": 300}
     write(
@@ -81,19 +81,19 @@ def test_the_cost_of_each_kind_of_token_is_divided_by_the_price_list(tmp_path: P
         ("output", 750, Decimal("0.00375"), 0.9),
         ("input", 3000, Decimal("0.003"), 0.8),
         ("cache read", 9000, Decimal("0.00225"), 0.6),
-        ("calls", 2, Decimal("0.0015"), 0.4),  # those that are billed by the call
+        ("calls", 2, Decimal("0.0015"), 0.4),  # only those that are billed by the request
     ]
     assert open_usage(tmp_path / "none").execute(REPORTS["by-kind"][1]).fetchall() == []
 
 
-def test_the_newest_rows_have_every_kind_of_token(tmp_path: Path) -> None:
+def test_the_report_of_requests_has_every_kind_of_token(tmp_path: Path) -> None:
     kinds = ("input", "cache_read", "cache_write", "output", "reasoning")
     write(tmp_path, 10, {f"{kind}_tokens": number for number, kind in enumerate(kinds, 1)})
     found = open_usage(tmp_path).execute(f"SELECT {', '.join(kinds)} FROM ({REPORTS['requests'][1]})").fetchall()
     assert found == [(1, 2, 3, 4, 5)]
 
 
-def test_what_each_kind_cost_is_all_that_was_paid_to_the_last_digit(tmp_path: Path) -> None:
+def test_costs_by_kind_add_up_exactly_to_the_total(tmp_path: Path) -> None:
     prices = '{"prompt":"3","completion":"7","unit":1000000}'
     paid = [Decimal("0.000000000001"), Decimal("0.123456789012"), Decimal("987.654321098765")]
     used = {"prices": prices, "input_tokens": 11, "output_tokens": 13}
@@ -103,8 +103,8 @@ def test_what_each_kind_cost_is_all_that_was_paid_to_the_last_digit(tmp_path: Pa
     assert abs(shares["output"] - sum(paid) * 91 / 124) < Decimal("1e-11")
 
 
-@pytest.mark.parametrize("newer", [False, True], ids=["older files alone", "beside newer ones"])
-def test_files_of_an_older_program_have_the_newer_columns_empty(tmp_path: Path, newer: bool) -> None:
+@pytest.mark.parametrize("newer", [False, True], ids=["older files only", "beside newer ones"])
+def test_older_files_have_null_in_newer_columns(tmp_path: Path, newer: bool) -> None:
     write(tmp_path, 10, {"provider": "a"}, lacking=("metadata", "earlier_attempts", "price_rule"))
     if newer:
         write(tmp_path, 11, {"provider": "a", "metadata": '{"feature":"search"}'})

@@ -1,5 +1,4 @@
-"""Rows and files that are too old: they go, in whole days, once they are published; what was spent stays to the last
-digit."""
+"""Old rows, jobs and files are removed in whole days once they are published; the totals stay exact."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def days_ago(days: int) -> datetime:
 
 
 class Clocks:
-    """The clock that people set and the one that nobody does."""
+    """The system clock, which can be changed, and a monotonic one."""
 
     def __init__(self) -> None:
         self.wall, self.machine = NOW.timestamp(), 5.0
@@ -48,14 +47,14 @@ class Clocks:
         self.machine += seconds
 
 
-def test_nothing_is_removed_unless_it_is_asked_for() -> None:
+def test_nothing_is_removed_by_default() -> None:
     clocks = Clocks()
     retention = clocks.retention(Store())
     clocks.wait()
     assert retention.look() is None
 
 
-def test_rows_and_files_are_kept_for_whole_days_from_some_minutes_after_the_start() -> None:
+def test_retention_is_in_whole_days_and_starts_some_minutes_after_the_start() -> None:
     clocks = Clocks()
     retention = clocks.retention(Store(keep_rows_days=30, keep_files_days=90))
     clocks.wait(LOOK_SECONDS - 1)
@@ -72,7 +71,7 @@ def test_rows_and_files_are_kept_for_whole_days_from_some_minutes_after_the_star
     [timedelta(days=400), timedelta(days=-400), timedelta(minutes=2)],
     ids=["far ahead", "far back", "a little"],
 )
-def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta) -> None:
+def test_a_changed_system_clock_is_not_trusted_at_the_next_look(set_by: timedelta) -> None:
     clocks = Clocks()
     retention = clocks.retention(Store(keep_rows_days=30))
     clocks.wait()
@@ -85,7 +84,7 @@ def test_a_clock_that_was_set_is_not_believed_at_the_next_look(set_by: timedelta
     assert retention.look() == (days_ago(30).date(), None, None)
 
 
-def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
+def test_only_files_of_this_gateway_and_whole_days_are_removed(tmp_path: Path) -> None:
     for name in (
         "2026-01-01/13.duckdb",
         "2026-01-01/14-eu-1.duckdb",
@@ -109,8 +108,8 @@ def test_only_this_gateway_s_files_of_whole_days_go(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["embedded", "shared"])
 async def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The settings of a store of each kind that keeps rows for 30 days and files for 90."""
-    monkeypatch.setattr(publish, "_TURN_SECONDS", 600.0)  # a busy machine needs several turns for dozens of files
+    """Settings of a store of each kind that keeps rows for 30 days and files for 90."""
+    monkeypatch.setattr(publish, "_TURN_SECONDS", 600.0)  # a busy machine would need several turns for dozens of files
     monkeypatch.setattr(embedded, "_REMOVE_SECONDS", 600.0)  # and of days
     async with contextlib.AsyncExitStack() as opened:
         url = (
@@ -122,14 +121,15 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
 
 
 async def ten_minutes_later(ledger: Ledger) -> None:
-    """Let the ledger look for what is too old."""
+    """Lets the ledger look for old data once."""
     clocks = Clocks()
     retention = clocks.retention(ledger.store)
     clocks.wait()
     await ledger.settle()
     if ledger.store.url:
         publishing: Any = ledger._backend._publishing
-        removal = Removal(publishing._removal._connections, ledger.store)  # of our own: the ledger's may look meanwhile
+        # a separate one, as the ledger's own may be looking meanwhile
+        removal = Removal(publishing._removal._connections, ledger.store)
         removal._retention = retention
         await publishing._leftovers.look()
         await removal.look()
@@ -182,7 +182,7 @@ async def with_rows(ledger: Ledger) -> Alice:
     return alice
 
 
-async def test_old_rows_go_and_what_was_spent_stays_to_the_last_digit(kept: Store, tmp_path: Path) -> None:
+async def test_old_rows_are_removed_and_totals_stay_exact(kept: Store, tmp_path: Path) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         alice = await with_rows(ledger)
         before = await facts(alice)
@@ -198,11 +198,11 @@ async def test_old_rows_go_and_what_was_spent_stays_to_the_last_digit(kept: Stor
             await ten_minutes_later(ledger)
             assert (await ledger.keys_spent())[alice.key.id] == spent
         assert published(tmp_path) == sorted(name + b for name in ROWS for b in ("", "b") if ROWS[name] < 91), (
-            "files stay longer"
+            "files are kept longer"
         )
 
 
-async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) -> None:
+async def test_a_monthly_cap_counts_removed_rows(kept: Store) -> None:
     kept = replace(kept, keep_rows_days=1, keep_files_days=0)
     async with ledger_of(kept, Credits()) as ledger:
         alice = await with_alice(ledger)
@@ -217,7 +217,7 @@ async def test_a_cap_of_this_month_counts_rows_that_were_removed(kept: Store) ->
         assert (await ledger.keys_spent())[alice.key.id] == spent
 
 
-async def test_a_key_whose_rows_are_all_gone_was_last_used_when_it_was(kept: Store) -> None:
+async def test_last_used_is_kept_when_all_rows_of_a_key_are_removed(kept: Store) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         alice = await with_alice(ledger)
         day = days_ago(100).replace(hour=0, minute=0)
@@ -229,7 +229,7 @@ async def test_a_key_whose_rows_are_all_gone_was_last_used_when_it_was(kept: Sto
         assert [key.last_used for key in await ledger.list_keys()] == [day.replace(hour=17)]
 
 
-async def test_new_rows_are_published_when_all_rows_and_files_are_gone(kept: Store, tmp_path: Path) -> None:
+async def test_new_rows_are_published_after_all_rows_and_files_were_removed(kept: Store, tmp_path: Path) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
         for number in range(5):
@@ -242,10 +242,10 @@ async def test_new_rows_are_published_when_all_rows_and_files_are_gone(kept: Sto
         assert published(tmp_path) == ["req_new"]
 
 
-async def test_rows_that_no_file_has_stay(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unpublished_rows_are_not_removed(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
-        await ledger.settle()  # else the publication at the start may still be under way, and have the row
+        await ledger.settle()  # or the publication of the start may still be running, and include the row
 
         def refuse(*_: object, **__: object) -> int:
             raise duckdb.IOException("the disk of the usage files is full")
@@ -259,7 +259,7 @@ async def test_rows_that_no_file_has_stay(kept: Store, monkeypatch: pytest.Monke
         assert await stored(ledger) == []
 
 
-async def test_rows_whose_file_is_gone_stay_until_it_is_written_anew(
+async def test_rows_whose_file_is_missing_are_kept_until_it_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = settings(tmp_path, keep_rows_days=30, keep_files_days=90)
@@ -269,14 +269,14 @@ async def test_rows_whose_file_is_gone_stay_until_it_is_written_anew(
         for name in names:
             await ledger.record(row(name, time=days_ago(int(name[4:]))))
     shutil.rmtree(kept.usage_directory)
-    monkeypatch.setattr(publish, "_TURN_SECONDS", -1.0)  # an hour a turn
+    monkeypatch.setattr(publish, "_TURN_SECONDS", -1.0)  # one hour in each turn
     async with ledger_of(kept, Credits()) as ledger:
         for _ in range(4):
             await ten_minutes_later(ledger)
         assert (await stored(ledger), published(tmp_path)) == ([], names)
 
 
-async def test_a_late_row_of_a_day_that_was_removed_joins_its_file(kept: Store, tmp_path: Path) -> None:
+async def test_a_late_row_of_a_removed_day_is_added_to_its_file(kept: Store, tmp_path: Path) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1", time=days_ago(40), cost="1"))
@@ -289,7 +289,7 @@ async def test_a_late_row_of_a_day_that_was_removed_joins_its_file(kept: Store, 
         assert (await ledger.sums("alice")).spent == 3
 
 
-async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(
+async def test_a_damaged_file_of_a_removed_day_is_kept_aside(
     kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ledger_of(kept, Credits()) as ledger:
@@ -297,20 +297,20 @@ async def test_a_damaged_file_of_a_day_that_was_removed_is_kept_aside(
         await ledger.record(row("req_1", time=days_ago(40)))
         await ten_minutes_later(ledger)
         [path] = tmp_path.glob("usage/*/*.duckdb")
-        path.write_bytes(b"not what it was")
+        path.write_bytes(b"damaged")
         await ledger.record(row("req_2", time=days_ago(40)))
         await ledger.settle()
         assert published(tmp_path) == ["req_2"]
-        assert path.with_suffix(".damaged").read_bytes() == b"not what it was"
+        assert path.with_suffix(".damaged").read_bytes() == b"damaged"
         assert "it had rows that the store no longer has" in caplog.text
-        path.write_bytes(b"damaged once more")
+        path.write_bytes(b"damaged again")
         await ledger.record(row("req_3", time=days_ago(40)))
         await ledger.settle()
         assert published(tmp_path) == ["req_2", "req_3"]
-        assert path.with_suffix(".damaged").read_bytes() == b"not what it was", "what was kept first has most rows"
+        assert path.with_suffix(".damaged").read_bytes() == b"damaged", "the first one has the most rows"
 
 
-async def test_a_damaged_file_whose_rows_the_store_has_is_not_kept(tmp_path: Path) -> None:
+async def test_a_damaged_file_whose_rows_are_stored_is_not_kept(tmp_path: Path) -> None:
     async with Ledger(settings(tmp_path), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1", time=days_ago(1)))
@@ -322,7 +322,7 @@ async def test_a_damaged_file_whose_rows_the_store_has_is_not_kept(tmp_path: Pat
         assert published(tmp_path) == ["req_1", "req_2"] and not path.with_suffix(".damaged").exists()
 
 
-async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_removal_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = settings(tmp_path, keep_rows_days=30)
     async with Ledger(store, Credits()) as ledger:
         await with_rows(ledger)
@@ -358,7 +358,7 @@ async def test_a_removal_that_breaks_off_removes_nothing(tmp_path: Path, caplog:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_store_of_a_version_before_is_brought_up_to_date_with_its_balances(
+async def test_an_older_store_is_upgraded_with_its_balances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as older:
@@ -371,22 +371,22 @@ async def test_a_store_of_a_version_before_is_brought_up_to_date_with_its_balanc
             older.setattr("tollgate.ledger.store._SPENT", "usage")
         async with Ledger(settings(tmp_path), Credits()) as ledger:
             await with_rows(ledger)
-    held_to = {"max_concurrent": 3, "endpoints": ("chat", "mcp"), "allowed_addresses": ("10.0.0.0/8",)}
+    restrictions = {"max_concurrent": 3, "endpoints": ("chat", "mcp"), "allowed_addresses": ("10.0.0.0/8",)}
     async with Ledger(settings(tmp_path), Credits()) as ledger:
         [key] = await ledger.list_keys()
         assert not key.restricted
-        await ledger.update_key(key.id, **held_to)
+        await ledger.update_key(key.id, **restrictions)
     async with Ledger(settings(tmp_path, keep_rows_days=30), Credits()) as ledger:
         [key] = await ledger.list_keys()
-        assert key.restricted and {name: getattr(key, name) for name in held_to} == held_to
+        assert key.restricted and {name: getattr(key, name) for name in restrictions} == restrictions
         assert await spent_by(ledger, "alice") == Decimal("0.800000000036")
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 6
 
 
-JOBS = {"new": 0, "kept": 29, "of that day": 30, "old": 31, "older": 400}
-PICTURE = "A" * 200_000
-"""As large as makes a job a file of its own in the embedded store."""
+JOBS = {"new": 0, "recent": 29, "of the last day": 30, "old": 31, "older": 400}
+IMAGE = "A" * 200_000
+"""Large enough that the embedded store keeps the job in a file."""
 
 
 def job_of(name: str, days: int, **more: Any) -> Generation:
@@ -394,11 +394,11 @@ def job_of(name: str, days: int, **more: Any) -> Generation:
 
 
 async def with_jobs(ledger: Ledger) -> Alice:
-    """Jobs of these ages that have ended and were charged, small and large, and one as old that still runs."""
+    """Creates small and large jobs of these ages that have ended and were charged, and an old one that is running."""
     alice = await with_alice(ledger)
     for number, (name, days) in enumerate(JOBS.items()):
         await ledger.generations.create(job_of(name, days))
-        images = [{"data": PICTURE if number % 2 else "AAAA", "context_type": "image/png"}]
+        images = [{"data": IMAGE if number % 2 else "AAAA", "context_type": "image/png"}]
         ended = {"status": "failed" if name == "older" else "succeeded", "images": images, "answer": {"id": name}}
         charge = row(f"req_{name}", key_id=alice.key.id, cost="0.25", time=days_ago(days))
         assert await ledger.generations.update(name, ended, charge)
@@ -407,19 +407,23 @@ async def with_jobs(ledger: Ledger) -> Alice:
     return alice
 
 
-async def test_old_jobs_go_with_their_pictures_and_what_they_cost_stays(kept: Store) -> None:
+async def test_old_jobs_are_removed_with_their_images_and_their_cost_is_kept(kept: Store) -> None:
     kept = replace(kept, keep_rows_days=0, keep_files_days=0, keep_jobs_days=30)
     async with ledger_of(kept, Credits()) as ledger:
         alice = await with_jobs(ledger)
         before = await facts(alice)
         await ten_minutes_later(ledger)
         left = {name for name in [*JOBS, "running"] if await ledger.generations.get("alice", name)}
-        assert left == {"new", "kept", "of that day", "running"}
-        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {"new", "kept", "of that day"}
+        assert left == {"new", "recent", "of the last day", "running"}
+        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {
+            "new",
+            "recent",
+            "of the last day",
+        }
         assert [job.id for job in await ledger.generations.pending()] == ["running"]
         files = {path.stem for path in (kept.directory / "generations").glob("*")}
-        assert files == (set() if kept.url else {"kept"})
-        assert len(await stored(ledger)) == len(JOBS), "rows are another matter"
+        assert files == (set() if kept.url else {"recent"})
+        assert len(await stored(ledger)) == len(JOBS), "rows have their own retention"
         assert await facts(alice) == before
         assert await ledger.generations.update("running", {"status": "failed"}, None)
         await ten_minutes_later(ledger)
@@ -427,10 +431,24 @@ async def test_old_jobs_go_with_their_pictures_and_what_they_cost_stays(kept: St
     async with ledger_of(kept, Credits()) as ledger:
         assert await facts(replace(alice, ledger=ledger)) == before
         assert await spent_by(ledger, "alice") == Decimal("1.25")
-        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {"new", "kept", "of that day"}
+        assert {job.id for job in await ledger.generations.succeeded("alice", 100)} == {
+            "new",
+            "recent",
+            "of the last day",
+        }
 
 
-async def test_jobs_stay_where_only_rows_are_removed(kept: Store) -> None:
+async def test_an_old_running_job_is_still_there_after_a_restart(kept: Store) -> None:
+    kept = replace(kept, keep_jobs_days=30)
+    async with ledger_of(kept, Credits()) as ledger:
+        await with_jobs(ledger)
+        await ten_minutes_later(ledger)
+        assert await ledger.generations.get("alice", "old") is None
+    async with ledger_of(kept, Credits()) as ledger:
+        assert [job.id for job in await ledger.generations.pending()] == ["running"]
+
+
+async def test_jobs_are_kept_if_only_rows_have_a_retention(kept: Store) -> None:
     async with ledger_of(kept, Credits()) as ledger:
         await with_jobs(ledger)
         await ten_minutes_later(ledger)
@@ -438,8 +456,8 @@ async def test_jobs_stay_where_only_rows_are_removed(kept: Store) -> None:
         assert all([await ledger.generations.get("alice", name) for name in JOBS])
 
 
-async def test_many_old_jobs_go_some_at_a_time(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tollgate.ledger.embedded._REMOVE_SECONDS", 0.0)  # a turn for each
+async def test_many_old_jobs_are_removed_in_batches(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollgate.ledger.embedded._REMOVE_SECONDS", 0.0)  # one batch in each turn
     kept = replace(kept, keep_rows_days=0, keep_files_days=0, keep_jobs_days=30)
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
@@ -455,10 +473,10 @@ async def test_many_old_jobs_go_some_at_a_time(kept: Store, monkeypatch: pytest.
             assert ledger._backend.store.read("SELECT count(*) FROM generations") == [(0,)]
 
 
-async def test_a_removal_of_jobs_that_was_cut_off_is_finished_by_the_next(tmp_path: Path) -> None:
+async def test_an_interrupted_removal_of_jobs_is_completed_by_the_next(tmp_path: Path) -> None:
     store = settings(tmp_path, keep_jobs_days=30)
     async with Ledger(store, Credits()) as ledger:
         await with_jobs(ledger)
-        (store.directory / "generations" / "old.json").unlink()  # as if the process had been killed there
+        (store.directory / "generations" / "old.json").unlink()  # as if the process had been killed here
         await ten_minutes_later(ledger)
         assert await ledger.generations.get("alice", "old") is None

@@ -1,4 +1,4 @@
-"""Sign-in links work once, for a quarter of an hour, and are known by their hash only."""
+"""Sign-in links: single use, valid for 15 minutes, stored as hashes."""
 
 from tollgate.ledger.sign_in_links import LINK_SECONDS, SignInLinks
 
@@ -11,7 +11,7 @@ async def test_a_link_works_once():
     assert await links.take(token) is None and await links.look(token) is None
 
 
-async def test_a_link_ends_after_fifteen_minutes():
+async def test_a_link_expires_after_fifteen_minutes():
     now = 0.0
     links = SignInLinks(clock=lambda: now)
     token = await links.make("alice")
@@ -21,13 +21,13 @@ async def test_a_link_ends_after_fifteen_minutes():
     assert await links.take(token) is None
 
 
-async def test_a_token_is_not_kept_in_clear():
+async def test_a_token_is_not_stored_in_plain_text():
     links = SignInLinks()
     token = await links.make("alice")
     assert token not in repr(vars(links))
 
 
-async def test_many_links_do_not_fill_the_memory():
+async def test_the_number_of_links_is_bounded():
     links = SignInLinks()
     first = await links.make("alice")
     for _ in range(1000):

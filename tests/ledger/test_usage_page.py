@@ -1,4 +1,4 @@
-"""docs/usage.md says what the code does."""
+"""docs/usage.md matches the code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tollgate.ledger.usage_row import COLUMNS, base_type
 PAGE = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
 
 
-def test_the_table_of_columns_is_the_code_s() -> None:
+def test_the_table_of_columns_matches_the_code() -> None:
     lines = [f"| `{column.name}` | {base_type(column)} | {column.about} |" for column in COLUMNS]
     assert "\n".join(["| column | type | meaning |", "|---|---|---|", *lines]) in PAGE
 
 
-def test_the_statement_for_analysts_is_the_tested_one() -> None:
+def test_the_documented_statement_is_the_tested_one() -> None:
     assert READ_STATEMENT in PAGE
 
 
-def test_every_report_is_named() -> None:
+def test_every_report_is_documented() -> None:
     assert [name for name in REPORTS if name not in PAGE and name != "summary"] == []

@@ -16,7 +16,7 @@ from tollgate.completions.judging import AttemptFailed, unfit_answer, unusable
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.prepares import Place, Prepare
-from tollgate.process.outlived import few_at_once
+from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import call_to
 

@@ -15,7 +15,7 @@ from tollgate.ledger import Ledger, ledger_of
 
 @pytest.fixture
 def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
-    """The store of a gateway by its name."""
+    """The store settings of a gateway by its name."""
 
     def named(instance: str) -> Store:
         return Store(
@@ -31,7 +31,7 @@ def store(address: str, tmp_path: Path) -> Callable[[str], Store]:
 
 @pytest.fixture
 async def gateway(store: Callable[[str], Store]) -> AsyncIterator[Callable[[str], object]]:
-    """Opens the ledger of a gateway; all are closed at the end."""
+    """A function that opens the ledger of a gateway. All are closed at the end."""
     async with AsyncExitStack() as opened:
 
         async def named(instance: str = "a") -> Ledger:
@@ -41,8 +41,8 @@ async def gateway(store: Callable[[str], Store]) -> AsyncIterator[Callable[[str]
 
 
 @pytest.fixture
-async def eye(address: str) -> AsyncIterator[asyncpg.Connection]:
-    """Looks into the tables."""
+async def observer(address: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection for reading the tables."""
     connection = await asyncpg.connect(address)
     yield connection
     await connection.close()

@@ -1,8 +1,7 @@
-"""An embedded store moves into a shared one: all of it or nothing, every sum to the last digit."""
+"""Moving an embedded store into a shared one: all or nothing, with exact sums."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
@@ -29,7 +29,7 @@ MOVED = moving.MOVED_NAME
 
 
 async def facts(ledger: Ledger) -> Any:
-    """What must be the same before and after."""
+    """What must be equal before and after."""
     accounts, jobs = await ledger.list_accounts(), ledger.generations
     keys = await ledger.list_keys()
     return {
@@ -48,7 +48,7 @@ async def facts(ledger: Ledger) -> Any:
 
 @pytest.fixture
 async def source(tmp_path: Path) -> Store:
-    """A store with some of everything, closed; Alice's secret is in `secret.txt`."""
+    """A closed store with some of every kind of data. Alice's secret is in `secret.txt`."""
     store = settings(tmp_path, keep_rows_days=30)
     async with Ledger(store, Credits()) as ledger:
         alice = await with_alice(ledger)
@@ -108,7 +108,7 @@ async def before(source: Store) -> Any:
         return await facts(ledger)
 
 
-async def empty(eye: asyncpg.Connection) -> bool:
+async def empty(observer: asyncpg.Connection) -> bool:
     tables = (
         "accounts",
         "keys",
@@ -122,22 +122,22 @@ async def empty(eye: asyncpg.Connection) -> bool:
         "moved",
         "instances",
     )
-    return not any([await eye.fetchval(f"SELECT EXISTS (SELECT 1 FROM tollgate.{each})") for each in tables])
+    return not any([await observer.fetchval(f"SELECT EXISTS (SELECT 1 FROM tollgate.{each})") for each in tables])
 
 
-def without_nul(found: Any) -> Any:
-    """PostgreSQL's text cannot hold it."""
+def without_null_bytes(found: Any) -> Any:
+    """PostgreSQL text cannot contain them."""
     return found | {"accounts": [replace(each, name=each.name.replace("\0", "\ufffd")) for each in found["accounts"]]}
 
 
-async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(
-    source: Store, address: str, tmp_path: Path, eye: asyncpg.Connection
+async def test_everything_is_moved_and_every_sum_is_exact(
+    source: Store, address: str, tmp_path: Path, observer: asyncpg.Connection
 ) -> None:
-    was = await before(source)
+    expected = await before(source)
     moved = await moving.move(source, address)
     assert (moved.accounts, moved.keys, moved.grants, moved.rows, moved.jobs, moved.again) == (2, 2, 2, 32, 3, False)
     async with ledger_of(replace(source, url=address, instance="eu-1"), Credits()) as ledger:
-        assert await facts(ledger) == without_nul(was)
+        assert await facts(ledger) == without_null_bytes(expected)
         assert ledger.find_key((tmp_path / "secret.txt").read_text()).name == "laptop"
         assert (
             moved.balance
@@ -147,35 +147,36 @@ async def test_everything_arrives_and_every_sum_is_the_same_to_the_last_digit(
         assert await ledger.register.provider_of("alice", "resp_1") == "acme"
         await ledger.record(row("req_new"))
         await ledger.settle()
-    assert await eye.fetchval("SELECT end_user FROM tollgate.usage WHERE request_id = 'req_39'") == "nul \ufffd \u2603"
     assert (
-        await eye.fetchrow("SELECT sum(spent), (SELECT sum(spent) FROM tollgate.balances) FROM tollgate.key_days")
-        == (sum(each.spent for each in was["sums"]) + Decimal("0.01"),) * 2
+        await observer.fetchval("SELECT end_user FROM tollgate.usage WHERE request_id = 'req_39'")
+        == "nul \ufffd \u2603"
+    )
+    assert (
+        await observer.fetchrow("SELECT sum(spent), (SELECT sum(spent) FROM tollgate.balances) FROM tollgate.key_days")
+        == (sum(each.spent for each in expected["sums"]) + Decimal("0.01"),) * 2
     )
     found = duckdb.sql(
         f"SELECT parse_filename(filename)[3:], count(*) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = "
         "'usage', union_by_name = true, filename = true) GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    assert found == [("-eu-1.duckdb", 1), (".duckdb", 42)], "what was published stays, and is not published again"
+    assert found == [("-eu-1.duckdb", 1), (".duckdb", 42)], "published files stay and are not published again"
 
 
-async def test_times_stay_what_they_were_where_the_clock_on_the_wall_is_not_utc(
-    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_times_are_moved_unchanged_in_any_time_zone(
+    source: Store, address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    was = await before(source)
+    expected = await before(source)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "America/New_York")
         time.tzset()
         await moving.move(source, address)
     time.tzset()
     async with ledger_of(replace(source, url=address, instance="eu-1"), Credits()) as ledger:
-        assert await facts(ledger) == without_nul(was)
-    assert await eye.fetchval("SELECT count(*) FROM tollgate.usage WHERE time > now()") == 0
+        assert await facts(ledger) == without_null_bytes(expected)
+    assert await observer.fetchval("SELECT count(*) FROM tollgate.usage WHERE time > now()") == 0
 
 
-async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(
-    source: Store, address: str, tmp_path: Path
-) -> None:
+async def test_a_gateway_of_the_same_name_continues_the_numbering(source: Store, address: str, tmp_path: Path) -> None:
     await moving.move(source, address)
     async with ledger_of(replace(source, url=address), Credits()) as ledger:
         await ledger.record(row("req_new"))
@@ -186,40 +187,40 @@ async def test_a_gateway_of_the_same_name_goes_on_where_the_store_stopped(
     assert count == numbers == 43
 
 
-async def test_a_move_that_is_repeated_does_nothing(source: Store, address: str, eye: asyncpg.Connection) -> None:
+async def test_a_repeated_move_does_nothing(source: Store, address: str, observer: asyncpg.Connection) -> None:
     moved = await moving.move(source, address)
-    await eye.execute("UPDATE tollgate.keys SET revoked = true")
+    await observer.execute("UPDATE tollgate.keys SET revoked = true")
     again = await moving.move(source, address)
     assert (again.again, again.rows, again.balance) == (True, moved.rows, moved.balance)
-    assert await eye.fetchval("SELECT count(*) FROM tollgate.keys WHERE revoked") == 2
+    assert await observer.fetchval("SELECT count(*) FROM tollgate.keys WHERE revoked") == 2
     with pytest.raises(TollgateError, match="this store was moved into a shared one"):
         await Ledger(source, Credits()).open()
-    (source.directory / MOVED).unlink()  # as if the process had ended before it knew that it was done
+    (source.directory / MOVED).unlink()  # as if the process had ended before recording the success
     assert (await moving.move(source, address)).again
     assert (source.directory / MOVED).exists()
 
 
-async def test_a_store_goes_into_one_database_only(source: Store, address: str, postgres: Any) -> None:
+async def test_a_store_is_moved_into_one_database_only(source: Store, address: str, postgres: Any) -> None:
     await moving.move(source, address)
     async with postgres.database() as other:
         with pytest.raises(TollgateError, match="was moved into another shared one"):
             await moving.move(source, other)
 
 
-async def test_a_dry_run_changes_nothing(source: Store, address: str, eye: asyncpg.Connection) -> None:
-    was = await before(source)
+async def test_a_dry_run_changes_nothing(source: Store, address: str, observer: asyncpg.Connection) -> None:
+    expected = await before(source)
     assert (await moving.move(source, address, dry_run=True)).rows == 32
-    assert await empty(eye)
-    assert await before(source) == was
+    assert await empty(observer)
+    assert await before(source) == expected
 
 
-async def test_a_move_is_refused_while_a_gateway_runs_on_the_store(source: Store, address: str) -> None:
+async def test_a_move_is_rejected_while_a_gateway_uses_the_store(source: Store, address: str) -> None:
     async with Ledger(source, Credits()):
         with pytest.raises(StoreInUse, match="in use by another process"):
             await moving.move(source, address)
 
 
-async def test_a_move_is_refused_where_names_mean_something_else(source: Store, address: str) -> None:
+async def test_a_move_is_rejected_if_names_exist_already(source: Store, address: str) -> None:
     async with ledger_of(
         Store(url=address, directory=source.directory / "x", usage_directory=source.directory / "y", instance="main"),
         Credits(),
@@ -237,20 +238,18 @@ async def test_a_move_is_refused_where_names_mean_something_else(source: Store, 
     assert not (source.directory / MOVED).exists()
 
 
-async def test_gateways_that_run_on_the_database_know_what_came(source: Store, address: str, tmp_path: Path) -> None:
+async def test_running_gateways_learn_of_moved_data(source: Store, address: str, tmp_path: Path) -> None:
     async with ledger_of(
         Store(url=address, directory=tmp_path / "b", usage_directory=tmp_path / "b", instance="b"), Credits()
     ) as running:
         await moving.move(source, address)
-        async with asyncio.timeout(20):
-            while len(running._memory.keys) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(running._memory.keys) >= 2)
         assert running.find_key((tmp_path / "secret.txt").read_text()).account_id == "alice"
 
 
 @pytest.mark.parametrize("what", ["granted", "spent", "spent_by_key"])
-async def test_nothing_is_moved_when_a_sum_would_differ(
-    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str
+async def test_nothing_is_moved_if_a_sum_would_differ(
+    source: Store, address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     read = moving.Contents.snapshot
 
@@ -263,17 +262,17 @@ async def test_nothing_is_moved_when_a_sum_would_differ(
     monkeypatch.setattr(moving.Contents, "snapshot", other)
     with pytest.raises(TollgateError, match=r"nothing was moved: .* was .*, would be"):
         await moving.move(source, address)
-    assert await empty(eye)
+    assert await empty(observer)
     assert not (source.directory / MOVED).exists()
 
 
-async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
-    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_nothing_is_moved_if_the_connection_is_lost(
+    source: Store, address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums = moving._Move._add_sums
 
     async def cut(move: Any) -> None:
-        await eye.execute(
+        await observer.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate store move'"
         )
         await sums(move)
@@ -282,14 +281,14 @@ async def test_nothing_is_moved_when_the_database_goes_away_in_the_middle(
         patched.setattr(moving._Move, "_add_sums", cut)
         with pytest.raises(TollgateError, match="the database cannot be used"):
             await moving.move(source, address)
-    assert await empty(eye)
+    assert await empty(observer)
     assert not (source.directory / MOVED).exists()
     assert not (await moving.move(source, address)).again
 
 
 @pytest.mark.parametrize("committed", [False, True])
-async def test_nobody_goes_on_with_a_store_of_which_it_is_not_known_whether_it_was_moved(
-    source: Store, address: str, eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, committed: bool
+async def test_a_store_with_an_unfinished_move_cannot_be_opened(
+    source: Store, address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     run, mark = moving._Move.run, moving._mark
 
@@ -297,41 +296,43 @@ async def test_nobody_goes_on_with_a_store_of_which_it_is_not_known_whether_it_w
         await run(move, dry_run=dry_run)
         raise OSError("killed after the commit")
 
-    def mark_and_end(directory: Path, said: str) -> None:
-        mark(directory, said)
+    def mark_and_end(directory: Path, text: str) -> None:
+        mark(directory, text)
         raise OSError("killed before the commit")
 
     with monkeypatch.context() as patched:
         patched.setattr(*((moving._Move, "run", run_and_end) if committed else (moving, "_mark", mark_and_end)))
         with pytest.raises((OSError, TollgateError), match="killed"):
             await moving.move(source, address)
-    assert await empty(eye) is not committed
+    assert await empty(observer) is not committed
     with pytest.raises(
         TollgateError, match="a move into a shared store was begun and not ended: run `tollgate store move` again"
     ):
         await Ledger(source, Credits()).open()
     assert (await moving.move(source, address)).again is committed
-    assert not await empty(eye)
+    assert not await empty(observer)
 
 
-async def test_what_cannot_be_read_or_written_is_named(source: Store, address: str, eye: asyncpg.Connection) -> None:
+async def test_unreadable_and_unwritable_files_are_reported(
+    source: Store, address: str, observer: asyncpg.Connection
+) -> None:
     minted = source.directory / "minted.sqlite"
-    kept = minted.read_bytes()
+    contents = minted.read_bytes()
     minted.write_bytes(b"not what it was, not what it was")
     with pytest.raises(TollgateError, match="the store cannot be read, and nothing was moved: file is not a database"):
         await moving.move(source, address)
-    minted.write_bytes(kept)
+    minted.write_bytes(contents)
     (source.directory / "moved.txt.new").mkdir()
     with pytest.raises(
         TollgateError,
         match=r"moved\.txt cannot be written: Is a directory; run `tollgate store move` again when it can",
     ):
         await moving.move(source, address)
-    assert await empty(eye)
+    assert await empty(observer)
     (source.directory / "moved.txt.new").rmdir()
     assert not (await moving.move(source, address)).again
 
 
-async def test_a_folder_without_a_store_is_named(address: str, tmp_path: Path) -> None:
+async def test_a_folder_without_a_store_is_reported(address: str, tmp_path: Path) -> None:
     with pytest.raises(TollgateError, match="nothing here: no embedded store is here"):
         await moving.move(Store(directory=tmp_path / "nothing here"), address)

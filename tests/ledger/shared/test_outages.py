@@ -1,4 +1,4 @@
-"""A database that goes away and comes back, gateways that die, and rows that nobody can store."""
+"""A database that fails and recovers, gateways that die, and rows that cannot be stored."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 from support.postgres import Server
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger, ledger_of
@@ -30,28 +31,26 @@ async def alice(gateway) -> Alice:
     return await with_alice(await gateway("a"))
 
 
-async def cut(eye: asyncpg.Connection, instance: str) -> None:
-    """End all sessions of a gateway, as a network does."""
-    await eye.execute(
+async def cut(observer: asyncpg.Connection, instance: str) -> None:
+    """Terminates all sessions of a gateway, like a network failure."""
+    await observer.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 AND pid <> "
         "pg_backend_pid()",
         f"tollgate {instance}%",
     )
 
 
-async def ready(ledger: Ledger) -> None:
-    async with asyncio.timeout(30):
-        while not ledger.ready:
-            await asyncio.sleep(0.02)
+async def until_ready(ledger: Ledger) -> None:
+    await until(lambda: ledger.ready)
 
 
-async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, eye: asyncpg.Connection) -> None:
+async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, observer: asyncpg.Connection) -> None:
     first, second = await alice.ledger.hold(alice.key, Decimal(1)), await alice.ledger.hold(alice.key, Decimal(2))
     for number in range(5):
-        await cut(eye, "a")
-        with contextlib.suppress(Unavailable):  # it may be durable at once, or later
+        await cut(observer, "a")
+        with contextlib.suppress(Unavailable):  # the row may be durable at once or later
             await alice.ledger.record(row(f"req_{number}", key_id=alice.key.id, cost="0.5"), first)
-    await ready(alice.ledger)
+    await until_ready(alice.ledger)
     await alice.ledger.settle()
     sums = await alice.ledger.sums("alice")
     assert (sums.spent, sums.held) == (Decimal("2.5"), 2)
@@ -60,26 +59,26 @@ async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, eye: asy
     assert (await alice.ledger.sums("alice")).held == 0
 
 
-async def test_a_database_that_is_read_only_for_a_while_is_refused_in_words_and_gone_on_with(
-    alice: Alice, eye: asyncpg.Connection, store: Callable[[str], Store]
+async def test_a_temporarily_read_only_database_is_reported_and_used_again(
+    alice: Alice, observer: asyncpg.Connection, store: Callable[[str], Store]
 ) -> None:
-    """As a replica is, after the address came to name it."""
-    name = await eye.fetchval("SELECT current_database()")
-    await eye.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    await cut(eye, "a")
+    """For example, the address may point to a replica for a while."""
+    name = await observer.fetchval("SELECT current_database()")
+    await observer.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await cut(observer, "a")
     with pytest.raises(Unavailable, match="read-only transaction"):
         await ledger_of(store("b"), Credits(), serving=False).open()  # as commands do
     with pytest.raises(Unavailable):
         await alice.ledger.record(row("req_1", key_id=alice.key.id, cost="0.5"))
         await alice.ledger.settle()
     assert not alice.ledger.ready
-    await eye.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-    await ready(alice.ledger)
+    await observer.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    await until_ready(alice.ledger)
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).spent == Decimal("0.5")
 
 
-async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_kept(
+async def test_while_the_database_is_down_new_work_is_rejected_and_finished_work_kept(
     alice: Alice, postgres: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold = await alice.ledger.hold(alice.key, Decimal(1))
@@ -99,9 +98,9 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
         await asyncio.sleep(0.1)
     finally:
         await asyncio.to_thread(postgres.start)
-    with contextlib.suppress(Unavailable):  # told that it is not durable yet
+    with contextlib.suppress(Unavailable):  # an error only means that it is not durable yet
         assert await ending
-    await ready(alice.ledger)
+    await until_ready(alice.ledger)
     await alice.ledger.settle()
     sums = await alice.ledger.sums("alice")
     assert (sums.granted, sums.spent, sums.held) == (10, Decimal("0.29"), 0)
@@ -109,10 +108,10 @@ async def test_while_the_database_is_away_new_work_is_refused_and_finished_work_
     assert "tollgate@" not in caplog.text
 
 
-async def test_what_a_dead_gateway_held_is_given_back_by_the_others(
-    alice: Alice, eye: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+async def test_the_holds_of_a_dead_gateway_are_released_by_others(
+    alice: Alice, observer: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await eye.execute(
+    await observer.execute(
         "SELECT tollgate.set_held('gone', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, "
         "'amount', '4')))",
         alice.key.id,
@@ -126,7 +125,7 @@ async def test_what_a_dead_gateway_held_is_given_back_by_the_others(
     held.release()
 
 
-async def test_what_a_living_gateway_holds_stays(alice: Alice, gateway) -> None:
+async def test_the_holds_of_a_running_gateway_are_kept(alice: Alice, gateway) -> None:
     other = await gateway("b")
     held = await other.hold(alice.key, Decimal(4))
     alice.ledger._shared.rounds._session._look_at = 0.0
@@ -135,12 +134,12 @@ async def test_what_a_living_gateway_holds_stays(alice: Alice, gateway) -> None:
     held.release()
 
 
-async def test_a_gateway_begins_without_the_holds_of_its_last_life(
-    gateway, store: Callable[[str], Store], eye: asyncpg.Connection
+async def test_a_gateway_starts_without_the_holds_of_its_previous_run(
+    gateway, store: Callable[[str], Store], observer: asyncpg.Connection
 ) -> None:
     async with ledger_of(store("a"), Credits()) as first:
         alice = await with_alice(first)
-        await eye.execute(
+        await observer.execute(
             "SELECT tollgate.set_held('c', jsonb_build_array(jsonb_build_object('account', 'alice', 'key', $1::text, "
             "'amount', '3')))",
             alice.key.id,
@@ -151,7 +150,9 @@ async def test_a_gateway_begins_without_the_holds_of_its_last_life(
         assert (await again.sums("alice")).held == 0
 
 
-async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_row_that_cannot_be_stored_does_not_block_others(
+    alice: Alice, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = alice.ledger._shared.rounds.row(
         "alice",
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
@@ -169,8 +170,8 @@ async def test_a_row_that_cannot_be_stored_keeps_no_other_out(alice: Alice, capl
     hold.release()
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another one"])
-async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_stored(alice: Alice, beside: bool) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a valid row"])
+async def test_settle_does_not_wait_for_a_row_that_cannot_be_stored(alice: Alice, beside: bool) -> None:
     await alice.ledger.settle()
     broken = alice.ledger._shared.rounds.row(
         "alice",
@@ -184,28 +185,28 @@ async def test_who_waits_for_all_rows_does_not_wait_for_one_that_cannot_be_store
     assert broken.exception() is not None
 
 
-async def test_a_hold_whose_request_is_gone_is_given_back(alice: Alice) -> None:
+async def test_the_hold_of_a_cancelled_request_is_released(alice: Alice) -> None:
     for pause in (0.0, 0.001, 0.002, 0.004, 0.01):
-        asking = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
+        request = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
         await asyncio.sleep(pause)
-        if not asking.cancel():
-            (await asking).release()
+        if not request.cancel():
+            (await request).release()
     await alice.ledger.settle()
-    await alice.ledger.settle()  # the round that granted may be that of the first
+    await alice.ledger.settle()  # the round that granted it may be the one that the first call waited for
     assert (await alice.ledger.sums("alice")).held == 0
 
 
-async def test_a_stop_writes_what_is_there(store: Callable[[str], Store], eye: asyncpg.Connection) -> None:
+async def test_a_stop_writes_all_pending_rows(store: Callable[[str], Store], observer: asyncpg.Connection) -> None:
     async with ledger_of(store("a"), Credits()) as ledger:
         alice = await with_alice(ledger)
         hold = await ledger.hold(alice.key, Decimal(1))
         for number in range(50):
             ledger.record(row(f"req_{number}", cost="0.01"), hold if number == 49 else None)
-    assert await eye.fetchrow("SELECT count(*), sum(cost) FROM tollgate.usage") == (50, Decimal("0.5"))
-    assert await eye.fetchrow("SELECT spent, held FROM tollgate.balances") == (Decimal("0.5"), 0)
+    assert await observer.fetchrow("SELECT count(*), sum(cost) FROM tollgate.usage") == (50, Decimal("0.5"))
+    assert await observer.fetchrow("SELECT spent, held FROM tollgate.balances") == (Decimal("0.5"), 0)
 
 
-async def test_a_stop_while_the_database_is_away_ends_and_says_how_much_is_lost(
+async def test_a_stop_while_the_database_is_down_ends_and_logs_the_loss(
     store: Callable[[str], Store], postgres: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(rounds, "CLOSE_SECONDS", 0.05)
@@ -222,7 +223,7 @@ async def test_a_stop_while_the_database_is_away_ends_and_says_how_much_is_lost(
     assert "1 row(s) and 0 job(s) could not be written before the end: " in caplog.text
 
 
-async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str], Store], tmp_path: Path) -> None:
+async def test_missing_usage_files_are_written_again(store: Callable[[str], Store], tmp_path: Path) -> None:
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1"))
@@ -237,8 +238,8 @@ async def test_usage_files_that_are_gone_are_written_anew(store: Callable[[str],
     assert found == [(["req_1", "req_2"], 2)]
 
 
-async def left_by(ledger: Ledger, eye: asyncpg.Connection, *rows: str) -> None:
-    """Rows of a gateway that ends before it publishes them."""
+async def close_unpublished(ledger: Ledger, observer: asyncpg.Connection, *rows: str) -> None:
+    """Records rows and closes the gateway before it publishes them."""
     publishing = ledger._shared._publishing
     publishing._stop.set()
     await publishing._task
@@ -248,15 +249,15 @@ async def left_by(ledger: Ledger, eye: asyncpg.Connection, *rows: str) -> None:
     await ledger.close()
 
 
-async def ended(ledger: Ledger, instance: str) -> None:
-    """Wait until the database has noticed that a gateway's session is over."""
+async def until_gone(ledger: Ledger, instance: str) -> None:
+    """Waits until the database has noticed the end of a gateway's session."""
     async with asyncio.timeout(20):
         while not await ledger.generations.gone({instance}):
             await asyncio.sleep(0.01)
 
 
 def published(folder: Path) -> list[tuple[str, list[str]]]:
-    """What each name's usage files hold."""
+    """The request ids in the usage files of each gateway."""
     return duckdb.sql(
         "SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM "
         f"read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', union_by_name = true, filename = true) GROUP "
@@ -264,8 +265,8 @@ def published(folder: Path) -> list[tuple[str, list[str]]]:
     ).fetchall()
 
 
-async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_its_second_look(
-    store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_its_second_look(
+    store: Callable[[str], Store], observer: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ledger_of(store("a"), Credits()) as first, ledger_of(store("b"), Credits()) as other:
         await with_alice(first)
@@ -273,9 +274,9 @@ async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_
         await first.settle()
         looking = other._shared._publishing._leftovers
         await looking.look()
-        assert looking._gone == set(), "it has its session"
-        await left_by(first, eye, "req_2", "req_3")
-        await ended(other, "a")
+        assert looking._gone == set(), "the gateway has a session"
+        await close_unpublished(first, observer, "req_2", "req_3")
+        await until_gone(other, "a")
         await looking.look()
         assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
         async with ledger_of(store("c"), Credits()) as third:
@@ -290,12 +291,12 @@ async def test_rows_that_a_gateway_left_unpublished_are_published_by_another_at_
         assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2", "req_3", "req_4"])]
 
 
-async def test_a_gateway_whose_files_are_just_written_by_another_waits_with_its_start(
-    store: Callable[[str], Store], eye: asyncpg.Connection, tmp_path: Path
+async def test_a_start_waits_while_another_gateway_writes_its_usage_files(
+    store: Callable[[str], Store], observer: asyncpg.Connection, tmp_path: Path
 ) -> None:
     async with ledger_of(store("a"), Credits()) as first:
         await with_alice(first)
-        await left_by(first, eye, "req_1")
+        await close_unpublished(first, observer, "req_1")
     locks = FileLocks()
     locks.take_usage(tmp_path / "usage", "a")
     asyncio.get_running_loop().call_later(0.3, locks.release)
@@ -304,34 +305,34 @@ async def test_a_gateway_whose_files_are_just_written_by_another_waits_with_its_
     assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2"])]
 
 
-async def test_changes_made_while_nobody_listened_are_read_afterwards(alice: Alice, eye: asyncpg.Connection) -> None:
-    await eye.execute("UPDATE tollgate.keys SET revoked = true")  # nobody is told
-    await cut(eye, "a")
-    async with asyncio.timeout(30):
-        while not alice.ledger._memory.keys[alice.key.id].revoked:
-            await asyncio.sleep(0.02)
+async def test_changes_missed_without_a_listener_are_read_afterwards(
+    alice: Alice, observer: asyncpg.Connection
+) -> None:
+    await observer.execute("UPDATE tollgate.keys SET revoked = true")  # without a notification
+    await cut(observer, "a")
+    await until(lambda: alice.ledger._memory.keys[alice.key.id].revoked)
 
 
 async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> None:
     await asyncio.gather(*(gateway(name) for name in "abcdef"))
 
 
-async def test_tables_of_a_newer_program_are_refused(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tables_of_a_newer_program_are_rejected(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "VERSIONS", ())
     with pytest.raises(TollgateError, match="schema version 5, this program knows up to 0"):
         await gateway("b")
 
 
-async def test_a_column_of_usage_that_is_new_is_added_at_the_next_start(
-    store: Callable[[str], Store], eye: asyncpg.Connection
+async def test_a_new_usage_column_is_added_at_the_next_start(
+    store: Callable[[str], Store], observer: asyncpg.Connection
 ) -> None:
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1", cost="0.5"))
-    await eye.execute("ALTER TABLE tollgate.usage DROP COLUMN native_cost, DROP COLUMN lost")
+    await observer.execute("ALTER TABLE tollgate.usage DROP COLUMN native_cost, DROP COLUMN lost")
     async with ledger_of(store("a"), Credits()) as ledger:
         await ledger.record(row("req_2", native_cost=Decimal("0.25"), lost="a"))
-    found = await eye.fetch("SELECT native_cost, lost FROM tollgate.usage ORDER BY request_id")
+    found = await observer.fetch("SELECT native_cost, lost FROM tollgate.usage ORDER BY request_id")
     assert [tuple(each) for each in found] == [(None, None), (Decimal("0.25"), "a")]
 
 
@@ -339,67 +340,67 @@ _OLD_KEY = (
     "INSERT INTO tollgate.keys (id, account_id, digest, name, last_four, revoked, cap_window, strict, created_at) "
     "VALUES ($1, 'bob', $1, '', 'abcd', false, 'total', false, now())"
 )
-"""What gateways of versions 1 and 2 wrote, and still write while they run beside this one."""
+"""What gateways of versions 1 and 2 write, also while they run beside this one."""
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_tables_of_a_version_before_are_brought_up_to_date(
-    store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, version: int
+async def test_older_tables_are_upgraded(
+    store: Callable[[str], Store], observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as older:
         older.setattr(tables, "VERSIONS", tables.VERSIONS[:version])
-        await tables.migrate(eye)
-        await eye.execute("INSERT INTO tollgate.instances (name) VALUES ('a')")
-        await eye.execute("INSERT INTO tollgate.accounts VALUES ('bob', 'Bob', 'user', '', now())")
-        await eye.execute(_OLD_KEY, "00")
+        await tables.migrate(observer)
+        await observer.execute("INSERT INTO tollgate.instances (name) VALUES ('a')")
+        await observer.execute("INSERT INTO tollgate.accounts VALUES ('bob', 'Bob', 'user', '', now())")
+        await observer.execute(_OLD_KEY, "00")
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.record(row("req_1"))
-        await eye.execute(_OLD_KEY, "01")
+        await observer.execute(_OLD_KEY, "01")
         assert [(key.id, key.restricted) for key in await ledger.list_keys("bob")] == [("00", False), ("01", False)]
         changed = await ledger.update_key("00", endpoints=("chat",), max_concurrent=2)
         assert (changed.endpoints, changed.max_concurrent, changed.restricted) == (("chat",), 2, True)
-    assert await eye.fetchrow("SELECT published, rows_from FROM tollgate.instances") == (1, None)
+    assert await observer.fetchrow("SELECT published, rows_from FROM tollgate.instances") == (1, None)
 
 
 _FIRST_FUNCTIONS = (
     "CREATE FUNCTION tollgate.hold(p_instance text, p_ask jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT p_ask $$",
     "CREATE FUNCTION tollgate.release_gone(p_instance text) RETURNS SETOF text LANGUAGE sql AS $$ SELECT p_instance $$",
 )
-"""As the first stores have them: they took and gave something else."""
+"""As in the first stores, with other parameters and results."""
 
 
-async def test_a_store_that_is_there_gets_the_functions_of_a_newer_program(
-    store: Callable[[str], Store], eye: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_functions_of_an_older_store_are_replaced(
+    store: Callable[[str], Store], observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
         older.setattr(tables, "VERSIONS", tables.VERSIONS[:3])
-        await tables.migrate(eye)
+        await tables.migrate(observer)
         for each in _FIRST_FUNCTIONS:
-            await eye.execute(each)
+            await observer.execute(each)
     async with ledger_of(store("a"), Credits()) as ledger:
         alice = await with_alice(ledger)
         await ledger.record(row("req_1", cost="0.5"), await ledger.hold(alice.key, Decimal(1)))
         assert (await ledger.sums("alice")).balance == Decimal("9.5")
 
 
-def test_changed_functions_have_a_version_of_their_own() -> None:
-    """Change both at once: the version that functions.sql belongs to, and what it is since."""
+def test_changed_functions_have_a_new_version() -> None:
+    """Change both together: the version of functions.sql, and its hash."""
     text = Path(tables.__file__).with_name("functions.sql").read_bytes()
     version = [number for number, names in enumerate(tables.VERSIONS, start=1) if "functions.sql" in names]
     assert (version, hashlib.sha256(text).hexdigest()[:16]) == ([5], "68bf6c04d8d72d7b")
 
 
-async def test_a_connection_begins_with_what_every_pooler_knows_and_then_asks_to_be_watched(alice: Alice) -> None:
-    """PgBouncer refuses a connection that begins with other settings."""
+async def test_a_connection_sets_only_what_poolers_accept_and_enables_keepalive_later(alice: Alice) -> None:
+    """PgBouncer rejects a connection that starts with other settings."""
     assert connections._options("x")["server_settings"].keys() == {"application_name", "timezone"}
     assert await alice.ledger._shared.rounds._session.connection.fetchval("SHOW tcp_keepalives_idle") == "10"
 
 
-async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
+async def test_a_gateway_that_receives_no_notifications_does_not_start(
     store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a pooler of transactions, which takes notifications for itself."""
+    """As behind a pooler in transaction mode, which swallows notifications."""
 
     async def in_vain(*_: object) -> None:
         pass
@@ -410,34 +411,32 @@ async def test_a_gateway_that_would_not_hear_of_changes_does_not_start(
         await ledger_of(store("a"), Credits()).open()
 
 
-async def test_a_database_that_takes_too_long_is_told_as_one_that_does_not_answer() -> None:
+async def test_a_database_timeout_is_reported_as_no_answer() -> None:
     with pytest.raises(Unavailable, match="the database does not answer"), connections.driver_errors():
         raise TimeoutError
 
 
-async def test_a_statement_that_the_database_forgot_is_told_as_a_pooler_s_doing() -> None:
-    told = pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions")
-    with told, connections.driver_errors():
+async def test_a_lost_prepared_statement_is_reported_as_a_pooler_mode() -> None:
+    reported = pytest.raises(Unavailable, match="a pooler has to pool sessions, not transactions")
+    with reported, connections.driver_errors():
         raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("postgresql://me:hunter2@127.0.0.1:1/x", "the database cannot be used"),
         ("postgresql://me:hunter2@127.0.0.1:port/x", "not the address of a PostgreSQL database"),
     ],
-    ids=["nobody there", "no address"],
+    ids=["nothing listens", "an invalid address"],
 )
-async def test_a_database_that_cannot_be_reached_is_said_without_its_password(
-    url: str, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(TollgateError, match=said) as told:
+async def test_an_unreachable_database_is_reported_without_its_password(url: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TollgateError, match=message) as raised:
         await ledger_of(Store(url=url, directory=tmp_path, usage_directory=tmp_path), Credits()).open()
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(raised.value)
 
 
-async def test_the_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(TollgateError, match="pip install asyncpg"):
         ledger_of(Store(url="postgresql://db/x", directory=tmp_path), Credits())

@@ -1,4 +1,4 @@
-"""What goes into one round with the database, and in which order rounds follow each other."""
+"""What goes into a round with the database, and the order of rounds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from support.waiting import until
 from tollgate.errors import QuotaExhausted, RateLimited, Unavailable
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.ledger.records import encode_row
@@ -28,11 +29,12 @@ async def alice(gateway) -> Alice:
     return await with_alice(await gateway("a"))
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["more rows than go into one round", "a row that is refused"])
-async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_be_published(
+@pytest.mark.parametrize("broken", [False, True], ids=["more rows than fit in a round", "a rejected row"])
+async def test_rows_are_written_in_the_order_of_their_numbers(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
-    """What is published is known by its highest number, and image jobs bring rows of their own."""
+    """Publication continues after the highest published number, so a row written after a higher one would never be
+    published. Image jobs add rows of their own."""
     made = job()
     await alice.ledger.generations.create(made)
     shared = alice.ledger._shared
@@ -66,32 +68,32 @@ async def test_no_row_is_written_before_one_of_a_lower_number_which_would_never_
     assert found == [(["req_first", *(f"req_{number}" for number in range(5)), "req_job", "req_last"],)]
 
 
-async def test_a_job_s_end_that_is_asked_for_again_is_won_again_and_charged_once(alice: Alice) -> None:
-    """As where nobody heard how the round ended that wrote it."""
+async def test_ending_a_job_twice_with_the_same_end_succeeds_and_charges_once(alice: Alice) -> None:
+    """The answer of the round that wrote the end may have been lost."""
     made = job()
     await alice.ledger.generations.create(made)
     done = written_job(replace(made, **DONE), new=False)
-    asked = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._shared.rounds
     for _ in range(2):
-        assert await asked.job("alice", done, encode_row(row("req_job", cost="0.04")))
+        assert await rounds_of_alice.job("alice", done, encode_row(row("req_job", cost="0.04")))
     other = written_job(replace(made, status="failed"), new=False)
-    assert not await asked.job("alice", other, encode_row(row("req_other", cost="0.04")))
+    assert not await rounds_of_alice.job("alice", other, encode_row(row("req_other", cost="0.04")))
     assert (await alice.ledger.sums("alice")).spent == Decimal("0.04")
 
 
 @pytest.mark.parametrize(("cap", "most"), [(None, Decimal("9.9")), (Decimal("2.5"), Decimal("2.5"))])
-async def test_holds_of_one_round_together_are_what_the_balance_covers_and_a_cap_leaves_to_the_last_digit(
+async def test_the_holds_of_a_round_sum_exactly_to_the_balance_or_the_cap(
     alice: Alice, cap: Decimal | None, most: Decimal
 ) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=cap)
-    asked = await asyncio.gather(*(alice.ledger.hold(key, Decimal("0.3")) for _ in range(40)), return_exceptions=True)
-    amounts = [each.amount for each in asked if not isinstance(each, BaseException)]
-    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
+    results = await asyncio.gather(*(alice.ledger.hold(key, Decimal("0.3")) for _ in range(40)), return_exceptions=True)
+    amounts = [each.amount for each in results if not isinstance(each, BaseException)]
+    assert {type(each) for each in results if isinstance(each, BaseException)} == {QuotaExhausted}
     assert sum(amounts) == (await alice.ledger.sums("alice")).held == most
     assert amounts == sorted(amounts, reverse=True) and amounts[0] == Decimal("0.3") and all(amounts)
 
 
-async def test_a_cap_of_a_window_counts_what_was_spent_in_it_alone(alice: Alice) -> None:
+async def test_a_cap_counts_only_the_spend_of_its_window(alice: Alice) -> None:
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(2), cap_window="month")
     old = datetime.now(UTC) - timedelta(days=40)
     await alice.ledger.record(row(key_id=key.id, cost="3", time=old))
@@ -104,7 +106,7 @@ async def test_a_cap_of_a_window_counts_what_was_spent_in_it_alone(alice: Alice)
         await alice.ledger.hold(key, Decimal(5))
 
 
-async def test_a_changed_rate_limit_keeps_the_share_that_was_left(alice: Alice) -> None:
+async def test_a_changed_rate_limit_keeps_the_remaining_share(alice: Alice) -> None:
     async def left(rpm: int) -> int:
         key = await alice.ledger.update_key(alice.key.id, rpm=rpm)
         return (await alice.ledger.admit(key)).requests.remaining
@@ -113,20 +115,20 @@ async def test_a_changed_rate_limit_keeps_the_share_that_was_left(alice: Alice) 
         await alice.ledger._shared.connections.value(f"UPDATE tollgate.buckets SET stamp = now() {when}")
 
     assert await left(10) == 9
-    await last_filled("+ interval '1 day'")  # so that no time passes, however busy the machine is
+    await last_filled("+ interval '1 day'")  # so that no time passes, even on a busy machine
     assert [await left(10) for _ in range(4)] == [8, 7, 6, 5]
     assert await left(20) == 9
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         await left(0)
-    assert refused.value.retry_after == 60
-    assert await left(10) == 9, "one that admitted nothing begins full"
+    assert rejected.value.retry_after == 60
+    assert await left(10) == 9, "a limit raised from zero starts full"
     await last_filled("- interval '1 hour'")
-    assert await left(10) == 9, "an hour brings no more than a minute"
+    assert await left(10) == 9, "an hour refills no more than a minute"
 
 
-async def test_tokens_of_a_rate_limit_are_lent_once_and_never_more_than_a_minute_s(alice: Alice) -> None:
+async def test_tokens_are_returned_up_to_the_limit_of_a_minute(alice: Alice) -> None:
     key = await alice.ledger.update_key(alice.key.id, tpm=10)
-    assert (await alice.ledger.admit(key, 500)).tokens.remaining == 0, "a larger one passes when all are there"
+    assert (await alice.ledger.admit(key, 500)).tokens.remaining == 0, "a larger request passes if the bucket is full"
     with pytest.raises(RateLimited):
         await alice.ledger.admit(key, 0)
     alice.ledger.used_tokens(key, 0, 5000)
@@ -135,71 +137,67 @@ async def test_tokens_of_a_rate_limit_are_lent_once_and_never_more_than_a_minute
     assert await alice.ledger.admit(key) is UNLIMITED
 
 
-async def test_a_row_that_comes_late_does_not_make_a_key_look_used_less_lately(alice: Alice) -> None:
-    """An image job's row comes when it ends, with the time at which it was asked for."""
+async def test_a_late_row_does_not_move_last_used_back(alice: Alice) -> None:
+    """The row of an image job arrives when the job ends, with the time of its request."""
     now = datetime.now(UTC)
     for time in (now, now - timedelta(minutes=5)):
         await alice.ledger.record(row(key_id=alice.key.id, time=time))
     assert [key.last_used for key in await alice.ledger.list_keys("alice")] == [now]
 
 
-async def test_who_is_refused_while_nothing_can_be_written_is_not_counted(alice: Alice) -> None:
-    """It would be, if the database came back a moment later."""
-    asked = alice.ledger._shared.rounds
-    asked.outage.reason = "the database is away"
-    for refused in (asked.admit("alice", {}), asked.hold("alice", "key", {})):
+async def test_a_request_rejected_during_an_outage_is_not_queued(alice: Alice) -> None:
+    """Otherwise it would count when the database returns."""
+    rounds_of_alice = alice.ledger._shared.rounds
+    rounds_of_alice.outage.reason = "the database is away"
+    for refused in (rounds_of_alice.admit("alice", {}), rounds_of_alice.hold("alice", "key", {})):
         with pytest.raises(Unavailable, match="the database is away"):
             await refused
-    assert (asked._gathered.admits, asked._gathered.holds) == ([], [])
-    asked.outage.reason = ""
+    assert (rounds_of_alice._gathered.admits, rounds_of_alice._gathered.holds) == ([], [])
+    rounds_of_alice.outage.reason = ""
 
 
-async def test_what_is_granted_in_the_moment_in_which_its_request_ends_is_given_back(
-    alice: Alice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = alice.ledger._shared.rounds
-    answer = asked._answer
+async def test_a_hold_granted_to_a_request_that_ends_is_released(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds_of_alice = alice.ledger._shared.rounds
+    answer = rounds_of_alice._answer
 
     def answer_and_end(*round: Any) -> None:
         answer(*round)
-        asking.cancel()  # it has its answer, and has not read it yet
+        request.cancel()  # it has its answer, but has not read it yet
 
-    monkeypatch.setattr(asked, "_answer", answer_and_end)
-    asking = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
+    monkeypatch.setattr(rounds_of_alice, "_answer", answer_and_end)
+    request = asyncio.create_task(alice.ledger.hold(alice.key, Decimal(1)))
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await request
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).held == 0
 
 
-async def test_a_mistake_of_ours_does_not_end_the_rounds(
+async def test_an_internal_error_does_not_end_the_rounds(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._shared.rounds
 
-    def mistaken(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as wrong:
-        wrong.setattr(asked, "_on_balances", mistaken)
+        wrong.setattr(rounds_of_alice, "_on_balances", fail)
         with pytest.raises(Unavailable, match="a round with the database went wrong: ZeroDivisionError"):
             await alice.ledger.record(row("req_1", cost="0.5"))
-    async with asyncio.timeout(20):
-        while not alice.ledger.ready:
-            await asyncio.sleep(0.01)
+    await until(lambda: alice.ledger.ready)
     await alice.ledger.settle()
-    assert (await alice.ledger.sums("alice")).spent == Decimal("0.5"), "once, though the round was asked again"
+    assert (await alice.ledger.sums("alice")).spent == Decimal("0.5"), "once, although the round was repeated"
     assert "Traceback" in caplog.text
 
 
-async def test_nothing_is_taken_on_by_a_ledger_that_has_ended(alice: Alice) -> None:
+async def test_a_closed_ledger_accepts_nothing(alice: Alice) -> None:
     await alice.ledger.close()
     for late in (alice.ledger.hold(alice.key, Decimal(1)), alice.ledger.generations.create(job())):
         with pytest.raises(Unavailable, match="the ledger is shutting down"):
             await late
 
 
-async def test_an_id_of_a_provider_that_cannot_be_written_costs_nobody_the_answer(
+async def test_a_provider_id_that_cannot_be_stored_does_not_fail_the_answer(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away() -> None:
@@ -212,7 +210,7 @@ async def test_an_id_of_a_provider_that_cannot_be_written_costs_nobody_the_answe
     assert await alice.ledger.register.provider_of("alice", "resp_1") is None
 
 
-async def test_a_mistake_of_ours_does_not_leave_a_gateway_deaf(
+async def test_an_internal_error_does_not_stop_listening_for_changes(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = alice.ledger._shared._listener
@@ -233,7 +231,5 @@ async def test_a_mistake_of_ours_does_not_leave_a_gateway_deaf(
             await asyncio.sleep(0.01)
     await alice.ledger._shared.connections.value("UPDATE tollgate.keys SET revoked = true")
     await alice.ledger._shared.connections.value("SELECT pg_notify('tollgate', $1)", f"key {alice.key.id}")
-    async with asyncio.timeout(20):
-        while not alice.ledger._memory.keys[alice.key.id].revoked:
-            await asyncio.sleep(0.01)
+    await until(lambda: alice.ledger._memory.keys[alice.key.id].revoked)
     assert "receiving changes of other gateways failed" in caplog.text

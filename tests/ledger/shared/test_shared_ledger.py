@@ -1,4 +1,4 @@
-"""Several gateways on one database: what one does counts for all, and what must happen once happens once."""
+"""Several gateways on one database: what one does applies to all, and what must happen once happens once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
 from tollgate.ledger import Ledger, StoreInUse, ledger_of
@@ -25,35 +26,28 @@ Gateway = Callable[[str], Awaitable[Ledger]]
 
 
 @pytest.fixture
-async def two(gateway: Gateway) -> tuple[Alice, Ledger]:
-    """Alice at one gateway, who has 10 credits, and another gateway."""
+async def alice_and_other(gateway: Gateway) -> tuple[Alice, Ledger]:
+    """Alice at one gateway with 10 credits, and another gateway."""
     alice, other = await with_alice(await gateway("a")), await gateway("b")
     other.find_key(alice.secret)
     return alice, other
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Wait until something is heard."""
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
-async def test_a_change_is_not_undone_by_what_was_read_before_it(two, monkeypatch) -> None:
-    alice, _ = two
+async def test_a_change_is_not_undone_by_an_earlier_read(alice_and_other, monkeypatch) -> None:
+    alice, _ = alice_and_other
     shared = alice.ledger._shared
     read, read_before, go_on = shared.records.keys, asyncio.Event(), asyncio.Event()
 
-    async def read_slowly(*asked: str) -> object:
-        found = await read(*asked)
+    async def read_slowly(*ids: str) -> object:
+        found = await read(*ids)
         read_before.set()
         await go_on.wait()
         return found
 
-    async def unheard(what: str, id: str) -> None:
-        """What is said of the change later would mend it."""
+    async def ignored(what: str, id: str) -> None:
+        """The later notification of the change would repair the state."""
 
-    monkeypatch.setattr(shared._listener, "_changed", unheard)
+    monkeypatch.setattr(shared._listener, "_changed", ignored)
     monkeypatch.setattr(shared.records, "keys", read_slowly)
     before = asyncio.create_task(shared.reread("key", alice.key.id))
     await read_before.wait()
@@ -68,15 +62,15 @@ async def test_a_change_is_not_undone_by_what_was_read_before_it(two, monkeypatc
         alice.ledger.find_key(alice.secret)
 
 
-async def test_holds_of_all_gateways_together_stay_within_the_balance(two) -> None:
-    alice, other = two
-    asked = await asyncio.gather(
+async def test_the_holds_of_all_gateways_stay_within_the_balance(alice_and_other) -> None:
+    alice, other = alice_and_other
+    results = await asyncio.gather(
         *(ledger.hold(alice.key, Decimal("0.4")) for ledger in (alice.ledger, other) for _ in range(30)),
         return_exceptions=True,
     )
-    held = [each for each in asked if not isinstance(each, BaseException)]
+    held = [each for each in results if not isinstance(each, BaseException)]
     assert len(held) == 25
-    assert {type(each) for each in asked if isinstance(each, BaseException)} == {QuotaExhausted}
+    assert {type(each) for each in results if isinstance(each, BaseException)} == {QuotaExhausted}
     for each in held:
         each.release()
     await alice.ledger.settle()
@@ -85,8 +79,8 @@ async def test_holds_of_all_gateways_together_stay_within_the_balance(two) -> No
 
 
 @pytest.mark.parametrize("window", ["day", "total"])
-async def test_a_cap_counts_what_a_key_spends_and_holds_anywhere(two, window: str) -> None:
-    alice, other = two
+async def test_a_cap_counts_spend_and_holds_of_all_gateways(alice_and_other, window: str) -> None:
+    alice, other = alice_and_other
     key = await alice.ledger.update_key(alice.key.id, spend_cap=Decimal(2), cap_window=window)
     first = await alice.ledger.hold(key, Decimal("0.5"))
     await alice.ledger.record(row(key_id=key.id, cost="0.75"), first)
@@ -97,56 +91,56 @@ async def test_a_cap_counts_what_a_key_spends_and_holds_anywhere(two, window: st
     assert (await other.keys_spent())[key.id] == Decimal("0.75")
 
 
-async def test_rate_limits_are_one_for_all_gateways(two) -> None:
-    alice, other = two
+async def test_rate_limits_are_shared_by_all_gateways(alice_and_other) -> None:
+    alice, other = alice_and_other
     key = await alice.ledger.update_key(alice.key.id, rpm=3, tpm=1000)
     first = await alice.ledger.admit(key, 400)
     assert (first.requests.limit, first.requests.remaining, first.tokens.remaining) == (3, 2, 600)
     other.used_tokens(key, 100, 400)
-    assert (await other.admit(key, 100)).tokens.remaining >= 800, "300 came back"
+    assert (await other.admit(key, 100)).tokens.remaining >= 800, "300 were returned"
     assert (await alice.ledger.admit(key, 100)).requests.remaining == 0
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         await other.admit(key, 1)
-    assert 0 < refused.value.retry_after <= 20
-    assert (refused.value.limits.requests.remaining, refused.value.limits.tokens) == (
+    assert 0 < rejected.value.retry_after <= 20
+    assert (rejected.value.limits.requests.remaining, rejected.value.limits.tokens) == (
         0,
         None,
-    ) and 40 < refused.value.limits.requests.reset_seconds <= 60
+    ) and 40 < rejected.value.limits.requests.reset_seconds <= 60
     key = await other.update_key(key.id, rpm=None, tpm=1000)
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimited) as rejected:
         await other.admit(key, 950)
-    assert refused.value.limits.requests is None
-    assert refused.value.limits.tokens.limit == 1000
-    assert 700 <= refused.value.limits.tokens.remaining < 950
+    assert rejected.value.limits.requests is None
+    assert rejected.value.limits.tokens.limit == 1000
+    assert 700 <= rejected.value.limits.tokens.remaining < 950
     assert (await other.admit(key, 100)).requests is None
 
 
-async def test_a_request_is_charged_once_wherever_it_is_recorded(two) -> None:
-    alice, other = two
+async def test_a_request_is_charged_once_by_any_gateway(alice_and_other) -> None:
+    alice, other = alice_and_other
     await asyncio.gather(
         *(ledger.record(row("req_one", cost="1")) for ledger in (alice.ledger, other) for _ in range(3))
     )
     assert (await other.sums("alice")).spent == 1
 
 
-async def test_changes_of_one_gateway_are_known_to_the_other(two) -> None:
-    alice, other = two
+async def test_changes_of_one_gateway_are_known_to_the_other(alice_and_other) -> None:
+    alice, other = alice_and_other
     _, secret = await other.create_key("alice", "desk")
-    await eventually(lambda: len(alice.ledger._memory.keys) == 2)
+    await until(lambda: len(alice.ledger._memory.keys) == 2)
     assert alice.ledger.find_key(secret).name == "desk"
     await alice.ledger.revoke_key(alice.key.id)
     with pytest.raises(Unauthorized):
         alice.ledger.find_key(alice.secret)
-    await eventually(lambda: other._memory.keys[alice.key.id].revoked)
+    await until(lambda: other._memory.keys[alice.key.id].revoked)
     await other.update_account("alice", password_hash="scrypt$2")
     await alice.ledger.grant("alice", Decimal(5))
-    await eventually(
+    await until(
         lambda: alice.ledger._memory.accounts["alice"].password_hash == "scrypt$2" and other.balance("alice") == 15
     )
 
 
-async def test_changes_of_different_fields_at_the_same_time_both_stay(two) -> None:
-    alice, other = two
+async def test_simultaneous_changes_of_different_fields_are_both_kept(alice_and_other) -> None:
+    alice, other = alice_and_other
     await asyncio.gather(
         alice.ledger.update_key(alice.key.id, revoked=True),
         other.update_key(alice.key.id, name="old laptop", allowed_models=["acme/*"]),
@@ -155,15 +149,15 @@ async def test_changes_of_different_fields_at_the_same_time_both_stay(two) -> No
     assert (key.revoked, key.name, key.allowed_models) == (True, "old laptop", ("acme/*",))
 
 
-async def test_an_account_is_made_once(two) -> None:
-    alice, other = two
+async def test_an_account_is_created_once(alice_and_other) -> None:
+    alice, other = alice_and_other
     made = await asyncio.gather(alice.ledger.create_account("bob"), other.create_account("bob"), return_exceptions=True)
     assert sorted(type(each).__name__ for each in made) == ["Account", "BadRequest"]
     with pytest.raises(BadRequest, match='"bob" exists already'):
         await other.create_account("bob")
 
 
-async def test_of_two_first_starts_one_makes_the_default_account(gateway: Gateway) -> None:
+async def test_only_one_of_two_first_starts_creates_the_default_account(gateway: Gateway) -> None:
     ledgers = [await gateway("a"), await gateway("b")]
     secrets = await asyncio.gather(*(each.ensure_default_account() for each in ledgers))
     assert sum(secret is not None for secret in secrets) == 1
@@ -172,8 +166,8 @@ async def test_of_two_first_starts_one_makes_the_default_account(gateway: Gatewa
     assert len(await ledgers[1].list_keys()) == 1
 
 
-async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
-    alice, other = two
+async def test_a_job_is_ended_once_by_any_gateway(alice_and_other) -> None:
+    alice, other = alice_and_other
     made = job(input={"prompt": "a \u2603 \0"}, upstream_state={"poll": ["x"]}, row={"held": "1"}, key_id=alice.key.id)
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     await alice.ledger.generations.create(made)
@@ -201,16 +195,14 @@ async def test_a_job_of_one_gateway_is_ended_once_by_any(two) -> None:
     assert (sums.spent, sums.held) == (Decimal("0.04"), 0)
 
 
-async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_others(
-    two, store: Callable[[str], Store]
-) -> None:
-    alice, other = two
+async def test_a_job_of_a_gateway_that_is_gone_is_adopted_once(alice_and_other, store: Callable[[str], Store]) -> None:
+    alice, other = alice_and_other
     async with ledger_of(store("c"), Credits()) as third:
         made = job(input={"prompt": "a nul \0"}, row={"instance": "c", "held": "1"}, answer={"a": 1.0})
         await third.generations.create(made)
         assert await other.generations.gone({"a", "c", "d"}) == {"d"}
         assert await other.generations.adopt(made.id, "c", "b") is None
-    async with asyncio.timeout(20):  # the database notices a moment later that a session has ended
+    async with asyncio.timeout(20):  # the database notices the end of a session with a delay
         while await other.generations.gone({"a", "c"}) != {"c"}:
             await asyncio.sleep(0.01)
     taken = await asyncio.gather(
@@ -230,8 +222,8 @@ async def test_a_job_of_a_gateway_that_is_gone_is_taken_over_by_one_of_the_other
         assert third.ready
 
 
-async def test_a_link_signs_in_once_at_any_gateway(two) -> None:
-    alice, other = two
+async def test_a_link_signs_in_once_at_any_gateway(alice_and_other) -> None:
+    alice, other = alice_and_other
     token = await alice.ledger.links.make("alice")
     assert await other.links.look(token) == "alice"
     assert sorted(await asyncio.gather(other.links.take(token), alice.ledger.links.take(token)), key=str) == [
@@ -240,11 +232,11 @@ async def test_a_link_signs_in_once_at_any_gateway(two) -> None:
     ]
 
 
-async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
-    alice, other = two
+async def test_sessions_and_provider_ids_are_known_to_all(alice_and_other) -> None:
+    alice, other = alice_and_other
     assert alice.ledger.sessions.secret == other.sessions.secret
     await asyncio.to_thread(alice.ledger.sessions.end, "session-1", 2_000_000_000)
-    await eventually(lambda: "session-1" in other.sessions.ended)
+    await until(lambda: "session-1" in other.sessions.ended)
     await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
     assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
     assert [await other.register.foreign(account, ["nobody's", "file_2"]) for account in ("alice", "bob")] == [
@@ -258,21 +250,21 @@ async def test_sessions_and_ids_of_providers_are_known_to_all(two) -> None:
     ]
 
 
-async def test_a_command_changes_what_gateways_know(two, store: Callable[[str], Store]) -> None:
-    alice, _ = two
-    async with open_books(store("command"), Credits()) as books:
-        await books.revoke_key(alice.key.id)
-        await books.grant("alice", Decimal("2.5"))
+async def test_a_command_changes_what_gateways_know(alice_and_other, store: Callable[[str], Store]) -> None:
+    alice, _ = alice_and_other
+    async with open_books(store("command"), Credits()) as administration:
+        await administration.revoke_key(alice.key.id)
+        await administration.grant("alice", Decimal("2.5"))
         alice.ledger.links.address = "https://gateway.example/dashboard/link/"
         await alice.ledger.create_link("alice")
-        assert (await books.create_link("alice")).startswith("https://gateway.example/dashboard/link/")
-    await eventually(
+        assert (await administration.create_link("alice")).startswith("https://gateway.example/dashboard/link/")
+    await until(
         lambda: alice.ledger._memory.keys[alice.key.id].revoked and alice.ledger.balance("alice") == Decimal("12.5")
     )
 
 
-async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
-    alice, other = two
+async def test_each_gateway_publishes_its_own_rows(alice_and_other, tmp_path) -> None:
+    alice, other = alice_and_other
     for number in range(3):
         await alice.ledger.record(row(f"req_a{number}", cost="0.000000000001", end_user="a nul \0 and \\u0000"))
     await other.record(row("req_b", cost="0.5"))
@@ -288,28 +280,28 @@ async def test_each_gateway_publishes_its_own_rows(two, tmp_path) -> None:
     ]
 
 
-async def test_a_name_is_used_by_one_gateway_at_a_time(gateway: Gateway, store, tmp_path) -> None:
+async def test_an_instance_name_is_used_by_one_gateway_at_a_time(gateway: Gateway, store, tmp_path) -> None:
     await gateway("a")
     with pytest.raises(StoreInUse, match='another gateway named "a" uses this store; give each a `store.instance`'):
         await ledger_of(replace(store("a"), usage_directory=tmp_path / "elsewhere"), Credits()).open(patience=0)
 
 
-async def test_the_sum_of_all_rows_is_what_was_taken_however_requests_fall(two, address: str) -> None:
-    alice, other = two
-    chance = random.Random(5)
+async def test_the_sum_of_all_rows_equals_the_spend_in_any_order_of_requests(alice_and_other, address: str) -> None:
+    alice, other = alice_and_other
+    rng = random.Random(5)
 
     async def request(ledger: Ledger, number: int) -> None:
         with contextlib.suppress(QuotaExhausted), await ledger.hold(alice.key, Decimal("0.1")) as hold:
-            await asyncio.sleep(chance.random() / 50)
-            if chance.random() < 0.9:
+            await asyncio.sleep(rng.random() / 50)
+            if rng.random() < 0.9:
                 await ledger.record(
-                    row(f"req_{number % 350}", key_id=alice.key.id, cost=str(Decimal(chance.randrange(1, 101)) / 1000)),
+                    row(f"req_{number % 350}", key_id=alice.key.id, cost=str(Decimal(rng.randrange(1, 101)) / 1000)),
                     hold,
                 )
 
-    tasks = [asyncio.create_task(request(chance.choice((alice.ledger, other)), number)) for number in range(400)]
-    for task in chance.sample(tasks, 60):
-        asyncio.get_running_loop().call_later(chance.random() / 20, task.cancel)
+    tasks = [asyncio.create_task(request(rng.choice((alice.ledger, other)), number)) for number in range(400)]
+    for task in rng.sample(tasks, 60):
+        asyncio.get_running_loop().call_later(rng.random() / 20, task.cancel)
     await asyncio.gather(*tasks, return_exceptions=True)
     await alice.ledger.settle()
     await other.settle()

@@ -1,4 +1,4 @@
-"""How a gateway on a shared store begins, and what it leaves when it ends or cannot begin."""
+"""The start of a gateway on a shared store, and what remains when it ends or cannot start."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..test_generations import DONE, job
 from .test_outages import ended, left_by, published
 
 
-async def test_a_gateway_that_could_not_start_leaves_its_name_to_the_next_try(
+async def test_a_failed_start_leaves_the_instance_name_free(
     store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def deaf(_: object) -> None:
+    async def fail(_: object) -> None:
         raise Unavailable("nothing is heard")
 
     with monkeypatch.context() as at_first:
-        at_first.setattr(change_listener.ChangeListener, "open", deaf)
+        at_first.setattr(change_listener.ChangeListener, "open", fail)
         with pytest.raises(Unavailable, match="nothing is heard"):
             await ledger_of(store("a"), Credits()).open()
     monkeypatch.setattr(usage, "_LOCK_SECONDS", 0.0)
@@ -37,10 +37,10 @@ async def test_a_gateway_that_could_not_start_leaves_its_name_to_the_next_try(
         assert again.ready
 
 
-async def test_usage_files_that_another_gateway_keeps_are_waited_for_and_then_refused(
+async def test_a_start_is_rejected_while_another_gateway_uses_its_usage_files(
     store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name is free in this database; another one's gateway publishes into the same folder."""
+    """The name is free in this database, but a gateway of another one publishes into the same folder."""
     monkeypatch.setattr(usage, "_LOCK_SECONDS", 0.05)
     locks = FileLocks()
     settings = store("a")
@@ -53,32 +53,28 @@ async def test_usage_files_that_another_gateway_keeps_are_waited_for_and_then_re
         locks.release()
 
 
-async def test_a_folder_of_usage_files_that_cannot_be_made_is_named(
-    store: Callable[[str], Store], tmp_path: Path
-) -> None:
+async def test_a_usage_folder_that_cannot_be_created_is_reported(store: Callable[[str], Store], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     settings = replace(store("a"), usage_directory=tmp_path / "file" / "usage")
     with pytest.raises(TollgateError, match="file/usage: usage files cannot be kept here: Not a directory"):
         await ledger_of(settings, Credits()).open()
 
 
-async def test_a_gateway_that_ends_leaves_no_session(store: Callable[[str], Store], address: str) -> None:
+async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store], address: str) -> None:
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.list_keys()
-        kept = (
-            ledger._shared.rounds._session.connection,
-            ledger._shared._listener._connection,
-        )  # collected, they would end too
-    eye = await asyncpg.connect(address)
+        # if they were collected, their sessions would end as well
+        kept = ledger._shared.rounds._session.connection, ledger._shared._listener._connection
+    observer = await asyncpg.connect(address)
     async with asyncio.timeout(20):
-        while await eye.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):
+        while await observer.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):
             await asyncio.sleep(0.01)
-    await eye.close()
+    await observer.close()
     assert all(each.is_closed() for each in kept)
 
 
-async def test_a_job_that_ends_while_the_database_is_away_does_not_keep_a_gateway_from_stopping(
+async def test_a_job_that_ends_while_the_database_is_down_does_not_block_a_stop(
     store: Callable[[str], Store], postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "CLOSE_SECONDS", 0.05)
@@ -98,21 +94,21 @@ async def test_a_job_that_ends_while_the_database_is_away_does_not_keep_a_gatewa
         await asyncio.to_thread(postgres.start)
 
 
-async def test_left_rows_are_published_by_nobody_while_their_files_are_another_s_or_the_disk_refuses(
+async def test_unpublished_rows_are_not_published_while_their_files_are_locked_or_the_disk_is_full(
     store: Callable[[str], Store], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ledger_of(store("b"), Credits()) as other:
         first = ledger_of(store("a"), Credits())
         await first.open()
         await with_alice(first)
-        eye = await asyncpg.connect(address)
-        await left_by(first, eye, "req_1")
-        await eye.close()
+        observer = await asyncpg.connect(address)
+        await left_by(first, observer, "req_1")
+        await observer.close()
         await ended(other, "a")
         leftovers = other._shared._publishing._leftovers
         await leftovers.look()
         locks = FileLocks()
-        locks.take_usage(tmp_path / "usage", "a")  # it has just come back
+        locks.take_usage(tmp_path / "usage", "a")  # the gateway has just returned
         await leftovers.look()
         assert not list(tmp_path.glob("usage/*/*-a.duckdb"))
         locks.release()
