@@ -100,6 +100,22 @@ async def test_the_refresher_reaches_every_job(gateway):
     assert len({path for _, path, _ in provider.calls}) == 7
 
 
+async def test_the_refresher_leaves_two_seconds_between_polls_whatever_the_file_says(gateway):
+    services, key, provider = await gateway(
+        Script((200, {"id": "p1", "status": "starting"})), make_offer(every=(0.01,))
+    )
+    now = 0.0
+    jobs = jobs_of(services)
+    refresher = Refresher(jobs)
+    jobs.tracked.clock = lambda: now
+    await create(services, key)
+    polls = []
+    for now in (1.9, 2.0, 3.9, 4.0):
+        await refresher.tick(9)
+        polls.append(len(provider.calls) - 1)
+    assert polls == [0, 1, 1, 2]
+
+
 async def test_a_hanging_provider_does_not_block_the_refresher(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.refresher._VISIT_SECONDS", 0.05)
     hung = asyncio.Event()

@@ -333,6 +333,18 @@ async def test_a_route_without_a_price_for_the_input_is_skipped(gateway):
     assert [(row.provider, row.cost) for row in rows] == [("cosmo", Decimal("0.04")), ("bemo", Decimal("0.06"))]
 
 
+async def test_the_hold_covers_the_most_expensive_route(gateway):
+    pending = Provider(Script((200, {"id": "p1", "status": "starting"})))
+    services, key, _ = await gateway(
+        None,
+        make_offer("acme"),
+        make_offer("bemo", price=ImagePrice(Decimal("0.07"))),
+        apps={"acme": pending, "bemo": pending},
+    )
+    await create(services, key)
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.93")
+
+
 async def test_a_route_whose_schema_rejects_the_input_is_skipped(gateway):
     narrow = make_offer("bemo", schema={"type": "object", "properties": {"prompt": {"maxLength": 2}}})
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
