@@ -1,4 +1,4 @@
-"""A folder to run `tollgate` in, without and with a gateway's ledger running there."""
+"""A folder for running `tollgate`, with or without a running gateway's ledger."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .tollgate import Tollgate
 
 @pytest.fixture(autouse=True)
 def read_once(shipped_mappings: None) -> None:
-    """A command reads and compiles every mapping file."""
+    """Reads the mapping files once: each command would read and compile all of them."""
 
 
 @pytest.fixture
 def tollgate(tmp_path: Path) -> Tollgate:
-    made = Tollgate(tmp_path)
-    made.write("gateway.yaml", "{}\n")
-    return made
+    command = Tollgate(tmp_path)
+    command.write("gateway.yaml", "{}\n")
+    return command
 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Tollgate]:
-    """A gateway's ledger with the account `alice` (10 credits, one key), answering on its admin socket."""
+    """The ledger of a gateway with the account `alice` (10 credits, one key), listening on its admin socket."""
     (tmp_path / "gateway.yaml").write_text("{}\n")
     store = Store(
         directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05, publish_seconds=0.05

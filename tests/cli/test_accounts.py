@@ -20,7 +20,7 @@ def test_an_account_is_created_listed_and_shown(tollgate: Tollgate) -> None:
     assert listed["granted"] == "10"
 
 
-def test_mistakes_end_with_1_and_a_reason_on_stderr(tollgate: Tollgate) -> None:
+def test_mistakes_exit_with_1_and_a_message_on_stderr(tollgate: Tollgate) -> None:
     tollgate("accounts", "create", "alice")
     for words, reason in (
         (("accounts", "create", "alice"), 'account "alice" exists already'),
@@ -39,64 +39,64 @@ def test_mistakes_end_with_1_and_a_reason_on_stderr(tollgate: Tollgate) -> None:
     assert "nothing to change; name at least one of --name, --role" in unchanged.err
 
 
-def test_a_broken_gateway_file_is_named(tollgate: Tollgate) -> None:
+def test_an_invalid_gateway_file_is_reported(tollgate: Tollgate) -> None:
     tollgate.write("gateway.yaml", "stoer: {}\n")
     done = tollgate("accounts", "list")
     assert done.code == 1
     assert "gateway.yaml:1:1" in done.err
 
 
-def test_a_broken_provider_file_is_no_obstacle(tollgate: Tollgate) -> None:
+def test_an_invalid_provider_file_is_ignored(tollgate: Tollgate) -> None:
     tollgate.write("providers/acme.yaml", "not: [a provider")
     assert tollgate("accounts", "create", "alice").code == 0
 
 
-async def test_through_a_running_gateway(running: Tollgate) -> None:
-    assert (await running.later("accounts", "create", "bob", "--credits", "3")).code == 0
+async def test_accounts_are_created_and_listed_through_a_running_gateway(running: Tollgate) -> None:
+    assert (await running.in_thread("accounts", "create", "bob", "--credits", "3")).code == 0
     assert running.ledger.balance("bob") == 3
-    assert "bob" in (await running.later("accounts", "list")).out
+    assert "bob" in (await running.in_thread("accounts", "list")).out
 
 
-async def test_a_link_is_made_by_the_running_gateway(running):
+async def test_a_sign_in_link_is_created_by_the_running_gateway(running):
     running.ledger.links.address = "http://127.0.0.1:8787/dashboard/link/"
-    done = await running.later("accounts", "link", "--account", "alice")
+    done = await running.in_thread("accounts", "link", "--account", "alice")
     assert done.code == 0
     address, _, token = done.out.strip().rpartition("/")
     assert address == "http://127.0.0.1:8787/dashboard/link"
     assert await running.ledger.links.look(token) == "alice"
 
 
-async def test_a_script_reads_what_a_change_came_to(running: Tollgate) -> None:
-    async def said(*words: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads((await running.later(*words, "--json")).out)
+async def test_changes_return_json_for_scripts(running: Tollgate) -> None:
+    async def run(*words: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads((await running.in_thread(*words, "--json")).out)
         return found
 
     running.ledger.links.address = "http://127.0.0.1:8787/dashboard/link/"
-    made = await said("accounts", "create", "bob", "--credits", "3")
+    made = await run("accounts", "create", "bob", "--credits", "3")
     facts = {"id": "bob", "name": "bob", "role": "user", "active_keys": 0, "created_at": made["created_at"]}
     assert made == facts | {"granted": "3", "spent": "0", "balance": "3", "held": "0"}
-    assert await said("accounts", "change", "bob", "--name", "Bob B") == made | {"name": "Bob B"}
-    link = await said("accounts", "link", "--account", "bob")
+    assert await run("accounts", "change", "bob", "--name", "Bob B") == made | {"name": "Bob B"}
+    link = await run("accounts", "link", "--account", "bob")
     assert await running.ledger.links.look(str(link["url"]).rpartition("/")[2]) == link["account_id"] == "bob"
     [key] = await running.ledger.list_keys("alice")
-    revoked = await said("keys", "revoke", "laptop", "--yes")
+    revoked = await run("keys", "revoke", "laptop", "--yes")
     assert revoked == {"id": key.id, "account_id": "alice", "name": "laptop", "revoked": True}
 
 
-async def test_a_link_needs_an_account_and_a_dashboard(running):
-    done = await running.later("accounts", "link", "--account", "bob")
+async def test_a_sign_in_link_requires_an_account_and_a_dashboard(running):
+    done = await running.in_thread("accounts", "link", "--account", "bob")
     assert (done.code, done.err.strip()) == (1, 'no account "bob"')
-    done = await running.later("accounts", "link", "--account", "alice")
+    done = await running.in_thread("accounts", "link", "--account", "alice")
     assert done.code == 1 and "has no dashboard" in done.err
 
 
-def test_a_link_without_a_running_gateway_is_refused(tollgate):
+def test_a_sign_in_link_requires_a_running_gateway(tollgate):
     tollgate("accounts", "create", "alice")
     done = tollgate("accounts", "link", "--account", "alice")
     assert done.code == 1 and "no gateway is running" in done.err
 
 
-def test_a_password_is_asked_for_at_a_terminal_only(tollgate):
+def test_the_password_prompt_requires_a_terminal(tollgate):
     refused = tollgate("accounts", "password", "default", stdin="correct horse battery\n")
     assert (refused.code, refused.out, refused.err) == (
         1,
@@ -105,14 +105,14 @@ def test_a_password_is_asked_for_at_a_terminal_only(tollgate):
     )
 
 
-def test_a_password_is_not_asked_for_an_account_that_is_not_there(tollgate, monkeypatch):
+def test_an_unknown_account_is_reported_before_the_password_prompt(tollgate, monkeypatch):
     monkeypatch.setattr("tollgate.cli.accounts.at_terminal", lambda: True)
     tollgate("accounts", "create", "alice")
     assert tollgate("accounts", "password", "nobody", stdin="x\nx\n").err == 'no account "nobody"\n'
     assert "new password" in tollgate("accounts", "password", "alice", stdin="correct horse battery\n" * 2).out
 
 
-def test_a_password_is_set_from_stdin_and_taken_away(tollgate):
+def test_a_password_is_set_from_stdin_and_removed(tollgate):
     tollgate("accounts", "create", "alice")
     assert tollgate("accounts", "password", "alice", "--stdin", stdin="short\n").code == 1
     assert "new password" in tollgate("accounts", "password", "alice", "--stdin", stdin="correct horse battery\n").out
@@ -125,7 +125,7 @@ def test_a_role_and_a_name_are_changed(tollgate):
     assert '"role": "operator"' in tollgate("accounts", "show", "alice", "--json").out
 
 
-def test_the_only_operator_stays_one(tollgate):
+def test_the_only_operator_cannot_become_a_user(tollgate):
     for account in ("alice", "bob"):
         tollgate("accounts", "create", account, "--role", "operator")
     assert tollgate("accounts", "change", "alice", "--role", "user").code == 0
@@ -136,4 +136,4 @@ def test_the_only_operator_stays_one(tollgate):
     ) and 'account "bob" is the only operator; make another account one first' in refused.err
     kept = json.loads(tollgate("accounts", "show", "bob", "--json").out)
     assert (kept["role"], kept["name"]) == ("operator", "bob")
-    assert tollgate("accounts", "change", "alice", "--role", "user").code == 0, "one who is none may be told so again"
+    assert tollgate("accounts", "change", "alice", "--role", "user").code == 0, "no change is no error"

@@ -1,4 +1,4 @@
-"""`tollgate check` and `tollgate init` as a shell sees them."""
+"""`tollgate check` and `tollgate init` on the command line."""
 
 import json
 import re
@@ -22,7 +22,7 @@ GOOD = BAD.replace("wieght: 1\n", "").replace("cheap", '"1"').replace("}}}", ', 
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "providers").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -32,8 +32,8 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words)
 
 
-def test_check_says_every_problem_and_fails(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(BAD)
+def test_check_reports_every_problem_and_fails(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(BAD)
     result = run("check")
     assert result.exit_code == 1
     assert (
@@ -44,19 +44,19 @@ def test_check_says_every_problem_and_fails(here: Path) -> None:
     assert result.stdout == "2 errors, 0 warnings in 1 file; nothing was loaded\n"
 
 
-def test_the_options_of_an_unknown_kind_of_authorisation_are_not_judged(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD + "auth: {kind: oauth, token_url: https://a.example/t}\n")
+def test_options_of_an_unknown_auth_kind_are_not_checked(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD + "auth: {kind: oauth, token_url: https://a.example/t}\n")
     result = run("check")
     assert 'auth.kind: found "oauth", wanted' in result.stderr
     assert result.stdout == "1 error, 0 warnings in 1 file; nothing was loaded\n"
 
 
-def test_what_follows_from_a_misspelt_key_is_not_reported(here: Path) -> None:
+def test_what_follows_from_a_misspelt_key_is_not_reported(folder: Path) -> None:
     signed = "auth: {kind: hmac, adds: {headers: {x-time: $now, x-sig: \"{{ $call.body | digest('md5') }}\"}}}\n"
     poll = "{while: $.waits, call: GET /jobs, result: GET /result, keep: {usage: $.usage}}"
     speaks = f"speaks: {{chat: {{path: /c, poll: {poll}}}}}"
-    (here / "providers" / "acme.yaml").write_text(GOOD.replace("speaks: {chat: /c}", speaks) + signed)
-    (here / "providers" / "bemo.yaml").write_text(
+    (folder / "providers" / "acme.yaml").write_text(GOOD.replace("speaks: {chat: /c}", speaks) + signed)
+    (folder / "providers" / "bemo.yaml").write_text(
         "provider: bemo\nimages:\n  submit: {call: POST https://b.example/x, body: $.input, result: {url: $.u}}\n"
         '  poll: {call: "GET {{ $job.url | raw }}", host: b.example, result: {status: $.s, images: [{url: $.p}]}}\n'
         "models: {bemo/a: {price: {price: '1'}, input_schema: {type: object}}}\n"
@@ -69,15 +69,17 @@ def test_what_follows_from_a_misspelt_key_is_not_reported(here: Path) -> None:
     ], result.stderr
 
 
-def test_what_reads_a_part_with_a_mistake_is_no_mistake_of_its_own(here: Path) -> None:
-    """What was cut out because it is wrong is not told to be missing as well."""
-    (here / "providers" / "acme.yaml").write_text(
+def test_a_consequence_of_another_mistake_is_not_reported(folder: Path) -> None:
+    """A part that was removed because it is invalid is not reported as missing."""
+    (folder / "providers" / "acme.yaml").write_text(
         "provider: acme\nvars: {host: [x]}\nurl: https://{{ $vars.host }}\n"
         "speaks: {chat: {path: /c, poll: {while: $.a, call: /b, hosts: [[a]]}}}\nrequest: [drop]\n"
         "images: {submit: {call: POST https://a.example/b, result: {images: [$.url]}}}\n"
         'models: {acme/a: {price: {prompt: "0", completion: "0"}}, acme/i: {input_schema: {}, price: 7}}\n'
     )
-    (here / "providers" / "bemo.yaml").write_text(GOOD.replace("acme", "bemo") + "vasr: {x: y}\nquery: {a: $vars.x}\n")
+    (folder / "providers" / "bemo.yaml").write_text(
+        GOOD.replace("acme", "bemo") + "vasr: {x: y}\nquery: {a: $vars.x}\n"
+    )
     result = run("check")
     assert [line for line in result.stderr.splitlines() if not line.startswith(" ")] == [
         "providers/acme.yaml:2:14: vars.host: found a list, wanted text, a whole number or true or false",
@@ -90,14 +92,14 @@ def test_what_reads_a_part_with_a_mistake_is_no_mistake_of_its_own(here: Path) -
     ]
 
 
-def test_what_an_image_model_changes_of_a_step_that_is_missing_is_told_at_the_model(here: Path) -> None:
-    """And what follows from a step, a kind of authorisation or a rule that was left out as wrong is not told."""
-    (here / "providers" / "acme.yaml").write_text(
+def test_a_model_that_changes_a_missing_image_step_is_reported(folder: Path) -> None:
+    """Consequences of a removed invalid step, auth kind or error rule are not reported."""
+    (folder / "providers" / "acme.yaml").write_text(
         "provider: acme\nimages:\n  submit: {call: /jobs, result: {images: [$.url]}}\n"
         "models:\n  acme/i: {input_schema: {}, price: {price: '1'}, submit: {headers: {a: b}}, poll: {auth: false}}\n"
         "auth: {kidn: sigv4, service: bedrock}\nerrors: {rules: [{when: 7, verdict: next}]}\n"
     )
-    (here / "providers" / "bemo.yaml").write_text(
+    (folder / "providers" / "bemo.yaml").write_text(
         "provider: bemo\nimages:\n  prepare: POST https://a.example\n"
         "  submit: {call: POST https://a.example, body: $job.picture, result: {images: [$.url]}}\n"
         "models: {bemo/i: {input_schema: {}, price: {price: '1'}, prepare: {headers: {a: b}}}}\n"
@@ -119,22 +121,22 @@ def test_what_an_image_model_changes_of_a_step_that_is_missing_is_told_at_the_mo
     ]
 
 
-def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(here: Path) -> None:
-    """All errors at once (DESIGN section 3): of shape, of what does not compile in the same file or in another one,
-    and examples of files that are whole. What a file lacks because of its errors is not told beside them."""
-    (here / "gateway.yaml").write_text("retry: {attempts: four}\n")
-    (here / "mappings").mkdir()
-    (here / "mappings" / "own.yaml").write_text("mapping: own\nrequest: {to_hub: {model: $mdoel.id}}\n")
+def test_mistakes_in_one_file_do_not_hide_those_of_others(folder: Path) -> None:
+    """All errors are reported at once (DESIGN section 3): of shape, compile errors in the same file and in others, and
+    failing examples of valid files. What a file lacks because of its errors is not reported."""
+    (folder / "gateway.yaml").write_text("retry: {attempts: four}\n")
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "own.yaml").write_text("mapping: own\nrequest: {to_hub: {model: $mdoel.id}}\n")
     acme = "provider: acme\nurl: https://a.example\nspeaks: {chat: /c}\nrequest: [{renmae: {a: b}}]\n"
-    (here / "providers" / "acme.yaml").write_text(acme + "modles: {acme/a: {}}\n")
+    (folder / "providers" / "acme.yaml").write_text(acme + "modles: {acme/a: {}}\n")
     example = "{of: request, given: {a: 1}, expect: {a: 2}}"
-    (here / "providers" / "fine.yaml").write_text(GOOD.replace("acme", "fine") + f"examples: [{example}]\n")
-    (here / "providers" / "own.yaml").write_text(
+    (folder / "providers" / "fine.yaml").write_text(GOOD.replace("acme", "fine") + f"examples: [{example}]\n")
+    (folder / "providers" / "own.yaml").write_text(
         f"{GOOD.replace('acme', 'own').replace('chat:', 'own:')}examples: [{example}]\n"
     )
     result = run("check")
-    told = [line.partition(" (did")[0] for line in result.stderr.splitlines() if re.match(r"\S+:\d", line)]
-    assert told == [
+    reported = [line.partition(" (did")[0] for line in result.stderr.splitlines() if re.match(r"\S+:\d", line)]
+    assert reported == [
         'gateway.yaml:1:19: retry.attempts: found "four", wanted a whole number from 1 to 3',
         "mappings/own.yaml:2:27: unknown name `$mdoel`",
         "providers/acme.yaml:4:12: unknown edit `renmae`",
@@ -145,24 +147,24 @@ def test_what_is_wrong_with_one_file_keeps_nobody_from_hearing_of_the_others(her
 
 
 @pytest.mark.parametrize("wrong", ["plugins: {}", "plugin: [own]", "plugins: [own"])
-def test_words_of_plugins_that_are_not_known_are_not_called_unknown(here: Path, wrong: str) -> None:
-    (here / "gateway.yaml").write_text(f"{wrong}\n")
-    (here / "providers" / "acme.yaml").write_text(GOOD + "request: [{set: {a: '{{ $.a | of_a_plugin }}'}}]\n")
+def test_filters_of_plugins_that_could_not_be_read_are_not_reported_as_unknown(folder: Path, wrong: str) -> None:
+    (folder / "gateway.yaml").write_text(f"{wrong}\n")
+    (folder / "providers" / "acme.yaml").write_text(GOOD + "request: [{set: {a: '{{ $.a | of_a_plugin }}'}}]\n")
     result = run("check")
     assert "gateway.yaml:" in result.stderr
     assert "of_a_plugin" not in result.stderr
 
 
-def test_check_sums_up_what_is_fine(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD)
+def test_check_summarizes_a_valid_configuration(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
     result = run("check", "--routes")
     assert result.exit_code == 0, result.output
     assert "acme/a <- acme:a (chat)\n" in result.stdout
     assert "1 provider on, 0 off, 1 model, 1 route: 0 errors, 0 warnings\n" in result.stdout
 
 
-def test_check_shows_the_routes_that_a_request_can_take(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(
+def test_check_lists_the_protocols_of_each_route(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(
         "provider: acme\nurl: https://acme.example/v1\n"
         "speaks:\n  chat: /chat\n  messages: {path: /messages, models: [b*]}\n  embeddings: /embeddings\n"
         "models:\n  acme/a: {}\n  acme/b: {}\n  acme/c: {type: embedding}\n  acme/d: {protocols: [messages, chat]}\n"
@@ -175,15 +177,15 @@ def test_check_shows_the_routes_that_a_request_can_take(here: Path) -> None:
     ]
 
 
-def test_check_names_the_provider_that_is_off(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD + "headers: {a: $secret.TOLLGATE_TEST_UNSET}\n")
+def test_check_names_a_provider_that_is_off(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD + "headers: {a: $secret.TOLLGATE_TEST_UNSET}\n")
     result = run("check")
     assert result.exit_code == 0
     assert "provider acme is off: secret TOLLGATE_TEST_UNSET is not set\n" in result.stdout
 
 
-def test_check_gives_json_to_scripts(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(BAD)
+def test_check_prints_json(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(BAD)
     result = run("check", "--json")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["ok"], found["errors"]) == (1, False, 2)
@@ -198,49 +200,49 @@ def test_check_gives_json_to_scripts(here: Path) -> None:
     }
 
 
-def test_check_writes_the_schemas_for_editors(here: Path) -> None:
+def test_check_writes_the_schemas_for_editors(folder: Path) -> None:
     result = run("check", "--write-schema", "schemas")
     assert result.exit_code == 0
-    assert {"gateway.schema.json", "provider.schema.json"} <= {path.name for path in (here / "schemas").iterdir()}
+    assert {"gateway.schema.json", "provider.schema.json"} <= {path.name for path in (folder / "schemas").iterdir()}
 
 
-def test_init_writes_a_set_that_checks(here: Path) -> None:
+def test_init_writes_a_configuration_that_passes_check(folder: Path) -> None:
     result = run("init", "starter")
     assert result.exit_code == 0, result.output
-    written = {str(path.relative_to(here / "starter")) for path in (here / "starter").rglob("*.yaml")}
+    written = {str(path.relative_to(folder / "starter")) for path in (folder / "starter").rglob("*.yaml")}
     root = defaults_root()
     assert written == {
         "gateway.yaml",
         *(str(path.relative_to(root)) for name in ("providers", "mappings") for path in (root / name).rglob("*.yaml")),
     }
-    assert "$schema=../schemas/provider.schema.json" in (here / "starter" / "providers" / "sandbox.yaml").read_text()
-    assert (here / "starter" / "schemas" / "provider.schema.json").is_file()
+    assert "$schema=../schemas/provider.schema.json" in (folder / "starter" / "providers" / "sandbox.yaml").read_text()
+    assert (folder / "starter" / "schemas" / "provider.schema.json").is_file()
     assert run("check", "--config", "starter").exit_code == 0
 
 
-def test_init_overwrites_nothing(here: Path) -> None:
-    (here / "gateway.yaml").write_text("# mine\n")
+def test_init_overwrites_nothing(folder: Path) -> None:
+    (folder / "gateway.yaml").write_text("# mine\n")
     result = run("init")
     assert result.exit_code == 1
     assert "nothing was written" in result.stderr
-    assert (here / "gateway.yaml").read_text() == "# mine\n"
-    assert list((here / "providers").iterdir()) == []
+    assert (folder / "gateway.yaml").read_text() == "# mine\n"
+    assert list((folder / "providers").iterdir()) == []
 
 
-def test_init_in_a_full_folder_counts_what_is_in_its_way(here: Path) -> None:
+def test_init_lists_existing_files_and_counts_the_rest(folder: Path) -> None:
     assert run("init", "starter").exit_code == 0
     named = run("init", "starter").stderr.splitlines()
     assert named[1] == "  starter/gateway.yaml" and re.fullmatch(r"  and \d+ more", named[6])
     assert named[7:] == ["tollgate init FOLDER writes all of them into a new folder, to copy from"]
 
 
-def test_a_misspelt_command_is_answered_with_the_right_one() -> None:
+def test_a_misspelt_command_has_a_suggestion() -> None:
     result = run("chek")
     assert result.exit_code == 2
     assert "did you mean `check`?" in result.stderr
 
 
-def test_help_imports_no_command() -> None:
+def test_help_imports_no_command_module() -> None:
     code = (
         "import sys; from tollgate.cli import main; main(['--help'], standalone_mode=False); print(sorted(m for m in "
         "sys.modules if 'tollgate' in m))"
@@ -252,8 +254,8 @@ def test_help_imports_no_command() -> None:
     assert all(about in result.stdout for _, about in COMMANDS.values())
 
 
-def test_check_warns_of_a_model_that_is_served_free_because_it_has_no_price(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text("""provider: acme
+def test_check_warns_of_models_without_a_price(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
 speaks: {chat: /c, embeddings: /e}
 models:
@@ -293,27 +295,25 @@ models:
         pytest.param("headers: {x: $secret.NOT_SET_HERE}", "", ["second", "first"], id="off, and would come first"),
     ],
 )
-def test_a_stand_in_without_a_price_is_billed_at_the_first_ones_and_not_warned_of(
-    here: Path, first: str, second: str, warned: list[str]
-) -> None:
-    """README.md: billed is the price of the first. Of each pair one has a price, in turn."""
-    told = []
+def test_a_route_billed_at_another_s_price_needs_none(folder: Path, first: str, second: str, warned: list[str]) -> None:
+    """README.md: the first route's price is billed. In turn, one of the two has a price."""
+    warnings = []
     for priced in ("first", "second"):
         for name, more in (("first", first), ("second", second)):
             price = '{price: {prompt: "1", completion: "2", unit: 1000000}}' if name == priced else "{}"
-            (here / "providers" / f"{name}.yaml").write_text(
+            (folder / "providers" / f"{name}.yaml").write_text(
                 f"provider: {name}\nurl: https://a.example/c\nspeaks: chat\n{more}\nmodels: {{acme/one: {price}}}\n"
             )
         problems = json.loads(run("check", "--json").stdout)["problems"]
         unpriced = [Path(each["file"]).stem for each in problems if "these tokens cost nothing" in each["message"]]
         assert unpriced in ([], [{"first": "second", "second": "first"}[priced]])
-        told += unpriced
-    assert told == warned
+        warnings += unpriced
+    assert warnings == warned
 
 
-def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
+def test_many_models_without_a_price_are_one_warning(folder: Path) -> None:
     models = "".join(f"  acme/m{number}: {{}}\n" for number in range(40))
-    (here / "providers" / "acme.yaml").write_text(
+    (folder / "providers" / "acme.yaml").write_text(
         f"provider: acme\nurl: https://a.example\nspeaks: {{chat: /c}}\nmodels:\n{models}"
     )
     found = json.loads(run("check", "--json").stdout)
@@ -338,13 +338,13 @@ def test_many_models_without_a_price_are_one_warning(here: Path) -> None:
     ],
     ids=["url", "short", "secret"],
 )
-def test_check_says_what_a_shared_store_needs(
-    here: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_check_requires_asyncpg_for_a_shared_store(
+    folder: Path, settings: str, place: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    (here / "gateway.yaml").write_text(settings)
-    (here / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "gateway.yaml").write_text(settings)
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
     assert run("check").exit_code == 0
     monkeypatch.setattr(check_running, "find_spec", lambda name: None)
     result = run("check")
@@ -353,9 +353,9 @@ def test_check_says_what_a_shared_store_needs(
     assert "hunter2" not in result.output
 
 
-def test_check_looks_into_certificates(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD + "ca_file: own.pem\n")
-    (here / "providers" / "own.pem").write_text("nothing")
+def test_check_reads_certificate_files(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD + "ca_file: own.pem\n")
+    (folder / "providers" / "own.pem").write_text("nothing")
     result = run("check")
     assert result.exit_code == 1
     assert (
@@ -363,13 +363,13 @@ def test_check_looks_into_certificates(here: Path) -> None:
     )
 
 
-def test_check_warns_of_can_words_that_nothing_reads(here: Path) -> None:
-    (here / "mappings").mkdir()
-    (here / "mappings" / "own.yaml").write_text(
+def test_check_warns_of_can_words_that_nothing_reads(folder: Path) -> None:
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "own.yaml").write_text(
         "mapping: own\nrequest:\n  from_hub: {$when: \"$can['own-word']\", $copy: [system, turns]}\nresponse: {to_hub: "
         "{$copy: [parts, stop]}}\n"
     )
-    (here / "providers" / "acme.yaml").write_text("""provider: acme
+    (folder / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
 can: {reasonning: true, reasoning: true, own-word: true, video: no, tools: "false"}
 speaks: {own: {path: /o, can: {toools: false}}, chat: {path: /c, can: {threads: true}}}
@@ -391,7 +391,7 @@ models:
     assert (found["errors"], {each["level"] for each in found["problems"]}) == (0, {"warning"})
 
 
-def test_the_can_words_that_code_reads_are_listed() -> None:
+def test_the_list_of_can_words_read_by_code_is_complete() -> None:
     source = Path(can_words.__file__).parents[1]
     read = re.compile(r'\bcan\.get\("(\w+)"\)|_declares\(can, "(\w+)"')
     places = (
@@ -407,8 +407,8 @@ def test_the_can_words_that_code_reads_are_listed() -> None:
     assert found == can_words.READ_BY_CODE
 
 
-def test_check_warns_of_a_provider_that_serves_nothing_and_of_counts_nobody_reads(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text("""provider: acme
+def test_check_warns_of_a_provider_without_models_and_of_unknown_usage_fields(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
 usage: {read: {inpt: $.in, output: $.out}}
 speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
@@ -430,17 +430,17 @@ speaks: {chat: {path: /c, usage: {read: {$when: $.usage, cached: $.hit}}}}
     ]
 
 
-def test_check_says_that_usage_is_read_count_by_count(here: Path) -> None:
-    """`read: $.usage` looks like the place where usage stands, and reads nothing of a vendor's own names."""
-    (here / "providers" / "acme.yaml").write_text(f"{GOOD}usage: {{read: $.usage}}\n")
+def test_check_warns_of_a_usage_template_without_field_names(folder: Path) -> None:
+    """`read: $.usage` looks like a path to the usage, but does not map the vendor's field names."""
+    (folder / "providers" / "acme.yaml").write_text(f"{GOOD}usage: {{read: $.usage}}\n")
     result = run("check")
     assert "acme.yaml:" in result.stderr and result.stderr.count("warning:") == 1
     assert "warning: usage.read: found `$.usage`, of which only audio_" in result.stderr
     assert "would be read (name each: {input: $.usage.prompt_tokens, output: ...})" in result.stderr
 
 
-def test_check_says_where_a_secret_and_vars_are_read_in_a_provider_file(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(
+def test_check_explains_where_secrets_and_vars_can_be_used(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(
         f'{GOOD}vars: {{a: x, b: "{{{{ $vars.a }}}}"}}\nrequest: [{{set: {{key: $secret.K}}}}]\n'
     )
     result = run("check")
@@ -448,17 +448,17 @@ def test_check_says_where_a_secret_and_vars_are_read_in_a_provider_file(here: Pa
     assert "unknown name `$secret` (name it under `vars:` (x: $secret.NAME), and write `$vars.x`)" in result.stderr
 
 
-def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD)
-    (here / "mappings").mkdir()
+def test_check_warns_of_mappings_that_drop_images(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
     text = (
         "mapping: NAME\nrequest:\n  from_hub:\n    rules: '{{ $.system[*].text | join }}'\n"
         "    whose: '{{ $.turns[*].role | join }}'\n    prompt: PROMPT\n"
     )
-    (here / "mappings" / "bare.yaml").write_text(
+    (folder / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
     )
-    says = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: IMAGE, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
+    template = """[{$each: "$p in $.turns[*].parts[*]", $match: $p.kind, text: $p.text, image: IMAGE, $else: {$refuse: [{when: true, say: no}]}}]"""  # noqa: E501
     ways = {
         "full": "{$first: [$p.data, $p.url]}",
         "near": "$p.data",
@@ -466,8 +466,8 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
         "fetched": "{$first: [$p.data, '{{ ($p.url | inline).data }}']}",
     }
     for name, image in ways.items():
-        (here / "mappings" / f"{name}.yaml").write_text(
-            text.replace("NAME", name).replace("PROMPT", says.replace("IMAGE", image))
+        (folder / "mappings" / f"{name}.yaml").write_text(
+            text.replace("NAME", name).replace("PROMPT", template.replace("IMAGE", image))
         )
     result = run("check")
     assert (
@@ -482,9 +482,9 @@ def test_check_warns_of_mappings_that_leave_pictures_out(here: Path) -> None:
     assert result.stderr.count("warning:") == 3 and result.exit_code == 0
 
 
-def test_check_warns_of_mappings_that_leave_instructions_out(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD)
-    (here / "mappings").mkdir()
+def test_check_warns_of_mappings_that_leave_instructions_out(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
     head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
     asked = "    prompt: '{{ $.turns[*].parts[*].text | join }}{{ $.turns[*].role | join }}'\n"
     rules = {
@@ -493,7 +493,7 @@ def test_check_warns_of_mappings_that_leave_instructions_out(here: Path) -> None
         "sent": "    rules: '{{ $.system[*].text | join }}'\n",
     }
     for name, line in rules.items():
-        (here / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
     result = run("check")
     assert (
         "mappings/none.yaml:4:5: warning: no line reads `system`: a client's instructions are left out" in result.stderr
@@ -501,10 +501,10 @@ def test_check_warns_of_mappings_that_leave_instructions_out(here: Path) -> None
     assert result.stderr.count("warning:") == 1 and result.exit_code == 0
 
 
-def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(here: Path) -> None:
+def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(folder: Path) -> None:
     """A `$match` without a case for a value, or a `$when` on another one, leaves nothing in the loss list."""
-    (here / "providers" / "acme.yaml").write_text(GOOD)
-    (here / "mappings").mkdir()
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
     head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
     asked = (
         "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
@@ -519,7 +519,7 @@ def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(here: Pat
         "condition": "    format: {$when: $.format.kind == 'schema', $value: $.format.schema}\n",
     }
     for name, line in settings.items():
-        (here / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
+        (folder / "mappings" / f"{name}.yaml").write_text(f"mapping: {name}\n{head}{asked}{line}")
     result = run("check")
     assert (
         "mappings/cases.yaml:4:5: warning: `tool_choice.mode` has no effect where it is none or any, and is not named "
@@ -532,10 +532,10 @@ def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(here: Pat
     assert result.stderr.count("warning:") == 2 and result.exit_code == 0
 
 
-def test_check_warns_of_losses_of_a_question_without_settings(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text(GOOD)
-    (here / "mappings").mkdir()
-    (here / "mappings" / "one.yaml").write_text(
+def test_check_warns_of_losses_of_a_question_without_settings(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "one.yaml").write_text(
         "mapping: one\nrequest:\n  from_hub:\n"
         "    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
         "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
@@ -549,16 +549,16 @@ def test_check_warns_of_losses_of_a_question_without_settings(here: Path) -> Non
     )
 
 
-def test_check_warns_of_what_the_pieces_of_a_provider_file_do_not_mean(here: Path) -> None:
-    """Once, though what a shared file holds is compiled with each provider that names it."""
-    (here / "providers" / "shared").mkdir()
-    (here / "providers" / "shared" / "own.yaml").write_text("""url: https://a.example
+def test_a_warning_about_a_shared_file_is_reported_once(folder: Path) -> None:
+    """A shared file is compiled with each provider that names it."""
+    (folder / "providers" / "shared").mkdir()
+    (folder / "providers" / "shared" / "own.yaml").write_text("""url: https://a.example
 speaks: {chat: /c}
 define: {"word($c)": {$match: $c, 0: fine, "1": bad, "true": yes, $else: odd}}
 response: [{set: {told: "{{ word($.code) }}"}}]
 """)
     for name in ("acme", "other"):
-        (here / "providers" / f"{name}.yaml").write_text(f"""provider: {name}
+        (folder / "providers" / f"{name}.yaml").write_text(f"""provider: {name}
 shared: shared/own.yaml
 models: {{{name}/one: {{price: {{prompt: "1", completion: "2", unit: 1000000}}}}}}
 """)
@@ -569,8 +569,8 @@ models: {{{name}/one: {{price: {{prompt: "1", completion: "2", unit: 1000000}}}}
     assert found["problems"][0]["message"] == "a label is text: `0` does not choose the number 0"
 
 
-def test_check_names_a_day_that_no_calendar_has(here: Path) -> None:
-    (here / "providers" / "acme.yaml").write_text("""provider: acme
+def test_check_reports_a_date_that_does_not_exist(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text("""provider: acme
 url: https://a.example
 speaks: {chat: /c}
 models:

@@ -29,12 +29,12 @@ CHUNKS = [
 ]
 
 
-def run(*arguments: str, given: object = REQUEST) -> Result:
-    text = given if isinstance(given, str) else json.dumps(given)
+def run(*arguments: str, body: object = REQUEST) -> Result:
+    text = body if isinstance(body, str) else json.dumps(body)
     return CliRunner().invoke(main, ["convert", *arguments, "-"], input=text)
 
 
-def test_a_request_goes_from_the_client_to_the_upstream() -> None:
+def test_a_request_is_converted_for_the_upstream() -> None:
     result = run("--from", "chat", "--to", "messages")
     assert result.exit_code == 0
     body = json.loads(result.stdout)
@@ -42,12 +42,12 @@ def test_a_request_goes_from_the_client_to_the_upstream() -> None:
     assert "lost: logit_bias" in result.stderr
 
 
-def test_json_holds_result_and_losses() -> None:
-    said = json.loads(run("--from", "chat", "--to", "messages", "--json").stdout)
-    assert said["lost"] == ["logit_bias"] and said["result"]["max_tokens"] == 9
+def test_json_contains_the_result_and_the_losses() -> None:
+    output = json.loads(run("--from", "chat", "--to", "messages", "--json").stdout)
+    assert output["lost"] == ["logit_bias"] and output["result"]["max_tokens"] == 9
 
 
-def test_an_answer_comes_back() -> None:
+def test_an_answer_is_converted_for_the_client() -> None:
     answer = {
         "id": "m1",
         "type": "message",
@@ -57,12 +57,12 @@ def test_an_answer_comes_back() -> None:
         "stop_reason": "end_turn",
         "usage": {"input_tokens": 1, "output_tokens": 2},
     }
-    body = json.loads(run("--from", "messages", "--to", "chat", "--answer", given=answer).stdout)
+    body = json.loads(run("--from", "messages", "--to", "chat", "--answer", body=answer).stdout)
     assert body["choices"][0]["message"]["content"] == "Hey" and body["choices"][0]["finish_reason"] == "stop"
 
 
-def test_an_error_comes_back() -> None:
-    body = json.loads(run("--from", "chat", "--to", "messages", "--error", given={"error": {"message": "boom"}}).stdout)
+def test_an_error_is_converted_for_the_client() -> None:
+    body = json.loads(run("--from", "chat", "--to", "messages", "--error", body={"error": {"message": "boom"}}).stdout)
     assert body["type"] == "error" and body["error"]["message"] == "boom"
 
 
@@ -74,8 +74,8 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_stream_comes_back_as_an_event_stream(form: str) -> None:
-    result = run("--from", "chat", "--to", "messages", "--stream", given=FORMS[form])
+def test_a_stream_is_written_as_an_event_stream(form: str) -> None:
+    result = run("--from", "chat", "--to", "messages", "--stream", body=FORMS[form])
     assert result.exit_code == 0
     names = [line.removeprefix("event: ") for line in result.stdout.splitlines() if line.startswith("event: ")]
     assert names == [
@@ -88,19 +88,19 @@ def test_a_stream_comes_back_as_an_event_stream(form: str) -> None:
     ]
 
 
-def test_explain_names_lines_and_what_nobody_read() -> None:
-    said = run("--from", "chat", "--to", "messages", "--explain").stdout
-    assert "== chat request -> hub" in said and "never read by the mapping: logit_bias" in said
-    told = json.loads(run("--from", "chat", "--to", "messages", "--explain", "--json").stdout)
-    assert told["stages"][0]["steps"] and told["result"]["max_tokens"] == 9
+def test_explain_lists_the_steps_and_unread_fields() -> None:
+    text = run("--from", "chat", "--to", "messages", "--explain").stdout
+    assert "== chat request -> hub" in text and "never read by the mapping: logit_bias" in text
+    explained = json.loads(run("--from", "chat", "--to", "messages", "--explain", "--json").stdout)
+    assert explained["stages"][0]["steps"] and explained["result"]["max_tokens"] == 9
 
 
-def test_a_refusal_is_said_and_fails() -> None:
-    result = run("--from", "chat", "--to", "messages", given={**REQUEST, "n": 2})
-    assert result.exit_code == 1 and "n greater than 1" in result.stderr
+def test_a_rejected_request_is_reported_and_fails() -> None:
+    result = run("--from", "chat", "--to", "messages", body={**REQUEST, "n": 2})
+    assert result.exit_code == 1 and "n is greater than 1" in result.stderr
 
 
-def test_strict_refuses_a_loss() -> None:
+def test_strict_fails_on_a_loss() -> None:
     result = run("--from", "chat", "--to", "messages", "--strict")
     assert result.exit_code == 1 and "logit_bias" in result.stderr
 
@@ -111,37 +111,37 @@ def test_an_unknown_protocol_has_a_suggestion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("{", "-: found no JSON: "),
         ("[1]", "-: found JSON that is no object, wanted the body of a request"),
         ("", "-: found no JSON: "),
     ],
 )
-def test_what_is_no_body_is_named_with_its_file(tmp_path: Path, given: str, said: str) -> None:
-    result = run("--from", "chat", "--to", "messages", given=given)
-    assert (result.exit_code, result.stderr.startswith(said)) == (1, True), result.stderr
+def test_an_invalid_body_is_reported_with_its_file(tmp_path: Path, given: str, message: str) -> None:
+    result = run("--from", "chat", "--to", "messages", body=given)
+    assert (result.exit_code, result.stderr.startswith(message)) == (1, True), result.stderr
     file = tmp_path / "body.json"
     file.write_text(given)
     result = CliRunner().invoke(main, ["convert", "--from", "chat", "--to", "messages", str(file)])
-    assert (result.exit_code, result.stderr.startswith(f"{file}{said[1:]}")) == (1, True), result.stderr
+    assert (result.exit_code, result.stderr.startswith(f"{file}{message[1:]}")) == (1, True), result.stderr
 
 
-def test_a_request_and_an_answer_may_be_lists(tmp_path: Path) -> None:
+def test_requests_and_answers_may_be_lists(tmp_path: Path) -> None:
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "bare.yaml").write_text(
         "mapping: bare\nrequest:\n  from_hub: {$value: [{$each: $t in $.turns, say: '$t.parts[0].text'}]}\n"
         "response:\n  to_hub: {parts: [{kind: text, text: '$[0].say'}]}\n"
     )
     (tmp_path / "gateway.yaml").write_text("")
-    asked = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
-    result = run("--from", "chat", "--to", "bare", "--config", str(tmp_path), given=asked)
+    request = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
+    result = run("--from", "chat", "--to", "bare", "--config", str(tmp_path), body=request)
     assert json.loads(result.stdout) == [{"say": "hi"}], result.stderr
-    result = run("--from", "bare", "--to", "chat", "--answer", "--config", str(tmp_path), given='[{"say": "ho"}]')
+    result = run("--from", "bare", "--to", "chat", "--answer", "--config", str(tmp_path), body='[{"say": "ho"}]')
     assert json.loads(result.stdout)["choices"][0]["message"]["content"] == "ho"
 
 
-def test_an_ability_that_no_mapping_reads_is_said() -> None:
+def test_an_unread_ability_is_reported() -> None:
     result = run("--from", "chat", "--to", "messages", "--can", "mid_sytem", "--can", "strict_tools")
     assert result.exit_code == 0
     assert (
@@ -163,7 +163,7 @@ def acme(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("--model", "acme/one1"), 1, "no model acme/one1 (did you mean `acme/one`?)"),
         (("--model", "zzz"), 1, "no model zzz (tollgate models --routes lists them)"),
@@ -176,15 +176,15 @@ def acme(tmp_path: Path) -> str:
         ),
     ],
 )
-def test_a_route_there_is_not_is_said(acme: str, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_a_missing_route_is_reported(acme: str, arguments: tuple[str, ...], code: int, message: str) -> None:
     result = run("--from", "messages", *arguments, "--config", acme)
-    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
 
 
 @pytest.mark.parametrize("name", ["acme/one", "one"])
-def test_a_provider_s_route_applies_its_edits(acme: str, name: str) -> None:
+def test_a_route_applies_the_edits_of_its_provider(acme: str, name: str) -> None:
     given = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    result = run("--from", "messages", "--model", name, "--config", acme, given=given)
+    result = run("--from", "messages", "--model", name, "--config", acme, body=given)
     body = json.loads(result.stdout)
     assert body["model"] == "one-2026" and body["max_tokens"] == 9 and "max_completion_tokens" not in body
 
@@ -207,12 +207,12 @@ models: {acme/one: {price: {prompt: "0", completion: "0"}}}
 """
 
 
-def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -> None:
+def test_event_names_and_plain_text_are_kept(tmp_path: Path) -> None:
     for name, text in (("gateway.yaml", ""), ("mappings/texts.yaml", TEXTS), ("providers/acme.yaml", ACME)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     stream = "event: output\ndata: 007\n\nevent: output\ndata: [1\n\nevent: done\ndata: {}\n\n"
-    asked = (
+    arguments = (
         "--from",
         "texts",
         "--to",
@@ -223,15 +223,15 @@ def test_events_keep_their_names_and_plain_texts_their_letters(tmp_path: Path) -
         "--config",
         str(tmp_path / "gateway.yaml"),
     )
-    told = run(*asked, given=stream).stdout.replace(": ", ":")
-    assert '"content":"007"' in told and '"content":"[1"' in told
-    assert '{"$event":"output","data":"[1"}' in run(*asked, "--explain", given=stream).stdout
-    assert '"finish_reason":"stop"' in run(*asked, given=stream.replace("data: {}\n", "")).stdout
+    output = run(*arguments, body=stream).stdout.replace(": ", ":")
+    assert '"content":"007"' in output and '"content":"[1"' in output
+    assert '{"$event":"output","data":"[1"}' in run(*arguments, "--explain", body=stream).stdout
+    assert '"finish_reason":"stop"' in run(*arguments, body=stream.replace("data: {}\n", "")).stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--explain",)], ids=["plain", "explained"])
 @pytest.mark.parametrize("stream", [False, True], ids=["answer", "stream"])
-def test_the_marks_of_a_models_provider_apply(acme: str, stream: bool, more: tuple[str, ...]) -> None:
+def test_the_marks_of_a_model_s_provider_are_applied(acme: str, stream: bool, more: tuple[str, ...]) -> None:
     file = (
         Path(acme) / "providers" / "acme.yaml" if Path(acme).is_dir() else Path(acme).parent / "providers" / "acme.yaml"
     )
@@ -240,6 +240,6 @@ def test_the_marks_of_a_models_provider_apply(acme: str, stream: bool, more: tup
     answer = {"id": "c1", "choices": [{**choice, "message": {"role": "assistant", "content": "<think>hm</think>Hi"}}]}
     events = [{"id": "c1", "choices": [{**choice, "delta": {"content": "<think>hm</think>Hi"}}]}]
     arguments = ("--from", "chat", "--to", "messages", "--model", "one", "--config", acme, *more)
-    result = run(*arguments, "--stream" if stream else "--answer", given=json.dumps(events if stream else answer))
+    result = run(*arguments, "--stream" if stream else "--answer", body=json.dumps(events if stream else answer))
     assert result.exit_code == 0, result.stderr
     assert "thinking" in result.stdout and "<think>" not in result.stdout.rpartition("result")[2].rpartition("==")[2]

@@ -1,4 +1,4 @@
-"""`tollgate credits`: grants both ways, and balances to the last digit."""
+"""`tollgate credits`: grants, corrections and exact balances."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_mistakes_are_named_on_stderr(tollgate: Tollgate) -> None:
 
 async def test_a_grant_reaches_a_running_gateway_at_once(running: Tollgate) -> None:
     before = running.ledger.balance("alice")
-    said = json.loads((await running.later("credits", "grant", "alice", "2.5", "--json")).out)
+    grant = json.loads((await running.in_thread("credits", "grant", "alice", "2.5", "--json")).out)
     assert running.ledger.balance("alice") == before + Decimal("2.5")
-    assert said["amount"] == "2.5"
+    assert grant["amount"] == "2.5"

@@ -1,5 +1,4 @@
-"""Commands that cannot do what they are told: one line that says why, no traceback,
-an exit code that means something."""
+"""Commands that fail print one line with the reason, no traceback, and set their exit code."""
 
 from __future__ import annotations
 
@@ -49,20 +48,20 @@ def run(folder, *words):
 
 
 @pytest.mark.parametrize("words", CASES, ids=" ".join)
-def test_a_failure_is_said_in_words(tmp_path, words):
+def test_a_failure_is_reported_in_one_message(tmp_path, words):
     (tmp_path / "gateway.yaml").write_text("server: {engine: hypercorn}\n")
     done = run(tmp_path, *words)
-    code, said = CASES[words]
-    assert (done.returncode, done.stdout if code == 2 else "") == (code, "") and said in done.stderr, done.stderr
+    code, message = CASES[words]
+    assert (done.returncode, done.stdout if code == 2 else "") == (code, "") and message in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    assert ("\nError: " in f"\n{done.stderr}") == (code == 2), "click's word, for a wrong command line alone"
+    assert ("\nError: " in f"\n{done.stderr}") == (code == 2), "click's prefix only for an invalid command line"
 
 
-def test_the_sandbox_names_an_address_in_use(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+def test_the_sandbox_reports_an_address_in_use(tmp_path):
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        address = f"127.0.0.1:{occupied.getsockname()[1]}"
         done = run(tmp_path, "sandbox", "--bind", address)
         assert (done.returncode, done.stderr) == (
             1,
@@ -70,18 +69,18 @@ def test_the_sandbox_names_an_address_in_use(tmp_path):
         )
 
 
-def test_a_folder_without_a_store_is_told_of_once(tollgate):
+def test_a_folder_without_a_store_is_reported_once(tollgate):
     first, second = tollgate("keys", "list"), tollgate("keys", "list")
     assert first.err == "there was no store in var, so this is a new one; the one of a gateway elsewhere: --config\n"
     assert (first.code, second.code, second.err) == (0, 0, "")
 
 
-def test_root_is_told_whose_store_it_writes_into_without_its_gateway(tollgate, tmp_path, monkeypatch):
-    """What root made there the service could not open, and did not start."""
+def test_root_is_warned_of_writing_into_another_user_s_store(tollgate, tmp_path, monkeypatch):
+    """The service cannot open files that root creates there, and does not start."""
     assert tollgate("accounts", "create", "alice").code == 0
     if os.geteuid() == 0:
         os.chown(tmp_path / "var", 4241, -1)
     monkeypatch.setattr("tollgate.cli.books.os.geteuid", lambda: 0)
     assert re.match(r"warning: var is \S+'s, and this runs as root: ", tollgate("keys", "list").err)
-    (tmp_path / "var" / "admin.sock").touch()  # a gateway runs: it makes the changes
+    (tmp_path / "var" / "admin.sock").touch()  # a gateway is running, which makes the changes
     assert tollgate("keys", "list").err == ""

@@ -1,4 +1,4 @@
-"""`tollgate keys`: the secret once on stdout, limits as wished, revocation by any name."""
+"""`tollgate keys`: secrets are shown once, limits are set and changed, keys are revoked."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def alice(tollgate: Tollgate) -> Tollgate:
     return tollgate
 
 
-def test_the_secret_alone_is_on_stdout_and_never_again(alice: Tollgate) -> None:
+def test_the_secret_is_printed_once_and_alone_on_stdout(alice: Tollgate) -> None:
     made = alice("keys", "create", "--account", "alice", "--name", "laptop")
     secret = made.out.strip()
     assert keys.is_well_formed(secret)
     assert "only time it is shown" in made.err
     for words in (("keys", "list"), ("keys", "list", "--json"), ("accounts", "show", "alice")):
-        said = alice(*words)
-        assert secret not in said.out + said.err
-        assert secret[-4:] in said.out
+        done = alice(*words)
+        assert secret not in done.out + done.err
+        assert secret[-4:] in done.out
 
 
-def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
+def test_a_key_has_the_limits_it_was_created_with(alice: Tollgate) -> None:
     made = json.loads(
         alice(
             "keys",
@@ -102,7 +102,7 @@ def test_a_key_has_the_limits_it_was_made_with(alice: Tollgate) -> None:
     }
 
 
-def test_what_few_keys_are_held_to_is_listed_where_one_is(alice: Tollgate) -> None:
+def test_columns_of_rare_limits_are_shown_only_if_a_key_has_one(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "plain")
     assert "at once" not in alice("keys", "list").out
     alice("keys", "create", "--account", "alice", "--endpoints", "chat,mcp", "--addresses", "2001:db8::/32")
@@ -115,7 +115,7 @@ def test_what_few_keys_are_held_to_is_listed_where_one_is(alice: Tollgate) -> No
     assert re.search(r"\bstrict\b.*\bplain\b.* yes .*\n.* no ", alice("keys", "list").out, re.DOTALL)
 
 
-def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
+def test_a_change_keeps_what_it_does_not_name(alice: Tollgate) -> None:
     made = json.loads(
         alice(
             "keys",
@@ -201,7 +201,7 @@ def test_a_change_leaves_what_it_does_not_name(alice: Tollgate) -> None:
         ("later/*", ["warning: later/* fits only models of providers that are off;"]),
     ],
 )
-def test_globs_that_fit_no_model_are_warned_of(alice: Tollgate, models: str, warned: list[str]) -> None:
+def test_globs_that_match_no_model_are_warned_of(alice: Tollgate, models: str, warned: list[str]) -> None:
     alice.write("providers/acme.yaml", PROVIDER.format(name="acme", header="x"))
     alice.write("providers/later.yaml", PROVIDER.format(name="later", header="$secret.LATER_KEY_OF_NOBODY"))
     made = alice("keys", "create", "--account", "alice", "--name", "x", "--models", models)
@@ -216,12 +216,12 @@ def test_globs_that_fit_no_model_are_warned_of(alice: Tollgate, models: str, war
     assert "warning" not in alice("keys", "change", "x", "--rpm", "5").err
 
 
-def test_a_key_is_made_beside_a_broken_provider_file(alice: Tollgate) -> None:
+def test_a_key_is_created_beside_an_invalid_provider_file(alice: Tollgate) -> None:
     alice.write("providers/later.yaml", "no: provider\n")
     assert alice("keys", "create", "--account", "alice", "--models", "x/*").code == 0
 
 
-def test_a_name_means_the_key_that_was_made_in_place_of_a_revoked_one(alice: Tollgate) -> None:
+def test_a_name_means_an_active_key_rather_than_a_revoked_one(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "app")
     alice("keys", "revoke", "app", "--yes")
     made = json.loads(alice("keys", "create", "--account", "alice", "--name", "app", "--json").out)
@@ -231,7 +231,7 @@ def test_a_name_means_the_key_that_was_made_in_place_of_a_revoked_one(alice: Tol
     assert refused.code == 1 and '"app" fits 2 keys' in refused.err
 
 
-def test_revocation_asks_without_a_terminal_for_yes(alice: Tollgate) -> None:
+def test_revocation_without_a_terminal_requires_yes(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "laptop")
     refused = alice("keys", "revoke", "laptop")
     assert refused.code == 1
@@ -274,9 +274,9 @@ def test_mistakes_are_named_on_stderr(alice: Tollgate, words: tuple[str, ...], c
     assert reason in done.err
 
 
-async def test_a_running_gateway_knows_a_new_key_and_a_revocation_at_once(running: Tollgate) -> None:
-    secret = (await running.later("keys", "create", "--account", "alice", "--name", "new")).out.strip()
+async def test_a_running_gateway_applies_new_and_revoked_keys_at_once(running: Tollgate) -> None:
+    secret = (await running.in_thread("keys", "create", "--account", "alice", "--name", "new")).out.strip()
     assert running.ledger.find_key(secret).name == "new"
-    await running.later("keys", "revoke", "new", "--yes")
+    await running.in_thread("keys", "revoke", "new", "--yes")
     with pytest.raises(Unauthorized, match="revoked"):
         running.ledger.find_key(secret)

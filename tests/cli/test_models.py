@@ -1,4 +1,4 @@
-"""`tollgate models`: the catalog from the configuration alone."""
+"""`tollgate models`: the catalog, from the configuration alone."""
 
 import json
 
@@ -18,7 +18,7 @@ models:
 
 
 @pytest.fixture
-def offered(tollgate):
+def tollgate_with_models(tollgate):
     tollgate.write("gateway.yaml", "aliases: {best: large}\n")
     for name, priority, price in (("one", 1, "1"), ("two", 0, "0.25")):
         tollgate.write(f"providers/{name}.yaml", PROVIDER.format(name=name, priority=priority, price=price))
@@ -32,8 +32,8 @@ def offered(tollgate):
     return tollgate
 
 
-def test_the_table_has_prices_per_million_tokens_of_the_first_route(offered):
-    done = offered("models")
+def test_the_table_has_prices_per_million_tokens_of_the_first_route(tollgate_with_models):
+    done = tollgate_with_models("models")
     assert done.code == 0
     line = next(line for line in done.out.splitlines() if "acme/large" in line)
     assert line.split() == ["acme/large", "chat", "1000", "250", "2500", "USD", "two", "2", "best,", "large"]
@@ -42,29 +42,29 @@ def test_the_table_has_prices_per_million_tokens_of_the_first_route(offered):
     assert "providers are off, because a secret is not set (`tollgate check` names it): off" in done.err
 
 
-def test_routes_are_listed_in_the_order_they_are_tried(offered):
-    done = offered("models", "--routes")
+def test_routes_are_listed_in_the_order_they_are_tried(tollgate_with_models):
+    done = tollgate_with_models("models", "--routes")
     assert done.out.index("two-large") < done.out.index("one-large")
     assert "chat, messages" in done.out
 
 
-def test_json_is_the_catalogs_own_entry(offered):
-    (entry,) = json.loads(offered("models", "--json", "--routes").out)
+def test_json_contains_the_catalog_entry_and_the_routes(tollgate_with_models):
+    (entry,) = json.loads(tollgate_with_models("models", "--json", "--routes").out)
     assert entry["pricing"]["prompt"] == "0.25"
     assert entry["aliases"] == ["best", "large"]
     assert [route["provider"] for route in entry["routes"]] == ["two", "one"]
     assert entry["routes"][1]["price"]["prompt"] == "1"
 
 
-def test_a_pattern_narrows_the_list(offered):
-    assert "acme/large" in offered("models", "acme/*").out
-    assert "acme/large" in offered("models", "lar*").out
-    missing = offered("models", "none/*")
+def test_a_pattern_filters_the_list(tollgate_with_models):
+    assert "acme/large" in tollgate_with_models("models", "acme/*").out
+    assert "acme/large" in tollgate_with_models("models", "lar*").out
+    missing = tollgate_with_models("models", "none/*")
     assert (missing.code, missing.err) == (1, "no model matches none/*\n")
 
 
-def test_a_broken_configuration_is_told(offered):
-    offered.write("providers/one.yaml", "provider: one\nspeeks: chat\n")
-    done = offered("models")
+def test_an_invalid_configuration_is_reported(tollgate_with_models):
+    tollgate_with_models.write("providers/one.yaml", "provider: one\nspeeks: chat\n")
+    done = tollgate_with_models("models")
     assert done.code == 1
     assert "did you mean `speaks`" in done.err

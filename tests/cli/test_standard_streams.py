@@ -14,7 +14,7 @@ from tollgate.cli.standard_streams import BesideHandler
 
 @pytest.fixture
 def pipe():
-    """Both ends; a test that closes one says so by putting None there."""
+    """The two ends of a pipe. A test that closes one sets it to None."""
     ends = list(os.pipe())
     yield ends
     for end in ends:
@@ -27,34 +27,34 @@ def _log(handler, *lines):
         handler.emit(logging.LogRecord("tollgate", logging.INFO, "", 0, line, None, None))
 
 
-def test_lines_are_written_in_order_and_none_is_left_when_flushed(pipe):
+def test_lines_are_written_in_order_and_complete_after_a_flush(pipe):
     handler = BesideHandler(pipe[1])
     _log(handler, "one", "two \ud800", "three")
     handler.flush()
     assert os.read(pipe[0], 100) == b"one\ntwo \\ud800\nthree\n"
 
 
-def test_a_reader_of_the_log_that_stalls_stops_nobody_and_hears_how_much_it_missed(pipe):
-    """A pipe takes 64 KiB: the next write on the event loop stopped the gateway, its health check too."""
+def test_a_stalled_reader_of_the_log_blocks_nothing_and_sees_how_much_was_dropped(pipe):
+    """A pipe buffers 64 KiB; the next write on the event loop would block the gateway, including its health check."""
     handler = BesideHandler(pipe[1], most_bytes=200_000)
     _log(handler, *("x" * 999 for _ in range(1000)))
-    heard = _Heard(pipe[0])
-    heard.until(lambda: heard.whole + heard.left_out == 1000)
-    assert 199 <= heard.whole <= 300, "those that a pipe and the handler hold"
+    reader = _PipeReader(pipe[0])
+    reader.wait_until(lambda: reader.whole + reader.left_out == 1000)
+    assert 199 <= reader.whole <= 300, "as many as the pipe and the handler buffer"
     handler.flush()
     _log(handler, "and on")
-    heard.until(lambda: heard.lines[-1] == "and on")
+    reader.wait_until(lambda: reader.lines[-1] == "and on")
 
 
-class _Heard:
-    """What came through a pipe so far, which is read no longer than there is something to read."""
+class _PipeReader:
+    """What was read from a pipe so far."""
 
     def __init__(self, end):
         self._end = end
         self._text = b""
 
-    def until(self, enough):
-        while not enough():
+    def wait_until(self, condition):
+        while not condition():
             assert select.select([self._end], [], [], 30)[0], f"nothing more came after {self.lines[-1:]}"
             self._text += os.read(self._end, 1 << 16)
 
@@ -71,7 +71,7 @@ class _Heard:
         return sum(int(line.split()[0]) for line in self.lines if line.endswith("for too long"))
 
 
-def test_a_reader_of_the_log_that_is_gone_costs_its_lines_only(pipe):
+def test_a_closed_reader_of_the_log_loses_only_its_lines(pipe):
     handler = BesideHandler(pipe[1])
     os.close(pipe[0])
     pipe[0] = None
@@ -82,8 +82,8 @@ def test_a_reader_of_the_log_that_is_gone_costs_its_lines_only(pipe):
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
-def test_closed_standard_streams_are_opened_on_nothing(closed):
-    """Else a socket gets the number, and uvloop aborts the process when it closes one below three."""
+def test_closed_standard_streams_are_opened_on_dev_null(closed):
+    """Otherwise a socket gets the number, and uvloop aborts the process when it closes a descriptor below three."""
     program = """
 import os, sys
 from tollgate.cli.standard_streams import open_all
@@ -105,7 +105,7 @@ def _opened(**server):
     return SimpleNamespace(services=services, first_key="sk-tg-0", initial_account="default", sign_in=None)
 
 
-def test_a_start_on_a_unix_socket_alone_says_that_its_address_is_a_guess(capsys):
+def test_a_start_on_a_unix_socket_alone_marks_its_address_as_a_guess(capsys):
     socket = ("unix:/run/tollgate/http.sock",)
     guessed = []
     for server in ({}, {"bind": socket}, {"bind": socket, "base_url": "https://gateway.example"}):
@@ -114,8 +114,8 @@ def test_a_start_on_a_unix_socket_alone_says_that_its_address_is_a_guess(capsys)
     assert guessed == [False, True, False]
 
 
-def test_a_start_whose_output_nobody_takes_serves_all_the_same(monkeypatch, caplog):
-    """`tollgate serve | true` ended in "Broken pipe" after it had made the first key, which nobody saw then."""
+def test_a_start_whose_output_cannot_be_written_still_serves(monkeypatch, caplog):
+    """`tollgate serve | true` failed with "Broken pipe" after it had created the first key, which nobody had seen."""
     opened = _opened()
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)

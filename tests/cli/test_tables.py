@@ -1,4 +1,4 @@
-"""What a table looks like in a terminal, wide or narrow, and on a pipe."""
+"""Tables in wide and narrow terminals, and on a pipe."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROWS = [
 
 
 class Terminal(io.StringIO):
-    """Standard output, as a person has it."""
+    """Standard output that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[tuple[object, ...]] = ROWS) -> list[str]:
-    """The lines that a terminal so wide gets, without its bold letters and the blanks at their ends."""
+    """The lines in a terminal of this width, without bold codes and trailing blanks."""
     out = Terminal()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
@@ -36,13 +36,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[tuple[object, 
     return [line.strip() for line in lines if line.strip()]
 
 
-def test_a_terminal_that_is_wide_enough_has_a_row_on_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_terminal_has_a_row_on_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(monkeypatch, 80)
     assert len(lines) == 4
     assert lines[2].split() == ["acme/large-2026", "1234567", "98765.432109876543", "of", "the", "first", "week"]
 
 
-def test_a_terminal_that_is_a_little_narrow_breaks_texts_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slightly_narrow_terminal_wraps_texts_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(monkeypatch, 64)
     assert [line.split()[:3] for line in lines if "/" in line] == [
         ["acme/large-2026", "1234567", "98765.432109876543"],
@@ -50,7 +50,7 @@ def test_a_terminal_that_is_a_little_narrow_breaks_texts_between_words(monkeypat
     ]
 
 
-def test_a_terminal_too_narrow_for_the_figures_has_one_row_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_too_narrow_for_numbers_lists_the_cells_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [line.split(maxsplit=1) for line in shown(monkeypatch, 40) if "─" not in line]
     assert words == [
         ["model", "acme/large-2026"],
@@ -64,11 +64,11 @@ def test_a_terminal_too_narrow_for_the_figures_has_one_row_below_the_other(monke
     ]
 
 
-def test_a_table_without_rows_has_its_head_in_a_narrow_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_rows_has_its_header_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, 20, [])
 
 
-def test_a_pipe_gets_every_character_of_a_long_text_and_of_the_figure_behind_it(
+def test_a_pipe_gets_long_texts_and_numbers_in_full(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_table(("lost", "requests"), [("x" * 1500 + " " + "y" * 500, 7777777)])

@@ -1,4 +1,4 @@
-"""`tollgate usage`: canned reports, free SQL, filters and formats, over published files only."""
+"""`tollgate usage`: reports, SQL, filters and formats, over published files only."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ async def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def used(tollgate: Tollgate, published: Path) -> Tollgate:
-    """A folder with these files only: the store they come from is not there."""
+    """A folder with only these usage files, without the store they come from."""
     shutil.copytree(published, tollgate.folder / "usage")
     return tollgate
 
 
-def test_a_folder_that_is_not_there_is_an_error_and_no_usage_is_none(used: Tollgate, tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_and_an_empty_one_is_not(used: Tollgate, tmp_path: Path) -> None:
     done = used("usage", "--directory", "nowhere")
     assert (done.code, done.out) == (2, "") and "'--directory'" in done.err and "'nowhere' does not exist" in done.err
     (tmp_path / "empty").mkdir()
@@ -80,14 +80,14 @@ def test_a_folder_that_is_not_there_is_an_error_and_no_usage_is_none(used: Tollg
         empty.code == 0
         and empty.err == "there are no usage files in empty; those of a gateway elsewhere: --config, or --directory\n"
     )
-    assert used("usage", "--since", "1m").err == "", "files without such rows"
+    assert used("usage", "--since", "1m").err == "", "there are files, but no such rows"
     assert used("usage", "by-model", "--directory", "usage", "--format", "csv").out.count("\n") == 4
 
 
-def test_the_summary_is_the_default(used: Tollgate) -> None:
-    said = used("usage")
-    assert said.code == 0
-    assert "0.66" in said.out
+def test_the_summary_is_the_default_report(used: Tollgate) -> None:
+    done = used("usage")
+    assert done.code == 0
+    assert "0.66" in done.out
     [row] = json.loads(used("usage", "--json").out)
     assert (row["requests"], row["failed"], row["cost"], row["input"], row["accounts"]) == (6, 2, "0.66", 600, 2)
 
@@ -100,7 +100,7 @@ def test_every_report_runs_in_every_format(used: Tollgate, report: str) -> None:
         assert done.raw
 
 
-def test_times_in_json_have_their_zone_but_those_of_a_query_of_somebody_s_own(used: Tollgate, tmp_path: Path) -> None:
+def test_times_in_json_are_utc_except_those_computed_by_the_query(used: Tollgate, tmp_path: Path) -> None:
     rows = json.loads(used("usage", "requests", "--json").out)
     times = [datetime.fromisoformat(row["time"]) for row in rows]
     assert all(row["time"].endswith("Z") for row in rows) and max(times) == NOW
@@ -115,7 +115,7 @@ def test_times_in_json_have_their_zone_but_those_of_a_query_of_somebody_s_own(us
     assert set(read) == {("TIMESTAMP WITH TIME ZONE",)}
 
 
-def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
+def test_reports_group_and_sum(used: Tollgate) -> None:
     rows = json.loads(used("usage", "by-model", "--format", "json").out)
     assert [(row["model"], row["requests"], row["failed"], row["cost"]) for row in rows] == [
         ("acme/large", 3, 0, "0.6"),
@@ -146,7 +146,7 @@ def test_a_report_groups_and_adds_up(used: Tollgate) -> None:
         (("--account", "o'neil"), ""),
     ],
 )
-def test_filters_bound_reports_and_free_sql_alike(used: Tollgate, filters: tuple[str, ...], ids: str) -> None:
+def test_filters_apply_to_reports_and_sql(used: Tollgate, filters: tuple[str, ...], ids: str) -> None:
     rows = json.loads(
         used("usage", "--sql", "SELECT request_id FROM usage ORDER BY 1;", "--format", "json", *filters).out
     )
@@ -184,7 +184,7 @@ def test_any_query_that_duckdb_runs_can_be_shown(used: Tollgate, query: str, row
     assert header.split(",") == list(row)
 
 
-def test_sql_may_come_from_stdin(used: Tollgate) -> None:
+def test_sql_is_read_from_stdin(used: Tollgate) -> None:
     assert json.loads(used("usage", "--sql", "-", "--format", "json", stdin="SELECT 1 AS one").out) == [{"one": 1}]
 
 
@@ -213,7 +213,7 @@ def test_mistakes_are_named_on_stderr(used: Tollgate, words: tuple[str, ...], co
     assert reason in done.err
 
 
-def test_a_damaged_file_is_named_and_no_query_that_nobody_wrote_is_shown(used: Tollgate) -> None:
+def test_a_damaged_file_is_named_without_showing_internal_sql(used: Tollgate) -> None:
     damaged = min((used.folder / "usage").glob("*/*.duckdb"))
     damaged.write_bytes(b"the disk failed here")
     done = used("usage", "by-model")
@@ -222,28 +222,29 @@ def test_a_damaged_file_is_named_and_no_query_that_nobody_wrote_is_shown(used: T
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "parquet"])
-def test_without_any_usage_reports_are_empty_and_no_error(tollgate: Tollgate, form: str) -> None:
+def test_reports_without_any_usage_are_empty(tollgate: Tollgate, form: str) -> None:
     for report in ("summary", "by-model"):
         assert tollgate("usage", report, "--format", form).code == 0
 
 
 def test_columns_are_explained(tollgate: Tollgate) -> None:
-    said = tollgate("usage", "--columns").out
-    assert all(column.name in said and column.about in said for column in COLUMNS)
+    text = tollgate("usage", "--columns").out
+    assert all(column.name in text and column.about in text for column in COLUMNS)
     listed = json.loads(tollgate("usage", "--columns", "--json").out)
     assert [(row["column"], row["meaning"]) for row in listed] == [(column.name, column.about) for column in COLUMNS]
 
 
-async def test_beside_a_running_gateway(running: Tollgate) -> None:
+async def test_usage_of_a_running_gateway_is_reported(running: Tollgate) -> None:
     await running.ledger.record(UsageRow("req_live", "alice", "key_1", "chat", cost=Decimal("0.5")))
     await running.ledger.settle()
-    assert json.loads((await running.later("usage", "requests", "--format", "json")).out)[0]["request_id"] == "req_live"
+    assert (
+        json.loads((await running.in_thread("usage", "requests", "--format", "json")).out)[0]["request_id"]
+        == "req_live"
+    )
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
-def test_now_is_utc_wherever_the_machine_is_and_can_be_shown(
-    used: Tollgate, zone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_now_is_utc_in_any_time_zone(used: Tollgate, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", zone)
     query = """SELECT count(*) AS n, now() AS "the ""time\""" FROM usage WHERE time > now() - INTERVAL 2 HOURS"""
     [row] = json.loads(used("usage", "--sql", query, "--format", "json").out)
@@ -251,14 +252,14 @@ def test_now_is_utc_wherever_the_machine_is_and_can_be_shown(
     assert used("usage", "--sql", "SELECT now() AS t").code == 0
 
 
-def test_an_empty_query_is_no_report(used: Tollgate) -> None:
+def test_an_empty_query_is_rejected(used: Tollgate) -> None:
     done = used("usage", "--sql", " ; ")
     assert (done.code, done.err) == (1, "the query is empty\n")
 
 
 @pytest.fixture
 def many_hours(published: Path, tmp_path: Path) -> str:
-    """A folder with the files of three days."""
+    """A folder with the usage files of three days."""
     one = next(published.glob("*/*.duckdb"))
     for hour in range(72):
         path = tmp_path / "usage" / f"2026-11-{1 + hour // 24:02}" / f"{hour % 24:02}.duckdb"
@@ -267,7 +268,7 @@ def many_hours(published: Path, tmp_path: Path) -> str:
     return str(tmp_path / "usage")
 
 
-def test_more_files_are_read_than_a_shell_lets_be_open(tollgate: Tollgate, many_hours: str) -> None:
+def test_more_files_are_read_than_may_be_open(tollgate: Tollgate, many_hours: str) -> None:
     with few_descriptors(40):
         done = tollgate(
             "usage", "--directory", many_hours, "--sql", "SELECT count(*) >= 72 AS all FROM usage", "--json"
@@ -275,7 +276,7 @@ def test_more_files_are_read_than_a_shell_lets_be_open(tollgate: Tollgate, many_
     assert (done.code, done.err, json.loads(done.out)) == (0, "", [{"all": True}])
 
 
-def test_a_limit_of_open_files_that_cannot_be_raised_is_told_with_its_cure(
+def test_a_limit_of_open_files_that_cannot_be_raised_is_reported_with_remedies(
     tollgate: Tollgate, many_hours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollgate.process.descriptors.allow_many", lambda: None)
@@ -288,14 +289,14 @@ def test_a_limit_of_open_files_that_cannot_be_raised_is_told_with_its_cure(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 @pytest.mark.parametrize("form", ["table", "csv"])
-def test_a_disk_that_is_full_is_told_of_by_the_name_of_what_was_written(published: Path, form: str) -> None:
+def test_a_full_disk_is_reported_with_the_name_of_the_output(published: Path, form: str) -> None:
     words = [sys.executable, "-m", "tollgate", "usage", "--directory", str(published), "--format", form]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "standard output: No space left on device\n")
 
 
-def test_output_that_is_closed_is_no_fault_of_the_query(published: Path) -> None:
+def test_closed_output_is_no_error(published: Path) -> None:
     words = [sys.executable, "-m", "tollgate", "usage", "--directory", str(published), "--format", "csv"]
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The command as a person runs it: in a folder of its own, words in, exit code, stdout and stderr out."""
+"""Runs the command in a folder. Returns its exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tollgate.ledger import Ledger
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ class Done:
 
 
 class Tollgate:
-    """Runs commands in a folder. `ledger` is the running gateway's, where there is one."""
+    """Runs commands in a folder. `ledger` belongs to the running gateway, if there is one."""
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Tollgate:
         return self._ledger
 
     def write(self, name: str, text: str) -> None:
-        """Put a file into the folder."""
+        """Writes a file into the folder."""
         write_file(self.folder / name, text)
 
     def __call__(self, *words: str, stdin: str = "") -> Done:
@@ -52,6 +52,6 @@ class Tollgate:
             raise result.exception
         return Done(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
 
-    async def later(self, *words: str) -> Done:
-        """The same while this process's event loop goes on serving."""
+    async def in_thread(self, *words: str) -> Done:
+        """Runs the command in a thread, while this event loop serves the ledger."""
         return await asyncio.to_thread(self, *words)

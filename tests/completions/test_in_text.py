@@ -96,7 +96,7 @@ async def test_more_than_one_choice_is_rejected(tmp_path):
         tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(body=json.dumps(WHOLE).encode())}
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "n": 2})
-    assert reply.status_code == 400 and "n greater than 1" in reply.text
+    assert reply.status_code == 400 and "n is greater than 1" in reply.text
 
 
 async def test_a_stream_that_breaks_off_inside_a_call_delivers_its_text(tmp_path):

@@ -1,4 +1,4 @@
-"""A browser without a screen: cookies, forms and pages over the gateway in this process."""
+"""A browser without rendering: cookies, forms and pages of the gateway in this process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
 
 @dataclass
 class Browser:
-    """One person's browser. `get` and `post` take paths below /dashboard."""
+    """A browser with its own cookies. `get` and `post` take paths below /dashboard."""
 
-    here: Here
+    app: Here
     http: httpx.AsyncClient
 
     async def get(self, path: str = "", **headers: str) -> httpx.Response:
@@ -35,7 +35,7 @@ class Browser:
         headers: dict[str, str] | None = None,
         **fields: str,
     ) -> httpx.Response:
-        """Send a form with the token of `page` (default: the start page), or with `token`."""
+        """Sends a form with the token of `page` (by default the start page), or with `token`."""
         if token is None:
             token = await self.token(page if page is not None else "")
         return await self.http.post("/dashboard" + path, data={**fields, "form_token": token}, headers=headers)
@@ -52,14 +52,14 @@ class Browser:
         return html.unescape(found[1])
 
     async def sign_in(self, account: str = "default") -> Browser:
-        """By a one-time link, as `tollgate accounts link` prints it."""
-        link = (await self.here.services.ledger.create_link(account)).partition("/dashboard")[2]
+        """Signs in by a one-time link, as `tollgate accounts link` prints it."""
+        link = (await self.app.services.ledger.create_link(account)).partition("/dashboard")[2]
         done = await self.post(link, page=link)
         assert done.status_code == 303, done.text
         return self
 
     async def make_key(self, **fields: str) -> str:
-        """Create a key by the form; gives its secret."""
+        """Creates a key with the form; returns its secret."""
         made = await self.post("/keys", once=await self.field("/keys", "once"), **fields)
         assert made.status_code == 200, made.text
         found = re.search(r"sk-tg-[\w-]+", made.text)
@@ -68,7 +68,7 @@ class Browser:
 
 
 def text_of(reply: httpx.Response) -> str:
-    """What a person reads of a page."""
+    """The visible text of a page."""
     body = re.sub(r"</?span\b[^>]*>", "", reply.text)
     body = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", body, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body))).strip()

@@ -1,7 +1,6 @@
-"""A gateway in this process with the sandbox, and browsers that look at its pages.
+"""A gateway in this process with the sandbox and its image models, and browsers for its pages.
 
-A test gets a gateway of its own, unless its file says that one serves them all;
-the functions here make either's fixtures.
+Each test has its own gateway, unless its file shares one: the functions here are for the fixtures of both.
 """
 
 from __future__ import annotations
@@ -21,72 +20,72 @@ from .browser import Browser
 IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 
 
-def gateway(folder: Path) -> contextlib.AbstractAsyncContextManager[Here]:
-    """A gateway with its state in `folder`, the sandbox and its image models."""
-    return inprocess(folder, providers={"sandbox-images": IMAGES})
+def gateway(directory: Path) -> contextlib.AbstractAsyncContextManager[Here]:
+    """A gateway with its state in `directory`, the sandbox and its image models."""
+    return inprocess(directory, providers={"sandbox-images": IMAGES})
 
 
 @contextlib.asynccontextmanager
-async def browsers(here: Here) -> AsyncIterator[Callable[[], Browser]]:
-    """What makes browsers, each with cookies of its own."""
+async def browsers(app: Here) -> AsyncIterator[Callable[[], Browser]]:
+    """Yields a function that creates browsers, each with its own cookies."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make() -> Browser:
             client = httpx.AsyncClient(
-                transport=httpx.ASGITransport(app=here.opened.app), base_url="http://127.0.0.1:8787", timeout=60
+                transport=httpx.ASGITransport(app=app.opened.app), base_url="http://127.0.0.1:8787", timeout=60
             )
             stack.push_async_callback(client.aclose)
-            return Browser(here, client)
+            return Browser(app, client)
 
         yield make
 
 
-async def user(here: Here, browser: Browser, id: str, credits: int) -> Browser:
-    """A new account that is no operator, signed in."""
-    await here.services.ledger.create_account(id, id.title())
-    await here.services.ledger.grant(id, Decimal(credits), "a gift")
+async def user(app: Here, browser: Browser, id: str, credits: int) -> Browser:
+    """Creates an account that is no operator, and signs it in."""
+    await app.services.ledger.create_account(id, id.title())
+    await app.services.ledger.grant(id, Decimal(credits), "a gift")
     return await browser.sign_in(id)
 
 
-def asking(here: Here) -> Callable[..., Awaitable[httpx.Response]]:
-    """Sends a chat request with a key, and waits until its row can be read."""
+def chat_sender(app: Here) -> Callable[..., Awaitable[httpx.Response]]:
+    """Returns a function that sends a chat request with a key, and waits until its usage row can be read."""
 
     async def send(key: str, text: str = "hi", **more: object) -> httpx.Response:
-        reply = await here.post(
+        reply = await app.post(
             "/v1/chat/completions",
             {"model": "sandbox/echo", "messages": [{"role": "user", "content": text}], **more},
             key=key,
         )
-        await here.services.ledger.settle()
+        await app.services.ledger.settle()
         return reply
 
     return send
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Here]:
+async def app(tmp_path: Path) -> AsyncIterator[Here]:
     async with gateway(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def browser(here: Here) -> AsyncIterator[Callable[[], Browser]]:
-    async with browsers(here) as make:
+async def browser(app: Here) -> AsyncIterator[Callable[[], Browser]]:
+    async with browsers(app) as make:
         yield make
 
 
 @pytest.fixture
 async def operator(browser: Callable[[], Browser]) -> Browser:
-    """The account `default`, who is an operator, signed in."""
+    """A browser signed in as `default`, which is an operator."""
     return await browser().sign_in("default")
 
 
 @pytest.fixture
-async def alice(here: Here, browser: Callable[[], Browser]) -> Browser:
-    """A user with ten credits, signed in."""
-    return await user(here, browser(), "alice", 10)
+async def alice(app: Here, browser: Callable[[], Browser]) -> Browser:
+    """A browser signed in as a user with ten credits."""
+    return await user(app, browser(), "alice", 10)
 
 
 @pytest.fixture
-def ask(here: Here) -> Callable[..., Awaitable[httpx.Response]]:
-    return asking(here)
+def send_chat(app: Here) -> Callable[..., Awaitable[httpx.Response]]:
+    return chat_sender(app)

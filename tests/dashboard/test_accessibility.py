@@ -1,4 +1,4 @@
-"""Pages that a keyboard and a screen reader can use: structure, names, labels."""
+"""Pages usable by keyboard and screen reader: structure, names, labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest_asyncio
 
-from .conftest import asking, browsers, gateway
+from .conftest import browsers, chat_sender, gateway
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SHAPES = {"path", "rect", "circle"}
@@ -36,7 +36,7 @@ PATHS = [
 
 
 class Page(HTMLParser):
-    """Reads a page; complains about tags that do not nest."""
+    """Parses a page and records tags that do not nest."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,12 +69,12 @@ class Page(HTMLParser):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pages(tmp_path_factory):
-    """Every page once, as an operator sees it after an answer and a failure."""
-    async with gateway(tmp_path_factory.mktemp("pages")) as here, browsers(here) as browser:
-        ask, operator = asking(here), await browser().sign_in("default")
-        await ask(here.key)
-        await ask(here.key, "[[error=503]]")
-        key = (await here.services.ledger.list_keys())[0].id
+    """Every page once, as an operator sees it after a successful and a failed request."""
+    async with gateway(tmp_path_factory.mktemp("pages")) as app, browsers(app) as browser:
+        send_chat, operator = chat_sender(app), await browser().sign_in("default")
+        await send_chat(app.key)
+        await send_chat(app.key, "[[error=503]]")
+        key = (await app.services.ledger.list_keys())[0].id
         request = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)[1]
         return {path: Page((await operator.get(path.format(key=key, request=request))).text) for path in PATHS}
 
@@ -91,7 +91,7 @@ def test_every_field_has_a_label(pages):
                 assert field.get("id") in labels, (path, field)
 
 
-def test_ids_are_unique_and_references_lead_somewhere(pages):
+def test_ids_are_unique_and_references_resolve(pages):
     for path, page in pages.items():
         ids = [attributes["id"] for _, attributes, _ in page.tags if "id" in attributes]
         assert len(ids) == len(set(ids)), (path, sorted(id for id in ids if ids.count(id) > 1))
@@ -107,13 +107,13 @@ def test_every_page_has_one_heading_one_main_and_a_language(pages):
         assert page.all("html")[0][1]["lang"] == "en" and len(page.all("title")) >= 1
 
 
-def test_tables_have_captions_and_headers_scopes(pages):
+def test_tables_have_captions_and_header_scopes(pages):
     for path, page in pages.items():
         assert len(page.all("table")) == len(page.all("caption")), path
         assert all(attributes.get("scope") in ("col", "row") for _, attributes, _ in page.all("th")), path
 
 
-def test_pictures_have_names(pages):
+def test_images_have_alternative_texts(pages):
     for path, page in pages.items():
         assert all(attributes.get("alt") for _, attributes, _ in page.all("img")), path
         for _, attributes, _ in page.all("svg"):
@@ -135,7 +135,7 @@ def test_the_current_page_is_marked(pages):
             assert len(current) == 1, (path, current)
 
 
-def test_what_scrolls_can_be_reached_by_keyboard(pages):
+def test_scrollable_parts_can_be_focused_by_keyboard(pages):
     for path, page in pages.items():
         for _, attributes, _ in page.all("div"):
             if attributes.get("class") == "scroll":
@@ -146,7 +146,7 @@ def test_what_scrolls_can_be_reached_by_keyboard(pages):
             assert attributes["tabindex"] == "0" and attributes["role"] == "group" and attributes["aria-label"], path
 
 
-def test_forms_of_a_page_can_be_told_apart(pages):
+def test_the_forms_of_a_page_have_different_names(pages):
     for path, page in pages.items():
         names = [attributes["aria-label"] for _, attributes, _ in page.all("form") if "aria-label" in attributes]
         assert len(names) == len(set(names)), (path, names)

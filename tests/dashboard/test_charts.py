@@ -1,4 +1,4 @@
-"""Charts put values where they belong, and say them in a table too."""
+"""Positions of values in charts, and the tables beside them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -33,7 +33,7 @@ def test_bars_stack_from_the_bottom():
     ("most", "labels"),
     [(4, ["4", "2", "0"]), (0.3, ["0.3", "0.2", "0.1", "0"]), (100, ["100", "50", "0"]), (7, ["7.5", "5", "2.5", "0"])],
 )
-def test_the_axis_ends_at_a_round_number_above(most, labels):
+def test_the_axis_ends_at_a_round_number_above_the_maximum(most, labels):
     chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [most, 0, 0])], show, axis)
     assert [label for _, label in chart.ticks] == labels
 
@@ -58,17 +58,17 @@ def test_lines_have_gaps_where_nothing_was_measured():
     assert path == "M0.16 0h0.68M2.16 0h0.68" and nothing == ""
 
 
-def test_a_line_begins_anew_behind_a_gap():
+def test_a_line_starts_again_after_a_gap():
     starts = [STARTS[0] + place * HOUR for place in range(5)]
     chart = charts.lines("l", "Latency", starts, HOUR, [Series("p50", "s1", [10, 5, None, 5, 10])], show, axis)
     assert chart.lines[0][1] == "M0.5 0L1.5 50M3.5 50L4.5 0"
 
 
-def test_a_chart_without_values_says_so():
+def test_a_chart_without_values_is_marked_as_empty():
     assert charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [0, 0, 0])], show, axis).empty
 
 
-def test_the_table_says_what_the_drawing_shows():
+def test_the_table_has_the_values_of_the_chart():
     chart = charts.bars("c", "Cost", STARTS, HOUR, [Series("one", "s0", [1, 0, 2])], show, axis)
     assert chart.head == ("Time (UTC)", "one")
     assert chart.rows == (("21 Nov 00:00", "1"), ("21 Nov 01:00", "0"), ("21 Nov 02:00", "2"))

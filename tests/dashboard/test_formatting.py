@@ -1,4 +1,4 @@
-"""How values are written on the pages."""
+"""Formatting of values on the pages."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,7 +11,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"),
+    ("amount", "text"),
     [
         ("0", "$0.00"),
         ("12.3", "$12.30"),
@@ -20,18 +20,18 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         ("-5", "−$5.00"),
         ("1234567.5", "$1,234,567.50"),
     ],
-    ids=["nothing", "tenths", "fine", "finest", "negative", "large"],
+    ids=["zero", "tenths", "small", "smallest", "negative", "large"],
 )
-def test_money_has_every_digit(amount, said):
-    assert formatting.money(Decimal(amount)).striptags() == said
+def test_money_has_every_digit(amount, text):
+    assert formatting.money(Decimal(amount)).striptags() == text
 
 
-def test_money_of_nothing_is_a_dash():
+def test_absent_money_is_a_dash():
     assert formatting.money(None).striptags() == "–"
 
 
 @pytest.mark.parametrize(
-    ("value", "step", "said"),
+    ("value", "step", "text"),
     [
         (0, 0.5, "0"),
         (1.5, 0.5, "1.5 ms"),
@@ -41,32 +41,32 @@ def test_money_of_nothing_is_a_dash():
         (1500, 500, "1.5 s"),
     ],
 )
-def test_times_beside_an_axis_have_the_decimals_that_the_step_needs(value, step, said):
-    assert formatting.time_axis(value, step) == said
+def test_times_of_an_axis_have_the_decimals_of_its_step(value, step, text):
+    assert formatting.time_axis(value, step) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [(0, "0"), (950, "950"), (1200, "1.2k"), (34_000, "34k"), (999_999, "1M"), (5_600_000, "5.6M"), (2e9, "2B")],
 )
-def test_counts_are_compact(value, said):
-    assert formatting.compact(value) == said
+def test_counts_are_compact(value, text):
+    assert formatting.compact(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(0.42, "0.4 ms"), (842.3, "842 ms"), (999.9, "1.0 s"), (12_345, "12 s"), (183_000, "3 min 3 s")]
+    ("value", "text"), [(0.42, "0.4 ms"), (842.3, "842 ms"), (999.9, "1.0 s"), (12_345, "12 s"), (183_000, "3 min 3 s")]
 )
-def test_times_are_readable(value, said):
-    assert formatting.milliseconds(value) == said
+def test_durations_are_rounded_to_readable_units(value, text):
+    assert formatting.milliseconds(value) == text
 
 
-@pytest.mark.parametrize(("value", "said"), [(0, "0%"), (0.0001, "<0.1%"), (0.0123, "1.2%"), (0.5, "50%"), (1, "100%")])
-def test_a_small_share_is_not_shown_as_none(value, said):
-    assert formatting.share(value) == said
+@pytest.mark.parametrize(("value", "text"), [(0, "0%"), (0.0001, "<0.1%"), (0.0123, "1.2%"), (0.5, "50%"), (1, "100%")])
+def test_a_small_share_is_not_shown_as_zero(value, text):
+    assert formatting.share(value) == text
 
 
 @pytest.mark.parametrize(
-    ("gap", "said"),
+    ("gap", "text"),
     [
         (timedelta(seconds=-3), "just now"),
         (timedelta(minutes=-1), "1 minute ago"),
@@ -78,25 +78,25 @@ def test_a_small_share_is_not_shown_as_none(value, said):
         (timedelta(days=-200), "5 May 2026"),
     ],
 )
-def test_times_are_relative(gap, said):
-    assert formatting.relative(NOW + gap, NOW) == said
+def test_times_are_relative(gap, text):
+    assert formatting.relative(NOW + gap, NOW) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [(Decimal("0E-12"), "0"), (Decimal("0.140000000000"), "0.14"), ("text", "text"), (None, formatting.DASH)],
 )
-def test_a_value_of_a_row_is_shown_in_plain_notation(value, said):
-    assert formatting.exact(value) == said
+def test_values_of_a_row_are_shown_in_plain_notation(value, text):
+    assert formatting.exact(value) == text
 
 
-def test_a_relative_time_has_the_exact_one_as_its_title():
-    said = formatting.when(NOW - timedelta(hours=2), NOW)
-    assert 'title="2026-11-21 10:00:00 UTC"' in said and 'datetime="2026-11-21T10:00:00+00:00"' in said
+def test_a_relative_time_has_the_exact_time_as_its_title():
+    html = formatting.when(NOW - timedelta(hours=2), NOW)
+    assert 'title="2026-11-21 10:00:00 UTC"' in html and 'datetime="2026-11-21T10:00:00+00:00"' in html
 
 
 @pytest.mark.parametrize(
-    ("value", "step", "said"),
+    ("value", "step", "text"),
     [
         (1.5, 0.5, "$1.50"),
         (0, 0.5, "$0"),
@@ -106,12 +106,12 @@ def test_a_relative_time_has_the_exact_one_as_its_title():
         (0.00025, 0.00025, "$0.00025"),
     ],
 )
-def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
-    assert formatting.money_axis(value, step) == said
+def test_amounts_of_an_axis_have_the_decimals_of_its_step(value, step, text):
+    assert formatting.money_axis(value, step) == text
 
 
 @pytest.mark.parametrize(
-    ("amount", "currency", "said"),
+    ("amount", "currency", "text"),
     [
         ("0.3", "USD", "$0.30"),
         ("15", "USD", "$15"),
@@ -120,5 +120,5 @@ def test_an_axis_has_the_decimals_its_step_needs(value, step, said):
         ("0.0375", "USD", "$0.0375"),
     ],
 )
-def test_prices_are_exact(amount, currency, said):
-    assert formatting.price(Decimal(amount), currency).striptags() == said
+def test_prices_are_exact(amount, currency, text):
+    assert formatting.price(Decimal(amount), currency).striptags() == text

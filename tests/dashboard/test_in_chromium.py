@@ -1,7 +1,8 @@
-"""The pages in a real browser: sign in, make a key, use it with an official client, see it, revoke it, be refused.
+"""The pages in a real browser: sign in, create a key, use it with an official client, find the request, revoke the
+key.
 
-Needs the test extra `playwright` and a chromium on the path (Debian's will do); skipped, and said so, without them.
-Screenshots in light, dark and on a phone are kept in ci-artifacts/ for people to look at.
+Needs the test extra `playwright` and a chromium on the path (for example Debian's); otherwise skipped with a message.
+Screenshots in light, dark and phone size are written to ci-artifacts/.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from support.inprocess import write_config
 from support.running import gateway
+from support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "ci-artifacts"
@@ -71,8 +73,8 @@ def chromium():
 
 
 @pytest.fixture(autouse=True)
-def closed(chromium):
-    """No page is left open to paint itself while the next test runs."""
+def close_pages(chromium):
+    """Closes all pages after a test, so that none renders during the next one."""
     yield
     for context in chromium.contexts:
         context.close()
@@ -110,7 +112,7 @@ FAINT = """() => {
     }
     return faint;
 }"""  # noqa: E501
-"""Elements whose text differs from what is under it by less than 4.5 : 1 (WCAG 2.2, 1.4.3)."""
+"""Elements whose text has a contrast of less than 4.5 : 1 (WCAG 2.2, 1.4.3)."""
 
 
 LARGE = """() => {
@@ -121,7 +123,7 @@ LARGE = """() => {
     return amounts.filter(each => each.getBoundingClientRect().right > each.closest(".tile, .who").getBoundingClientRect().right + 1).length
         + places.filter((one, at) => places.slice(at + 1).some(other => over(one, other))).length;
 }"""  # noqa: E501
-"""How many large amounts are cut off, and how many things beside them are covered."""
+"""The number of large amounts that are cut off, and of elements beside them that overlap."""
 
 
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
@@ -131,38 +133,29 @@ def signed_in(chromium, running, **look):
     context = chromium.new_context(**look)
     page = context.new_page()
     page.set_default_timeout(15_000)
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    console: list[str] = []
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
     page.goto(running.cli("accounts", "link").strip())
     page.get_by_role("button", name="Sign in as default").click()
     page.wait_for_url("**/dashboard")
-    return page, said
+    return page, console
 
 
-def until(page, path: str, wanted) -> None:
-    """Load a page again until it has what is wanted: rows are published moments after the answer."""
+def reload_until(page, path: str, locator) -> None:
+    """Loads a page until the locator matches: rows are published shortly after the response."""
     for _ in range(60):
         page.goto(path)
-        if wanted.count():
+        if locator.count():
             return
         time.sleep(0.2)
     pytest.fail(f"{path} never showed it:\n{page.inner_text('main')[:2000]}")
 
 
-def eventually(true) -> None:
-    """Wait for something; the pages' security policy forbids the browser's own way of waiting for a condition."""
-    for _ in range(300):
-        if true():
-            return
-        time.sleep(0.02)
-    pytest.fail("it never happened")
-
-
-def test_a_key_from_its_making_to_its_end(chromium, running):
+def test_a_key_from_its_creation_to_its_revocation(chromium, running):
     import openai
 
-    page, said = signed_in(chromium, running, **LOOKS["light"])
+    page, console = signed_in(chromium, running, **LOOKS["light"])
     home = f"{running.base}/dashboard"
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Keys").click()
     page.get_by_label("Name").fill("browser test")
@@ -177,7 +170,7 @@ def test_a_key_from_its_making_to_its_end(chromium, running):
     )
     assert answer.choices[0].message.content == "You said: hello from a browser test"
 
-    until(page, home + "/requests", page.locator("td", has_text="browser test"))
+    reload_until(page, home + "/requests", page.locator("td", has_text="browser test"))
     page.get_by_role("row").filter(has_text="browser test").get_by_role("link").click()
     assert "answered in full" in page.inner_text("main")
 
@@ -185,7 +178,8 @@ def test_a_key_from_its_making_to_its_end(chromium, running):
     chart = page.get_by_role("img", name=re.compile("^Cost by model"))
     assert chart.locator("rect.s0").count() == 1
     chart.locator("rect.s0").hover()
-    assert re.search(r"sandbox/echo: \$0\.0*[1-9]", page.locator(".tip").inner_text())  # other tests here spend, too
+    # other tests of this file spend as well
+    assert re.search(r"sandbox/echo: \$0\.0*[1-9]", page.locator(".tip").inner_text())
 
     page.goto(home + "/keys")
     assert secret not in page.content()
@@ -196,26 +190,26 @@ def test_a_key_from_its_making_to_its_end(chromium, running):
     with pytest.raises(openai.AuthenticationError) as refused:
         client.chat.completions.create(model="sandbox/echo", messages=[{"role": "user", "content": "again"}])
     assert refused.value.code == "invalid_api_key"
-    assert said == []
+    assert console == []
 
 
-def test_an_answer_is_shown_while_it_is_written(chromium, running):
-    page, said = signed_in(chromium, running, **LOOKS["light"])
+def test_an_answer_is_shown_while_it_is_streamed(chromium, running):
+    page, console = signed_in(chromium, running, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
     page.get_by_label("Message").fill("count [[tokens=80]] [[pace=25ms]]")
     page.get_by_role("button", name="Send").click()
-    eventually(lambda: len(page.locator("[data-text]").inner_text()) > 20)
+    wait_until(lambda: len(page.locator("[data-text]").inner_text()) > 20)
     early = len(page.locator("[data-text]").inner_text())
-    eventually(lambda: "tokens in" in page.locator("[data-facts]").inner_text())
+    wait_until(lambda: "tokens in" in page.locator("[data-facts]").inner_text())
     assert len(page.locator("[data-text]").inner_text()) > early
     page.get_by_label("Message").fill("[[error=503]]")
     page.get_by_role("button", name="Send").click()
     page.wait_for_selector("[data-text].failed")
     assert "overloaded" in page.locator("[data-text]").inner_text()
-    assert all("503" in line or "500" in line for line in said)
+    assert all("503" in line or "500" in line for line in console)
 
 
-def test_an_answer_in_parts_is_shown_as_its_text(chromium, running):
+def test_an_answer_in_content_parts_is_shown_as_text(chromium, running):
     page, _ = signed_in(chromium, running, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
     deltas = [
@@ -227,11 +221,11 @@ def test_an_answer_in_parts_is_shown_as_its_text(chromium, running):
     page.route("**/try/stream", lambda route: route.fulfill(content_type="text/event-stream", body=events))
     page.get_by_label("Message").fill("hi")
     page.get_by_role("button", name="Send").click()
-    eventually(lambda: page.locator("[data-text]").inner_text() == "so good, but no")
+    wait_until(lambda: page.locator("[data-text]").inner_text() == "so good, but no")
     assert page.locator("[data-reasoning-text]").text_content() == "so far"
 
 
-def test_everything_works_without_scripts(chromium, running):
+def test_the_pages_work_without_javascript(chromium, running):
     page, _ = signed_in(chromium, running, java_script_enabled=False, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/keys")
     page.get_by_label("Name").fill("no scripts")
@@ -252,7 +246,7 @@ def test_everything_works_without_scripts(chromium, running):
     assert "You are signed out." in page.inner_text("main")
 
 
-def test_the_keyboard_reaches_everything(chromium, running):
+def test_all_controls_can_be_reached_by_keyboard(chromium, running):
     page, _ = signed_in(chromium, running, **LOOKS["light"])
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
@@ -279,7 +273,7 @@ def test_the_keyboard_reaches_everything(chromium, running):
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])
-def test_every_word_can_be_read(chromium, running, look):
+def test_all_text_has_enough_contrast(chromium, running, look):
     page, _ = signed_in(chromium, running, **LOOKS[look])
     page.goto(f"{running.base}/dashboard/keys")
     key = page.get_by_role("link", name="first key").get_attribute("href").removeprefix("/dashboard")
@@ -289,7 +283,7 @@ def test_every_word_can_be_read(chromium, running, look):
         assert page.evaluate(FAINT) == [], path
 
 
-def test_a_request_of_a_model_with_tiers_fits_every_width(chromium, running):
+def test_the_page_of_a_request_with_tiered_prices_fits_every_width(chromium, running):
     import openai
 
     client = openai.OpenAI(base_url=running.url, api_key=running.key)
@@ -298,7 +292,7 @@ def test_a_request_of_a_model_with_tiers_fits_every_width(chromium, running):
     )
     page, _ = signed_in(chromium, running, **LOOKS["phone"])
     row = page.get_by_role("row").filter(has_text="tiered/echo")
-    until(page, f"{running.base}/dashboard/requests", row)
+    reload_until(page, f"{running.base}/dashboard/requests", row)
     row.get_by_role("link").click()
     assert '"min_prompt_tokens":200000' in page.inner_text("main")
     for width in (320, 390, 1024, 1280, 1600):
@@ -307,8 +301,8 @@ def test_a_request_of_a_model_with_tiers_fits_every_width(chromium, running):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_pages_look_right_at_every_width(chromium, running, look):
-    """Nothing is wider than the screen, nothing is refused by the security policy; the pictures are for people."""
+def test_pages_fit_every_width_and_obey_the_security_policy(chromium, running, look):
+    """Nothing is wider than the screen and the policy blocks nothing. The screenshots are for review."""
     import openai
 
     client = openai.OpenAI(base_url=running.url, api_key=running.key)
@@ -317,17 +311,17 @@ def test_pages_look_right_at_every_width(chromium, running, look):
             model="sandbox/echo", messages=[{"role": "user", "content": "word " * (number + 1)}]
         )
     running.cli("keys", "create", "--name", "unbroken" * 12)
-    page, said = signed_in(chromium, running, **LOOKS[look])
-    until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))
-    wrong = running.folder / "providers" / "wrong.yaml"  # so that the mark of a mistake is on every page
+    page, console = signed_in(chromium, running, **LOOKS[look])
+    reload_until(page, f"{running.base}/dashboard/requests", page.locator("td", has_text="first key"))
+    wrong = running.folder / "providers" / "wrong.yaml"  # shows the mark of a mistake on every page
     wrong.write_text("provider: wrong\n")
-    until(page, f"{running.base}/dashboard/operator/config", page.get_by_text("the files are wrong"))
+    reload_until(page, f"{running.base}/dashboard/operator/config", page.get_by_text("the files are wrong"))
     ARTEFACTS.mkdir(exist_ok=True)
     for name, path in PAGES.items():
         page.goto(f"{running.base}/dashboard{path}")
         page.screenshot(path=ARTEFACTS / f"dashboard-{look}-{name}.png", full_page=True)
         assert page.evaluate(FITS), name
-        if look == "phone":  # and as narrow as a page that is magnified four times (WCAG 2.2, 1.4.10)
+        if look == "phone":  # also as narrow as a page magnified four times (WCAG 2.2, 1.4.10)
             page.set_viewport_size({"width": 320, "height": 844})
             assert page.evaluate(FITS), name
             page.set_viewport_size(LOOKS[look]["viewport"])
@@ -336,5 +330,7 @@ def test_pages_look_right_at_every_width(chromium, running, look):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate(LARGE) == 0, width
     wrong.unlink()
-    until(page, f"{running.base}/dashboard/operator/config", page.locator("body", has_not_text="the files are wrong"))
-    assert said == []
+    reload_until(
+        page, f"{running.base}/dashboard/operator/config", page.locator("body", has_not_text="the files are wrong")
+    )
+    assert console == []

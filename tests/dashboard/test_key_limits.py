@@ -1,4 +1,4 @@
-"""A key made on the pages is held to its limits on every endpoint, with the bodies and headers of each dialect."""
+"""The limits of a key created on the pages apply on every endpoint, with the bodies and headers of its dialect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-ASK = {
+REQUESTS = {
     "chat": ("/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hi"}]}),
     "responses": ("/v1/responses", {"model": "sandbox/echo", "input": "hi"}),
     "messages": (
@@ -18,11 +18,11 @@ ASK = {
 }
 
 
-@pytest.mark.parametrize("dialect", ASK)
-async def test_requests_a_minute(here, alice, dialect):
+@pytest.mark.parametrize("dialect", REQUESTS)
+async def test_a_key_over_its_requests_per_minute_is_429(app, alice, dialect):
     secret = await alice.make_key(rpm="2")
-    path, body = ASK[dialect]
-    first = await here.post(path, body, key=secret)
+    path, body = REQUESTS[dialect]
+    first = await app.post(path, body, key=secret)
     assert first.status_code == 200, first.text
     if dialect == "messages":
         assert (
@@ -36,26 +36,26 @@ async def test_requests_a_minute(here, alice, dialect):
             and first.headers["x-ratelimit-remaining-requests"] == "1"
         )
         assert re.fullmatch(r"\d+m?s|\d+m\d+s", first.headers["x-ratelimit-reset-requests"])
-    await here.post(path, body, key=secret)
-    refused = await here.post(path, body, key=secret)
+    await app.post(path, body, key=secret)
+    refused = await app.post(path, body, key=secret)
     assert refused.status_code == 429 and 1 <= int(refused.headers["retry-after"]) <= 60
-    said = refused.json()
+    error = refused.json()
     if dialect == "embeddings":
-        assert said == {"success": False, "code": 429, "message": "rate limit exceeded"}
+        assert error == {"success": False, "code": 429, "message": "rate limit exceeded"}
     elif dialect == "messages":
-        assert said["error"]["type"] == "rate_limit_error"
+        assert error["error"]["type"] == "rate_limit_error"
     else:
-        assert said["error"]["code"] == "rate_limit_exceeded" and re.match(
-            r"Rate limit reached for requests\. Please try again in \d+s\.", said["error"]["message"]
+        assert error["error"]["code"] == "rate_limit_exceeded" and re.match(
+            r"Rate limit reached for requests\. Please try again in \d+s\.", error["error"]["message"]
         )
 
 
-async def test_tokens_a_minute(here, alice):
+async def test_a_key_over_its_tokens_per_minute_is_429(app, alice):
     secret = await alice.make_key(tpm="30")
-    path, body = ASK["chat"]
+    path, body = REQUESTS["chat"]
     codes = [
         (
-            await here.post(
+            await app.post(
                 path, body | {"messages": [{"role": "user", "content": "one two three four five six"}]}, key=secret
             )
         ).status_code
@@ -64,61 +64,61 @@ async def test_tokens_a_minute(here, alice):
     assert codes[0] == 200 and codes[-1] == 429
 
 
-async def test_refused_requests_leave_no_row(here, alice):
+async def test_rejected_requests_have_no_row(app, alice):
     secret = await alice.make_key(rpm="1")
-    path, body = ASK["chat"]
+    path, body = REQUESTS["chat"]
     for _ in range(5):
-        await here.post(path, body, key=secret)
-    await here.services.ledger.settle()
+        await app.post(path, body, key=secret)
+    await app.services.ledger.settle()
     assert len(re.findall(r"<tr>\s*<td><a", (await alice.get("/requests?range=24h")).text)) == 1
 
 
-@pytest.mark.parametrize("dialect", ASK)
-async def test_a_spend_cap(here, alice, dialect):
-    """`insufficient quota` is what SPEC has everybody told; why, and until when, follows where there is room for it."""
+@pytest.mark.parametrize("dialect", REQUESTS)
+async def test_a_key_over_its_spend_cap_is_403_until_the_cap_is_raised(app, alice, dialect):
+    """SPEC requires the words `insufficient quota`. The reason and the reset date follow in dialects that have room
+    for them."""
     secret = await alice.make_key(cap="0.0000001", window="day")
-    assert (await here.post(*ASK["chat"], key=secret)).status_code == 200
-    path, body = ASK[dialect]
-    refused = await here.post(path, body, key=secret)
-    said = refused.json()
+    assert (await app.post(*REQUESTS["chat"], key=secret)).status_code == 200
+    path, body = REQUESTS[dialect]
+    refused = await app.post(path, body, key=secret)
+    error = refused.json()
     assert refused.status_code == 403 and refused.headers["x-tollgate-error"] == "insufficient_quota"
     if dialect == "embeddings":
-        assert said == {"success": False, "code": 403, "message": "user quota exceeded"}
+        assert error == {"success": False, "code": 403, "message": "user quota exceeded"}
     else:
         assert re.fullmatch(
             r"insufficient quota: the key's spend cap is reached; it starts anew on [0-9-]{10} \(UTC\)",
-            said["error"]["message"],
+            error["error"]["message"],
         )
-        assert said["error"].get("code") == (None if dialect == "messages" else "insufficient_quota")
-        assert said.get("message") == (None if dialect == "messages" else "insufficient quota")
-    key = here.services.ledger.find_key(secret)
+        assert error["error"].get("code") == (None if dialect == "messages" else "insufficient_quota")
+        assert error.get("message") == (None if dialect == "messages" else "insufficient quota")
+    key = app.services.ledger.find_key(secret)
     await alice.post(f"/keys/{key.id}", name="more", cap="1", window="day", models="all")
-    assert (await here.post(path, body, key=secret)).status_code == 200
+    assert (await app.post(path, body, key=secret)).status_code == 200
 
 
-async def test_a_key_sees_and_calls_its_allowed_models_only(here, alice):
+async def test_a_key_lists_and_calls_only_its_allowed_models(app, alice):
     secret = await alice.make_key(models="sandbox/reasoner")
-    path, body = ASK["chat"]
-    assert (await here.post(path, body, key=secret)).status_code == 400
-    assert (await here.post(path, body | {"model": "sandbox/reasoner"}, key=secret)).status_code == 200
-    assert [model["id"] for model in (await here.get("/v1/models", key=secret)).json()["data"]] == ["sandbox/reasoner"]
+    path, body = REQUESTS["chat"]
+    assert (await app.post(path, body, key=secret)).status_code == 400
+    assert (await app.post(path, body | {"model": "sandbox/reasoner"}, key=secret)).status_code == 200
+    assert [model["id"] for model in (await app.get("/v1/models", key=secret)).json()["data"]] == ["sandbox/reasoner"]
     assert [
-        model["id"] for model in (await here.get("/v1/models", key=await alice.make_key(models="none"))).json()["data"]
+        model["id"] for model in (await app.get("/v1/models", key=await alice.make_key(models="none"))).json()["data"]
     ] == []
 
 
-async def test_an_expired_key(here, alice):
+async def test_an_expired_key_is_401(app, alice):
     from datetime import UTC, timedelta
 
     secret = await alice.make_key(expires="1h")
-    key = here.services.ledger.find_key(secret)
-    await here.services.ledger.update_key(key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
-    path, body = ASK["chat"]
-    assert (await here.post(path, body, key=secret)).status_code == 401
+    key = app.services.ledger.find_key(secret)
+    await app.services.ledger.update_key(key.id, expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    path, body = REQUESTS["chat"]
+    assert (await app.post(path, body, key=secret)).status_code == 401
     assert "expired" in (await alice.get("/keys")).text
 
 
-async def test_strict_refuses_what_a_conversion_loses(here, alice):
-    """`logit_bias` has no place in another format; a strict key hears that at once."""
+async def test_a_key_is_strict_only_if_created_so(app, alice):
     secret, easy = await alice.make_key(strict="yes"), await alice.make_key()
-    assert here.services.ledger.find_key(secret).strict and not here.services.ledger.find_key(easy).strict
+    assert app.services.ledger.find_key(secret).strict and not app.services.ledger.find_key(easy).strict

@@ -1,4 +1,4 @@
-"""What an operator sees and does."""
+"""The operator's pages and forms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 
+from support.waiting import until
 from tollgate.dashboard import usage_report, usage_sums
 from tollgate.dashboard.pages import operator as operator_pages
 from tollgate.ledger import Ledger
@@ -16,15 +17,15 @@ from tollgate.ledger import Ledger
 from .browser import text_of
 
 
-async def test_an_account_is_created_with_credits(here, operator):
+async def test_an_account_is_created_with_credits(app, operator):
     done = await operator.post("/operator/accounts", id="carol", name="Carol", role="user", credits="12.50")
     assert done.headers["location"] == "/dashboard/operator/accounts/carol?done=made"
-    assert here.balance("carol") == Decimal("12.50")
+    assert app.balance("carol") == Decimal("12.50")
     assert "Carol" in text_of(await operator.get("/operator/accounts"))
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"id": "Carol!"}, "wanted lower-case letters"),
         ({"id": "default"}, "exists already"),
@@ -34,13 +35,13 @@ async def test_an_account_is_created_with_credits(here, operator):
         ({"id": "x", "role": "king"}, "wanted user or operator"),
     ],
 )
-async def test_a_wrong_account_form_says_why(here, operator, fields, told):
+async def test_an_invalid_account_form_shows_the_reason(app, operator, fields, message):
     reply = await operator.post("/operator/accounts", **fields)
-    assert reply.status_code == 400 and told in text_of(reply)
-    assert [account.id for account in await here.services.ledger.list_accounts()] == ["default"]
+    assert reply.status_code == 400 and message in text_of(reply)
+    assert [account.id for account in await app.services.ledger.list_accounts()] == ["default"]
 
 
-async def test_every_page_tells_an_operator_that_new_requests_are_refused(operator, alice, monkeypatch):
+async def test_every_page_shows_operators_that_new_requests_are_rejected(operator, alice, monkeypatch):
     assert "are refused" not in text_of(await operator.get("/models"))
     monkeypatch.setattr(Ledger, "not_ready_reason", "the journal cannot be written: No space left on device")
     assert "New requests are refused The journal cannot be written: No space left on device." in " ".join(
@@ -49,24 +50,24 @@ async def test_every_page_tells_an_operator_that_new_requests_are_refused(operat
     assert "are refused" not in text_of(await alice.get("/models"))
 
 
-async def test_credits_are_granted_once_and_taken_back(here, operator, alice):
+async def test_credits_are_granted_once_and_taken_back(app, operator, alice):
     page = "/operator/accounts/alice"
     once = await operator.field(page, "once")
     for _ in range(2):
         await operator.post(page + "/grant", once=once, amount="5", note="thanks")
-    assert here.balance("alice") == Decimal(15)
+    assert app.balance("alice") == Decimal(15)
     await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="-1")
-    assert here.balance("alice") == Decimal(14)
+    assert app.balance("alice") == Decimal(14)
     assert "thanks" in text_of(await operator.get(page))
     wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0", note="for <May>")
     assert wrong.status_code == 400 and "non-zero" in text_of(wrong)
     assert (
         'name="amount" aria-invalid="true" autofocus value="0"' in wrong.text
         and 'name="note" value="for &lt;May&gt;"' in wrong.text
-    ), "what was typed stays"
+    ), "the typed values are kept"
 
 
-async def test_a_sign_in_link_for_somebody_else_is_shown_once(operator, alice, browser):
+async def test_a_sign_in_link_for_another_account_is_shown_once(operator, alice, browser):
     reply = await operator.post("/operator/accounts/alice/link")
     link = next(word for word in text_of(reply).split() if "/dashboard/link/" in word).partition("/dashboard")[2]
     person = browser()
@@ -75,7 +76,7 @@ async def test_a_sign_in_link_for_somebody_else_is_shown_once(operator, alice, b
     assert link not in (await operator.get("/operator/accounts/alice")).text
 
 
-async def test_roles_are_changed_but_not_ones_own(here, operator, alice):
+async def test_operators_change_other_roles_but_not_their_own(app, operator, alice):
     assert (await operator.post("/operator/accounts/alice/change", name="Alice B.", role="operator")).status_code == 303
     assert (await alice.get("/operator/accounts")).status_code == 200
     assert (await operator.post("/operator/accounts/default/change", name="x", role="user")).status_code == 400
@@ -83,71 +84,73 @@ async def test_roles_are_changed_but_not_ones_own(here, operator, alice):
     assert (await operator.get("/operator/accounts")).status_code == 404
 
 
-async def test_an_operator_revokes_a_key_of_that_account_only(here, operator, alice):
+async def test_an_operator_revokes_a_key_only_on_the_page_of_its_account(app, operator, alice):
     secret = await alice.make_key(name="laptop")
-    key = here.services.ledger.find_key(secret)
+    key = app.services.ledger.find_key(secret)
     assert (await operator.post(f"/operator/accounts/default/keys/{key.id}/revoke")).status_code == 404
     assert (await operator.post(f"/operator/accounts/alice/keys/{key.id}/revoke")).status_code == 303
-    assert (await here.services.ledger.get_key(key.id)).revoked
+    assert (await app.services.ledger.get_key(key.id)).revoked
 
 
-async def test_all_usage_is_by_account_too(here, operator, alice, ask):
-    await ask(here.key)
-    await ask(await alice.make_key())
+async def test_operators_see_usage_by_account(app, operator, alice, send_chat):
+    await send_chat(app.key)
+    await send_chat(await alice.make_key())
     page = text_of(await operator.get("/operator/usage?range=24h&by=account_id"))
     assert "Cost by account" in page and "alice" in page and "default" in page
     only = text_of(await operator.get("/operator/requests?range=24h&account=alice"))
     assert "alice" in only and "That is all" in only
 
 
-async def test_keys_of_one_name_are_told_apart(here, operator, alice, ask):
+async def test_keys_of_the_same_name_are_distinguished(app, operator, alice, send_chat):
     secrets = [await alice.make_key(name=name) for name in ("laptop", "laptop", "ci")]
-    for secret in (*secrets, here.key):
-        await ask(secret)
+    for secret in (*secrets, app.key):
+        await send_chat(secret)
     one, other = (secret[-4:] for secret in secrets[:2])
     for path in ("/operator/usage?range=24h", "/operator/requests"):
-        said = text_of(await operator.get(path))
-        assert f" laptop (alice) …{one} " in said and f" laptop (alice) …{other} " in said
-        assert " ci (alice) " in said and " first key (default) " in said
-    said = text_of(await alice.get("/usage?range=24h"))
-    assert f" laptop …{one} " in said and f" laptop …{other} " in said and " ci " in said and "(alice)" not in said
+        page = text_of(await operator.get(path))
+        assert f" laptop (alice) …{one} " in page and f" laptop (alice) …{other} " in page
+        assert " ci (alice) " in page and " first key (default) " in page
+    page = text_of(await alice.get("/usage?range=24h"))
+    assert f" laptop …{one} " in page and f" laptop …{other} " in page and " ci " in page and "(alice)" not in page
 
 
-async def test_of_many_accounts_the_first_are_listed_and_any_is_found(here, operator, alice, monkeypatch):
+async def test_the_first_of_many_accounts_are_listed_and_any_can_be_found(app, operator, alice, monkeypatch):
     monkeypatch.setattr(operator_pages, "_MOST", 2)
-    await here.services.ledger.create_account("carol", "Caroline & Co")
+    await app.services.ledger.create_account("carol", "Caroline & Co")
     await alice.make_key(name="one")
     reply = await operator.get("/operator/accounts")
     assert " 2 of 3 accounts " in text_of(reply) and "/operator/accounts/carol" not in reply.text
-    said = text_of(await operator.get("/operator/accounts?q=LINE+%26"))
-    assert " carol Caroline & Co user 0 $0" in said and " 1 of 3 accounts " in said and " alice " not in said
-    said = text_of(await operator.get("/operator/accounts?q=alice"))
-    assert re.search(r" alice .{0,20}user 1 \$10", said), said[100:400]
+    page = text_of(await operator.get("/operator/accounts?q=LINE+%26"))
+    assert " carol Caroline & Co user 0 $0" in page and " 1 of 3 accounts " in page and " alice " not in page
+    page = text_of(await operator.get("/operator/accounts?q=alice"))
+    assert re.search(r" alice .{0,20}user 1 \$10", page), page[100:400]
     assert " 0 of 3 accounts " in text_of(await operator.get("/operator/accounts?q=nobody"))
     monkeypatch.setattr(operator_pages, "_MOST", 3)
     assert 'role="search"' not in (await operator.get("/operator/accounts")).text
 
 
-async def test_of_many_keys_the_dearest_are_named_and_any_can_be_asked_for(here, operator, alice, ask, monkeypatch):
+async def test_the_most_expensive_of_many_keys_are_listed_and_any_can_be_selected(
+    app, operator, alice, send_chat, monkeypatch
+):
     for name in ("one", "two", "three"):
-        await ask(await alice.make_key(name=name))
+        await send_chat(await alice.make_key(name=name))
     monkeypatch.setattr(usage_sums, "MOST", 2)
     monkeypatch.setattr(usage_report, "_BYTES_A_ROW", 1)
     reply = await operator.get("/operator/usage?range=24h&by=key_id")
-    said = text_of(reply)
-    assert " 1 other " in said
+    page = text_of(reply)
+    assert " 1 other " in page
     assert re.search(r'<input id="f-key" name="key" value="" list="l-key" [^>]*placeholder="all 3; an id">', reply.text)
     assert len(re.findall('<option value="key_', reply.text)) == 2
-    assert '<select id="f-account"' in reply.text, "there is one"
-    keys = [key.id for key in await here.services.ledger.list_keys("alice")]
+    assert '<select id="f-account"' in reply.text, "there is only one account"
+    keys = [key.id for key in await app.services.ledger.list_keys("alice")]
     for key in keys:
         assert "Requests 1 " in text_of(await operator.get(f"/operator/usage?range=24h&key={key}"))
 
 
-async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, operator, alice, ask):
-    await ask(here.key)
+async def test_a_damaged_usage_file_is_reported_and_the_rest_is_shown(app, operator, alice, send_chat):
+    await send_chat(app.key)
     folder = (
-        here.services.runtime.current.gateway.store.usage_directory
+        app.services.runtime.current.gateway.store.usage_directory
         / f"{datetime.now(UTC) - timedelta(hours=30):%Y-%m-%d}"
     )
     folder.mkdir(parents=True)
@@ -161,10 +164,10 @@ async def test_a_damaged_usage_file_is_told_of_and_the_rest_is_shown(here, opera
     assert "damaged" not in text_of(await operator.get("/operator/usage?range=7d"))
 
 
-async def test_failing_routes_and_alarms_are_shown(here, operator, ask):
-    health = here.services.health
+async def test_failing_routes_and_alarms_are_shown(app, operator, send_chat):
+    health = app.services.health
     for _ in range(3):
-        await ask(here.key, "[[error=503]]")
+        await send_chat(app.key, "[[error=503]]")
     page = text_of(await operator.get("/operator/providers"))
     assert "resting" in page and "rests" in page and "upstream_failed" in page
     health.failed("sandbox/echo", "sandbox", "upstream_failed", "account suspended", alarm="balance")
@@ -174,15 +177,15 @@ async def test_failing_routes_and_alarms_are_shown(here, operator, ask):
     assert "a provider refuses us" in start and "the files are wrong" not in start
 
 
-async def test_providers_in_trouble_come_first_each_with_its_own_routes(tmp_path):
+async def test_providers_with_failures_come_first_with_their_routes(tmp_path):
     from support.inprocess import inprocess
 
     from .browser import Browser
 
     file = "provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nmodels: {{{0}/a: {{}}}}\n"
     names = ("aaa", "bbb", "ccc")
-    async with inprocess(tmp_path, providers={name: file.format(name) for name in names}) as here:
-        health = here.services.health
+    async with inprocess(tmp_path, providers={name: file.format(name) for name in names}) as app:
+        health = app.services.health
         health.succeeded("aaa/a", "aaa")
         for name, times in (("ccc", 5), ("bbb", 9)):
             health.succeeded(f"{name}/a", name)
@@ -190,12 +193,12 @@ async def test_providers_in_trouble_come_first_each_with_its_own_routes(tmp_path
                 health.failed(f"{name}/a", name, "upstream_failed")
             health.succeeded(f"{name}/a", name)
         health.failed("ccc/a", "ccc", "upstream_failed", retry_after=60)
-        text = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
+        text = text_of(await (await Browser(app, app.http).sign_in()).get("/operator/providers"))
     assert re.findall(r"\b(bbb|ccc|aaa|sandbox) (?:chat|chat,)", text)[:3] == ["bbb", "ccc", "aaa"], text
     assert [text.count(f"{name}/a") for name in names] == [1, 1, 1]
 
 
-async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
+async def test_disabled_providers_come_after_the_active_ones(tmp_path):
     from support.inprocess import inprocess
 
     from .browser import Browser
@@ -204,8 +207,8 @@ async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
         'provider: {0}\nurl: https://{0}.example/v1\nspeaks: chat\nheaders: {{Authorization: "Bearer {{{{ '
         '$secret.KEY_{0} }}}}"}}\nmodels: {{{0}/a: {{}}}}\n'
     )
-    async with inprocess(tmp_path, providers={name: waiting.format(name) for name in ("acme", "globex")}) as here:
-        page = text_of(await (await Browser(here, here.http).sign_in()).get("/operator/providers"))
+    async with inprocess(tmp_path, providers={name: waiting.format(name) for name in ("acme", "globex")}) as app:
+        page = text_of(await (await Browser(app, app.http).sign_in()).get("/operator/providers"))
     assert (
         page.index("Routes since the start")
         < page.index("2 providers are off, waiting for a secret")
@@ -213,49 +216,43 @@ async def test_providers_that_are_off_do_not_bury_those_that_are_on(tmp_path):
     )
 
 
-async def test_running_requests_are_seen_and_go_away(here, operator):
+async def test_a_running_request_is_listed_until_it_ends(app, operator):
     running = asyncio.ensure_future(
-        here.post(
+        app.post(
             "/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=1s]]"}]}
         )
     )
-    for _ in range(50):
-        await asyncio.sleep(0.02)
-        page = text_of(await operator.get("/operator/live"))
-        if "waiting" in page:
-            break
+    await until(lambda: app.services.live)
+    page = text_of(await operator.get("/operator/live"))
     assert "sandbox/echo" in page and "first key" in page and "waiting" in page
     await running
     assert "Nothing at this moment." in text_of(await operator.get("/operator/live"))
 
 
-async def test_a_client_that_leaves_is_not_left_in_the_list(here, operator):
+async def test_a_request_of_a_disconnected_client_is_removed_from_the_list(app, operator):
     running = asyncio.ensure_future(
-        here.post(
+        app.post(
             "/v1/chat/completions", {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]]"}]}
         )
     )
-    await asyncio.sleep(0.1)
+    await until(lambda: app.services.live)
     running.cancel()
-    for _ in range(100):
-        await asyncio.sleep(0.05)  # what was used is counted first
-        if not here.services.live:
-            break
+    await until(lambda: not app.services.live)  # its usage is counted first
     assert "Nothing at this moment." in text_of(await operator.get("/operator/live"))
 
 
-async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_configuration(here, operator, tmp_path):
+async def test_an_invalid_file_is_shown_with_its_line_and_the_configuration_is_kept(app, operator, tmp_path):
     (tmp_path / "providers" / "broken.yaml").write_text(
         "provider: broken\nurl: https://x.example/v1\nspeaks: chat\nmodels:\n  broken/a:\n    contxt: 100\n"
     )
     assert (await operator.post("/operator/config/reload")).status_code == 303
     page = await operator.get("/operator/config")
-    said = text_of(page)
+    text = text_of(page)
     assert (
-        "The files were changed, and are wrong" in said
-        and "contxt: 100" in said
-        and "did you mean" in said
-        and ":6:5" in said
+        "The files were changed, and are wrong" in text
+        and "contxt: 100" in text
+        and "did you mean" in text
+        and ":6:5" in text
     )
     assert "<b>^</b>" in page.text and "the files are wrong" in page.text
     (tmp_path / "providers" / "broken.yaml").unlink()
@@ -263,10 +260,10 @@ async def test_a_wrong_file_is_shown_with_its_line_and_leaves_the_running_config
     assert "in force" in text_of(await operator.get("/operator/config"))
 
 
-async def test_the_files_in_force_stand_below_their_folders(here, operator, tmp_path):
-    said = text_of(await operator.get("/operator/config"))
+async def test_the_loaded_files_are_listed_by_folder(app, operator, tmp_path):
+    page = text_of(await operator.get("/operator/config"))
     names = sorted(path.name for path in (tmp_path / "providers").glob("*.yaml"))
-    assert " ".join([str(tmp_path / "providers"), *names]) in " ".join(said.split())
+    assert " ".join([str(tmp_path / "providers"), *names]) in " ".join(page.split())
 
 
 async def test_a_secret_is_on_no_page(tmp_path):
@@ -278,8 +275,8 @@ async def test_a_secret_is_on_no_page(tmp_path):
         'provider: acme\nurl: https://acme.example/v1\nspeaks: chat\nheaders: {Authorization: "Bearer {{ '
         '$secret.ACME_KEY }}"}\nmodels: {acme/a: {upstream: a}}\n'
     )
-    async with inprocess(tmp_path, providers={"acme": provider}, environ={"ACME_KEY": "canary-12345678"}) as here:
-        person = await Browser(here, here.http).sign_in()
+    async with inprocess(tmp_path, providers={"acme": provider}, environ={"ACME_KEY": "canary-12345678"}) as app:
+        person = await Browser(app, app.http).sign_in()
         for path in (
             "",
             "/models/acme/a",

@@ -1,4 +1,4 @@
-"""What the pages say and do, for the account that is signed in."""
+"""The pages and forms of the account that is signed in."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.services import Inbound
 
 from .browser import text_of
-from .conftest import asking, browsers, gateway, user
+from .conftest import browsers, chat_sender, gateway, user
 
 
-async def test_a_new_account_is_told_how_to_begin(alice):
+async def test_a_new_account_is_shown_how_to_start(alice):
     assert "Make a key first" in text_of(await alice.get())
     await alice.make_key(name="laptop")
     page = text_of(await alice.get())
     assert "Send a first request" in page and 'model="sandbox/echo"' in page and "http://127.0.0.1:8787/v1" in page
 
 
-async def test_who_has_no_credits_is_told_before_the_first_request(here, alice):
+async def test_an_account_without_credits_has_a_warning(app, alice):
     assert "Requests are refused" not in text_of(await alice.get())
-    await here.services.ledger.grant("alice", Decimal("-9.995"), "")
+    await app.services.ledger.grant("alice", Decimal("-9.995"), "")
     assert "Requests are refused below 0.01 credits." in text_of(await alice.get())
 
 
-async def test_a_key_is_shown_once(here, alice):
+async def test_a_key_is_shown_once(app, alice):
     secret = await alice.make_key(
         name="laptop",
         expires="30d",
@@ -52,7 +52,7 @@ async def test_a_key_is_shown_once(here, alice):
         tpm="10_000",
         strict="yes",
     )
-    key = here.services.ledger.find_key(secret)
+    key = app.services.ledger.find_key(secret)
     assert (
         key.name,
         key.account_id,
@@ -69,16 +69,16 @@ async def test_a_key_is_shown_once(here, alice):
     assert "60 requests/min, 10k tokens/min, strict" in text_of(await alice.get("/keys"))
 
 
-async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
+async def test_a_repeated_key_form_creates_no_second_key(app, alice):
     once = await alice.field("/keys", "once")
     await alice.post("/keys", once=once, name="laptop")
     again = await alice.post("/keys", once=once, name="laptop")
-    assert again.status_code == 303 and len(await here.services.ledger.list_keys("alice")) == 1
+    assert again.status_code == 303 and len(await app.services.ledger.list_keys("alice")) == 1
     assert "nothing was done twice" in text_of(await alice.get("/keys?done=again"))
 
 
 @pytest.mark.parametrize(
-    ("field", "said", "told"),
+    ("field", "value", "message"),
     [
         ("expires", "soon", "wanted a span such as 30d"),
         ("expires", "2020-01-01", "which is over already"),
@@ -93,32 +93,32 @@ async def test_sending_the_key_form_again_makes_no_second_key(here, alice):
         ("name", "x" * 101, "wanted at most 100"),
     ],
 )
-async def test_a_wrong_key_form_says_why_and_keeps_what_was_typed(here, alice, field, said, told):
-    reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: said})
-    assert reply.status_code == 400 and told in text_of(reply) and said in reply.text
-    # where the browser goes
+async def test_an_invalid_key_form_shows_the_reason_and_keeps_the_input(app, alice, field, value, message):
+    reply = await alice.post("/keys", once=await alice.field("/keys", "once"), **{"name": "laptop", field: value})
+    assert reply.status_code == 400 and message in text_of(reply) and value in reply.text
+    # the browser focuses this field
     assert field == "window" or re.search(rf'<input id="{field}"[^>]* aria-invalid="true" autofocus', reply.text)
-    assert not await here.services.ledger.list_keys("alice")
+    assert not await app.services.ledger.list_keys("alice")
 
 
-async def test_a_list_of_models_is_no_markup(here, alice):
-    made = await alice.post("/keys", once=await alice.field("/keys", "once"), models="<b>x</b>")
-    assert "<b>x</b>" not in made.text and "&lt;b&gt;x&lt;/b&gt;" in made.text
+async def test_a_list_of_models_is_escaped(app, alice):
+    reply = await alice.post("/keys", once=await alice.field("/keys", "once"), models="<b>x</b>")
+    assert "<b>x</b>" not in reply.text and "&lt;b&gt;x&lt;/b&gt;" in reply.text
 
 
 @pytest.mark.parametrize(
     ("models", "useless"),
     [("echo", True), ("sandbox/ech", True), ("!*", True), ("sandbox/*", False), ("none", False), ("", False)],
 )
-async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, models, useless):
-    made = await alice.post("/keys", once=await alice.field("/keys", "once"), models=models)
-    assert ("this key can use none now" in text_of(made)) is useless
-    [key] = await here.services.ledger.list_keys("alice")
+async def test_a_key_without_usable_models_has_a_warning(app, alice, models, useless):
+    reply = await alice.post("/keys", once=await alice.field("/keys", "once"), models=models)
+    assert ("this key can use none now" in text_of(reply)) is useless
+    [key] = await app.services.ledger.list_keys("alice")
     assert ("this key can use none now" in text_of(await alice.get(f"/keys/{key.id}"))) is useless
 
 
 @pytest.mark.parametrize(
-    ("models", "shown", "kept"),
+    ("models", "shown", "stored"),
     [
         ("sandbox/*, !sandbox/draw", "sandbox/*, !sandbox/draw", ("sandbox/*", "!sandbox/draw")),
         ("none", "none", ()),
@@ -126,16 +126,16 @@ async def test_a_key_whose_models_are_none_of_the_catalog_is_told(here, alice, m
     ],
     ids=["some", "none", "all"],
 )
-async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_models(here, alice, models, shown, kept):
-    key = here.services.ledger.find_key(await alice.make_key(models=models))
+async def test_a_key_form_sent_unchanged_keeps_the_models(app, alice, models, shown, stored):
+    key = app.services.ledger.find_key(await alice.make_key(models=models))
     page = (await alice.get(f"/keys/{key.id}")).text
     typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
     assert typed["models"] == shown
     assert (await alice.post(f"/keys/{key.id}", **typed)).status_code == 303
-    assert (await here.services.ledger.get_key(key.id)).allowed_models == kept
+    assert (await app.services.ledger.get_key(key.id)).allowed_models == stored
 
 
-async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_limits(here, alice):
+async def test_a_key_form_sent_unchanged_keeps_the_limits(app, alice):
     secret = await alice.make_key(
         name="laptop",
         cap="2.5",
@@ -146,38 +146,38 @@ async def test_a_key_s_form_sent_as_it_is_shown_leaves_the_key_its_limits(here, 
         endpoints="chat",
         addresses="192.0.2.1",
     )
-    key = here.services.ledger.find_key(secret)
+    key = app.services.ledger.find_key(secret)
     page = (await alice.get(f"/keys/{key.id}")).text
     typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
     typed.pop("strict")
     assert (await alice.post(f"/keys/{key.id}", **(typed | {"window": "month"}))).status_code == 303
-    assert here.services.ledger.find_key(secret) == key
+    assert app.services.ledger.find_key(secret) == key
 
 
-async def test_a_wrong_form_for_a_key_says_why_and_changes_nothing(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key(name="laptop", rpm="5"))
+async def test_an_invalid_form_of_a_key_shows_the_reason_and_changes_nothing(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key(name="laptop", rpm="5"))
     reply = await alice.post(f"/keys/{key.id}", page=f"/keys/{key.id}", name="desk", rpm="many")
     assert reply.status_code == 400 and "many" in reply.text and 'value="desk"' in reply.text
-    assert await here.services.ledger.get_key(key.id) == key
+    assert await app.services.ledger.get_key(key.id) == key
 
 
-async def test_limits_of_a_key_are_changed_and_kept(here, alice):
+async def test_changing_one_limit_keeps_the_others(app, alice):
     secret = await alice.make_key(name="laptop", expires="30d", cap="2")
-    key = here.services.ledger.find_key(secret)
+    key = app.services.ledger.find_key(secret)
     page = (await alice.get(f"/keys/{key.id}")).text
     typed = dict(re.findall(r'<input[^>]* name="(?!form_token)(\w+)" value="([^"]*)"', page))
     typed.pop("strict")
     assert typed["cap"] == "2" and typed["models"] == "all"
     done = await alice.post(f"/keys/{key.id}", **(typed | {"rpm": "5", "window": "day"}))
     assert done.status_code == 303
-    changed = here.services.ledger.find_key(secret)
+    changed = app.services.ledger.find_key(secret)
     assert (changed.rpm, changed.cap_window, changed.spend_cap) == (5, "day", Decimal(2))
     assert abs((changed.expires_at - key.expires_at).total_seconds()) < 60
 
 
-async def test_what_a_key_is_held_to_is_shown_as_it_was_typed(here, alice):
+async def test_restrictions_are_shown_in_normalized_form(app, alice):
     secret = await alice.make_key(concurrent="2", endpoints="mcp, chat", addresses="192.0.2.1/32 ::ffff:10.0.0.0/104")
-    key = here.services.ledger.find_key(secret)
+    key = app.services.ledger.find_key(secret)
     assert (key.max_concurrent, key.endpoints, key.allowed_addresses) == (
         2,
         ("chat", "mcp"),
@@ -187,16 +187,16 @@ async def test_what_a_key_is_held_to_is_shown_as_it_was_typed(here, alice):
     page = await alice.get(f"/keys/{key.id}")
     for field, typed in (("concurrent", "2"), ("endpoints", "chat, mcp"), ("addresses", "192.0.2.1, 10.0.0.0/8")):
         assert re.search(rf'<input id="{field}"[^>]* value="{typed}"', page.text), field
-    assert ", ".join(KEY_ENDPOINTS) in text_of(page), "the page names them all"
+    assert ", ".join(KEY_ENDPOINTS) in text_of(page), "the page lists all endpoints"
     await alice.post(f"/keys/{key.id}", addresses="all", endpoints="", concurrent="")
-    assert not here.services.ledger.find_key(secret).restricted
+    assert not app.services.ledger.find_key(secret).restricted
 
 
-async def test_a_key_that_spent_its_cap_is_marked(here, alice, operator, ask):
+async def test_a_key_that_has_spent_its_cap_is_marked(app, alice, operator, send_chat):
     secret = await alice.make_key(name="small", cap="0.0000001")
     assert "cap used up" not in text_of(await alice.get("/keys"))
-    await ask(secret)
-    [key] = await here.services.ledger.list_keys("alice")
+    await send_chat(secret)
+    [key] = await app.services.ledger.list_keys("alice")
     for page in (
         await alice.get("/keys"),
         await alice.get(f"/keys/{key.id}"),
@@ -205,61 +205,61 @@ async def test_a_key_that_spent_its_cap_is_marked(here, alice, operator, ask):
         assert "active cap used up" in text_of(page)
 
 
-async def test_a_revoked_key_is_refused_and_stays_listed(here, alice, ask):
+async def test_a_revoked_key_is_rejected_and_still_listed(app, alice, send_chat):
     secret = await alice.make_key(name="laptop")
-    assert (await ask(secret)).status_code == 200
-    key = here.services.ledger.find_key(secret)
+    assert (await send_chat(secret)).status_code == 200
+    key = app.services.ledger.find_key(secret)
     assert (await alice.post(f"/keys/{key.id}/revoke")).status_code == 303
-    refused = await ask(secret)
+    refused = await send_chat(secret)
     assert refused.status_code == 401 and refused.json()["error"]["code"] == "invalid_api_key"
     assert "laptop" in text_of(await alice.get("/keys")) and "revoked" in text_of(await alice.get("/keys"))
 
 
-async def test_usage_shows_what_was_used(alice, ask):
+async def test_the_usage_page_shows_totals_models_keys_and_charts(alice, send_chat):
     secret = await alice.make_key(name="laptop")
     for _ in range(3):
-        await ask(secret)
-    await ask(secret, "[[error=503]]")
+        await send_chat(secret)
+    await send_chat(secret, "[[error=503]]")
     page = await alice.get("/usage?range=1h")
-    said = text_of(page)
-    assert "4 1 failed, 25%" in said and "sandbox/echo" in said and "laptop" in said
+    text = text_of(page)
+    assert "4 1 failed, 25%" in text and "sandbox/echo" in text and "laptop" in text
     assert page.text.count('role="img"') == 4
     assert '<rect class="s0"' in page.text
 
 
-async def test_what_was_written_to_caches_is_a_column_where_something_was(alice, ask):
+async def test_cache_writes_have_a_column_only_if_there_are_any(alice, send_chat):
     secret = await alice.make_key()
-    await ask(secret)
+    await send_chat(secret)
     assert "Cache read Output" in text_of(await alice.get("/usage?range=1h"))
-    await ask(secret, "[[prompt-tokens=9000]] [[cache-write-tokens=7654]]")
-    said = text_of(await alice.get("/usage?range=1h"))
-    assert re.search(r"Cache read Cache write Output .*? sandbox/echo 2 0 1.4k 0 7.7k ", said)
+    await send_chat(secret, "[[prompt-tokens=9000]] [[cache-write-tokens=7654]]")
+    text = text_of(await alice.get("/usage?range=1h"))
+    assert re.search(r"Cache read Cache write Output .*? sandbox/echo 2 0 1.4k 0 7.7k ", text)
 
 
-async def test_a_single_value_beyond_the_dearest_is_one_other(here, alice):
+async def test_a_single_remaining_value_is_labelled_1_other(app, alice):
     for number in range(1, 8):
-        await here.services.ledger.record(
+        await app.services.ledger.record(
             UsageRow(f"req_{number}", "alice", "key_1", "chat", model=f"acme/m{number}", cost=Decimal(number))
         )
-    await here.services.ledger.settle()
+    await app.services.ledger.settle()
     assert " 1 other " in text_of(await alice.get("/usage?range=24h"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def asked(tmp_path_factory):
-    """Alice at a gateway where one request of hers was answered and one failed; who only looks can share it."""
-    async with gateway(tmp_path_factory.mktemp("asked")) as here, browsers(here) as make:
-        alice = await user(here, make(), "alice", 10)
+async def alice_with_requests(tmp_path_factory):
+    """Alice with one successful and one failed request, shared by tests that only read."""
+    async with gateway(tmp_path_factory.mktemp("alice_with_requests")) as app, browsers(app) as make:
+        alice = await user(app, make(), "alice", 10)
         secret = await alice.make_key()
-        await asking(here)(secret, user="needle-7")
-        await asking(here)(secret, "[[error=503]]")
+        await chat_sender(app)(secret, user="needle-7")
+        await chat_sender(app)(secret, "[[error=503]]")
         yield alice
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("range", ["1h", "24h", "7d", "30d", "90d", "nonsense"])
-async def test_every_range_works(asked, range):
-    assert "sandbox/echo" in text_of(await asked.get(f"/usage?range={range}"))
+async def test_every_time_range_works(alice_with_requests, range):
+    assert "sandbox/echo" in text_of(await alice_with_requests.get(f"/usage?range={range}"))
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -281,23 +281,23 @@ async def test_every_range_works(asked, range):
         ("account=default", 2),
     ],
 )
-async def test_requests_are_filtered(asked, query, found):
-    page = (await asked.get(f"/requests?range=24h&{query}")).text
+async def test_requests_are_filtered(alice_with_requests, query, found):
+    page = (await alice_with_requests.get(f"/requests?range=24h&{query}")).text
     assert len(re.findall(r"<tr>\s*<td><a", page)) == found
 
 
-async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monkeypatch):
+async def test_pages_of_requests_have_no_gaps_or_repeats(app, alice, send_chat, monkeypatch):
     from tollgate.dashboard.pages import requests
 
     monkeypatch.setattr(requests, "_PAGE", 3)
     secret = await alice.make_key()
     for number in range(8):
-        await here.post(
+        await app.post(
             "/v1/chat/completions",
             {"model": "sandbox/echo", "messages": [{"role": "user", "content": str(number)}]},
             key=secret,
         )
-    await here.services.ledger.settle()
+    await app.services.ledger.settle()
     seen, path, pages = [], "/requests?range=24h", 0
     while path and pages < 9:
         page = (await alice.get(path)).text
@@ -310,7 +310,7 @@ async def test_requests_are_paged_without_gaps_or_repeats(here, alice, ask, monk
     assert len(seen) == len(set(seen)) == 8 and pages == 3
 
 
-async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask):
+async def test_the_page_of_a_request_shows_its_conversion_its_losses_and_its_price(app, alice, send_chat):
     from tollgate.ledger import UsageRow
 
     row = UsageRow(
@@ -328,23 +328,23 @@ async def test_one_request_shows_its_way_its_losses_and_its_row(here, alice, ask
         model="acme/large",
         provider="acme",
     )
-    await here.services.ledger.record(row)
-    await here.services.ledger.settle()
-    said = text_of(await alice.get("/requests/req_lossy"))
+    await app.services.ledger.record(row)
+    await app.services.ledger.settle()
+    page = text_of(await alice.get("/requests/req_lossy"))
     assert (
-        "converted to messages" in said
-        and "logit_bias" in said
-        and "seed" in said
-        and "$0.0123" in said
-        and "completion 15" in said
+        "converted to messages" in page
+        and "logit_bias" in page
+        and "seed" in page
+        and "$0.0123" in page
+        and "completion 15" in page
     )
-    assert "provider_cost" not in said and "earlier_attempts" not in said
+    assert "provider_cost" not in page and "earlier_attempts" not in page
 
 
-async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out(here, alice):
+async def test_a_rejected_request_lost_nothing_and_its_foreign_price_is_shown(app, alice):
     from tollgate.ledger import UsageRow
 
-    await here.services.ledger.record(
+    await app.services.ledger.record(
         UsageRow(
             "req_strict",
             "alice",
@@ -362,28 +362,28 @@ async def test_a_refused_request_lost_nothing_and_a_foreign_price_is_written_out
             prices='{"prompt":"7","currency":"CNY"}',
         )
     )
-    await here.services.ledger.settle()
-    said = text_of(await alice.get("/requests/req_strict"))
-    assert "so the request was refused" in said and "were left out" not in said
-    assert "0 CNY, at 0.14 USD for 1 CNY." in said and "0E-12" not in said
+    await app.services.ledger.settle()
+    page = text_of(await alice.get("/requests/req_strict"))
+    assert "so the request was refused" in page and "were left out" not in page
+    assert "0 CNY, at 0.14 USD for 1 CNY." in page and "0E-12" not in page
 
 
-async def test_a_stream_that_failed_is_not_shown_as_a_200(here, alice):
+async def test_a_failed_stream_is_not_shown_as_200(app, alice):
     from tollgate.ledger import UsageRow
 
-    await here.services.ledger.record(
+    await app.services.ledger.record(
         UsageRow(
             "req_cut", "alice", "key_1", "chat", status=200, outcome="upstream_error", error_code="upstream_failed"
         )
     )
-    await here.services.ledger.settle()
+    await app.services.ledger.settle()
     assert '<span class="tag bad" title="upstream_failed">failed</span>' in (await alice.get("/requests")).text
 
 
-async def test_a_typed_prompt_is_not_lost_while_pictures_are_made(here, alice):
+async def test_the_images_page_does_not_reload_itself_while_images_are_made(app, alice):
     key = await alice.make_key(name="k")
     assert (
-        await here.post(
+        await app.post(
             "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "slow [[duration=20s]]"}}, key=key
         )
     ).status_code == 200
@@ -391,21 +391,21 @@ async def test_a_typed_prompt_is_not_lost_while_pictures_are_made(here, alice):
     assert "Being made" in text_of(page) and "Look again" in text_of(page) and "http-equiv" not in page.text
 
 
-@pytest.mark.parametrize("said", ["99999999999999999-1", "1-9999999999999999999", "x-1", "1-x", "\u00b2-1", "-"])
-async def test_a_place_among_requests_that_is_none_is_the_first_page(asked, said):
-    """`asked` has made requests."""
-    reply = await asked.get(f"/requests?before={said}")
+@pytest.mark.parametrize("position", ["99999999999999999-1", "1-9999999999999999999", "x-1", "1-x", "\u00b2-1", "-"])
+async def test_an_invalid_position_in_the_list_shows_the_first_page(alice_with_requests, position):
+    """`alice_with_requests` has sent requests."""
+    reply = await alice_with_requests.get(f"/requests?before={position}")
     assert reply.status_code == 200 and "sandbox/echo" in text_of(reply)
 
 
-async def test_an_unknown_request_is_not_found(alice):
+async def test_an_unknown_request_is_404(alice):
     assert (await alice.get("/requests/req_nothing?at=9999999999999999-1")).status_code == 404
 
 
-async def test_usage_is_downloaded_as_csv_and_parquet(alice, ask, tmp_path):
+async def test_usage_is_downloaded_as_csv_and_parquet(alice, send_chat, tmp_path):
     secret = await alice.make_key(name="laptop")
     for _ in range(3):
-        await ask(secret)
+        await send_chat(secret)
     table = await alice.get("/usage/download.csv?range=24h")
     assert table.headers["content-disposition"] == 'attachment; filename="tollgate-usage-alice-24h.csv"'
     lines = table.text.splitlines()
@@ -417,13 +417,13 @@ async def test_usage_is_downloaded_as_csv_and_parquet(alice, ask, tmp_path):
     assert (await alice.get("/usage/download.xlsx")).status_code == 404
 
 
-async def test_charts_rows_and_downloads_of_a_range_begin_at_the_same_moment(alice, here):
-    """A download began exactly 30 days ago, the first column at its midnight: the sums were not the same."""
+async def test_charts_rows_and_downloads_of_a_range_start_at_the_same_time(alice, app):
+    """A download used to start exactly 30 days ago, but the chart at that day's midnight, so their sums differed."""
     now = datetime.now(UTC)
     for name, (_, width, count) in RANGES.items():
         [first, *_] = bucket_starts(now, width, count)
         for shown, time in (("in", first + width), ("out", first - timedelta(seconds=1))):
-            await here.services.ledger.record(
+            await app.services.ledger.record(
                 UsageRow(
                     f"req_{shown}_{name}",
                     "alice",
@@ -436,7 +436,7 @@ async def test_charts_rows_and_downloads_of_a_range_begin_at_the_same_moment(ali
                     cost=Decimal(1),
                 )
             )
-    await here.services.ledger.settle()
+    await app.services.ledger.settle()
     for name in RANGES:
         query = f"range={name}&provider=p{name}"
         lines = (await alice.get(f"/usage/download.csv?{query}")).text.splitlines()
@@ -445,41 +445,41 @@ async def test_charts_rows_and_downloads_of_a_range_begin_at_the_same_moment(ali
         assert re.search(r"\$1\b", text_of(await alice.get(f"/usage?{query}"))), name
 
 
-async def test_operators_download_every_column_of_everybody(operator, alice, ask, here):
-    await ask(here.key)
-    await ask(await alice.make_key())
+async def test_operators_download_every_column_of_all_accounts(operator, alice, send_chat, app):
+    await send_chat(app.key)
+    await send_chat(await alice.make_key())
     lines = (await operator.get("/operator/usage/download.csv?range=24h")).text.splitlines()
     assert "provider_cost" in lines[0] and len(lines) == 3
 
 
-async def test_what_stands_beyond_the_dearest_of_a_list_is_shown_together_to_the_last_digit(here, alice):
-    ledger = here.services.ledger
+async def test_values_below_the_most_expensive_are_summed_exactly(app, alice):
+    ledger = app.services.ledger
     for number in range(1, 41):
         row = UsageRow(f"req_{number}", "alice", "key_1", "chat", model=f"acme/m{number}")
         await ledger.record(replace(row, cost=Decimal(number) + Decimal(number).scaleb(-12)))
     await ledger.settle()
-    said = text_of(await alice.get("/usage?range=24h"))
-    assert "Cost $820.00000000082 " in said
-    assert " 34 others " in said
-    assert re.search(r" \$40\S* \$39\S* .* \$35\S* \$595\S* ", said), "the chart has six, 40 to 35"
-    assert re.search(r" 28 others 28 (\S+ )*?\$406\.000000000406 ", said), "the table twelve, 40 to 29"
+    page = text_of(await alice.get("/usage?range=24h"))
+    assert "Cost $820.00000000082 " in page
+    assert " 34 others " in page
+    assert re.search(r" \$40\S* \$39\S* .* \$35\S* \$595\S* ", page), "the chart shows six models, 40 to 35"
+    assert re.search(r" 28 others 28 (\S+ )*?\$406\.000000000406 ", page), "the table shows twelve, 40 to 29"
 
 
-async def test_a_download_says_what_it_is(alice):
+async def test_a_download_has_its_content_type(alice):
     kinds = [(await alice.get(f"/usage/download.{form}")).headers["content-type"] for form in ("csv", "parquet")]
     assert kinds == ["text/csv; charset=utf-8", "application/vnd.apache.parquet"]
 
 
-async def test_credits_are_exact(here, alice, ask):
-    await ask(await alice.make_key())
-    spent = await spent_by(here.services.ledger, "alice")
-    said = text_of(await alice.get("/credits"))
-    assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in said.replace(" ", "") and "a gift" in said
+async def test_credits_are_exact(app, alice, send_chat):
+    await send_chat(await alice.make_key())
+    spent = await spent_by(app.services.ledger, "alice")
+    page = text_of(await alice.get("/credits"))
+    assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in page.replace(" ", "") and "a gift" in page
 
 
-async def test_credits_say_how_long_they_last_at_the_pace_of_the_seven_days_before_today(here, alice):
-    ledger, now = here.services.ledger, datetime.now(UTC)
-    assert "1 credit is 1 USD" in text_of(await alice.get("/credits")), "nothing was spent yet"
+async def test_the_credits_page_estimates_from_the_previous_seven_days(app, alice):
+    ledger, now = app.services.ledger, datetime.now(UTC)
+    assert "1 credit is 1 USD" in text_of(await alice.get("/credits")), "nothing spent yet"
     for days, cost in ((0, "1"), (1, "0.7"), (7, "0.7"), (8, "3")):
         row = UsageRow(f"req_{days}", "alice", "key_1", "chat", cost=Decimal(cost), time=now - timedelta(days=days))
         await ledger.record(row)
@@ -489,7 +489,7 @@ async def test_credits_say_how_long_they_last_at_the_pace_of_the_seven_days_befo
     assert "this week’s pace" not in text_of(await alice.get("/credits"))
 
 
-async def test_the_catalog_is_searched(alice):
+async def test_the_catalog_can_be_searched(alice):
     assert "sandbox/reasoner" in text_of(await alice.get("/models"))
     page = text_of(await alice.get("/models?q=echo"))
     assert "sandbox/echo" in page and "sandbox/reasoner" not in page
@@ -500,7 +500,7 @@ async def test_the_catalog_is_searched(alice):
     assert "sandbox/echo" in page and "sandbox/draw" not in page
 
 
-async def test_a_model_shows_prices_routes_and_an_example(alice):
+async def test_the_page_of_a_model_shows_prices_routes_and_an_example(alice):
     page = text_of(await alice.get("/models/sandbox/echo"))
     assert (
         "Prices per million tokens" in page
@@ -513,8 +513,8 @@ async def test_a_model_shows_prices_routes_and_an_example(alice):
     assert (await alice.get("/models/acme/none")).status_code == 404
 
 
-async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_a_try_without_javascript_shows_the_answer_and_is_billed(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
     reply = await alice.post(
         "/try",
         page="/try",
@@ -526,49 +526,49 @@ async def test_a_try_without_scripts_answers_on_the_page_and_is_billed(here, ali
         max_tokens="50",
     )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
-    assert await spent_by(here.services.ledger, "alice") > 0
+    assert await spent_by(app.services.ledger, "alice") > 0
 
 
-async def test_of_many_keys_some_are_shown_and_all_are_found(here, alice):
+async def test_some_of_many_keys_are_shown_and_all_can_be_found(app, alice):
     assert 'type="search"' not in (await alice.get("/keys")).text
-    made = [await here.services.ledger.create_key("alice", f"Bot {number}") for number in range(MOST + 1)]
-    oldest = made[0][0].id
+    created = [await app.services.ledger.create_key("alice", f"Bot {number}") for number in range(MOST + 1)]
+    oldest = created[0][0].id
     for listed in ("/keys", "/try"):
         page = (await alice.get(listed)).text
-        assert oldest not in page and made[-1][0].id in page, listed
+        assert oldest not in page and created[-1][0].id in page, listed
     assert f"{MOST} of {MOST + 1} keys" in text_of(await alice.get("/keys"))
     found = (await alice.get("/keys?q=bot%200")).text
-    assert oldest in found and made[-1][0].id not in found and 'value="bot 0"' in found
+    assert oldest in found and created[-1][0].id not in found and 'value="bot 0"' in found
     none = text_of(await alice.get("/keys?q=<none>"))
     assert "No key of this account has <none> in its name." in none
-    tried = await alice.post("/try", page="/try", key=oldest, model="sandbox/echo", prompt="hi")
-    assert f'value="{oldest}" selected' in tried.text and "You said: hi" in text_of(tried)
+    reply = await alice.post("/try", page="/try", key=oldest, model="sandbox/echo", prompt="hi")
+    assert f'value="{oldest}" selected' in reply.text and "You said: hi" in text_of(reply)
 
 
-async def test_a_try_offers_models_that_talk_and_usage_no_other_accounts(alice, ask):
-    await ask(await alice.make_key())
+async def test_try_offers_only_chat_models_and_users_cannot_group_by_account(alice, send_chat):
+    await send_chat(await alice.make_key())
     page = (await alice.get("/try")).text
     assert ">sandbox/echo</option>" in page and "sandbox/draw" not in page
     page = text_of(await alice.get("/usage?by=account_id"))
     assert "by model" in page and "by account" not in page
 
 
-async def test_a_try_streams(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_a_try_is_streamed(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
     reply = await alice.post("/try/stream", page="/try", key=key.id, model="sandbox/echo", prompt="good morning")
     assert (
         reply.headers["content-type"].startswith("text/event-stream")
         and reply.headers["x-tollgate-provider"] == "sandbox"
     )
     assert reply.text.rstrip().endswith("data: [DONE]") and "content-security-policy" in reply.headers
-    await here.services.ledger.settle()
+    await app.services.ledger.settle()
     assert reply.headers["x-request-id"] in (await alice.get("/requests")).text
-    assert await spent_by(here.services.ledger, "alice") > 0
+    assert await spent_by(app.services.ledger, "alice") > 0
 
 
-async def test_a_browser_that_leaves_a_try_cancels_the_call_and_leaves_its_slot(here, alice):
+async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice):
     secret = await alice.make_key()
-    key = await here.services.ledger.update_key(here.services.ledger.find_key(secret).id, max_concurrent=1)
+    key = await app.services.ledger.update_key(app.services.ledger.find_key(secret).id, max_concurrent=1)
     body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=60s]] hi"}]}
     inbound = Inbound("chat", key, json.dumps(body).encode(), {}, "req_left")
     sent = []
@@ -580,28 +580,28 @@ async def test_a_browser_that_leaves_a_try_cancels_the_call_and_leaves_its_slot(
         sent.append(message)
 
     async with asyncio.timeout(20):
-        await tryit.Streamed(here.services, inbound)({"type": "http"}, receive, send)
-    assert not asyncio.current_task().cancelling(), "the next request on the connection is answered"
+        await tryit.Streamed(app.services, inbound)({"type": "http"}, receive, send)
+    assert not asyncio.current_task().cancelling(), "the next request on the connection can be served"
     assert not sent
-    here.services.ledger.occupy(key).leave()
-    await here.services.settlements.drain(20)
-    await here.services.ledger.settle()
+    app.services.ledger.occupy(key).leave()
+    await app.services.settlements.drain(20)
+    await app.services.ledger.settle()
     page = text_of(await alice.get("/requests/req_left"))
     assert "client_gone" in page or "client gone" in page, page
 
 
-async def test_a_try_is_refused_while_the_ledger_cannot_be_written(here, alice, monkeypatch):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_a_try_is_503_while_the_ledger_cannot_be_written(app, alice, monkeypatch):
+    key = app.services.ledger.find_key(await alice.make_key())
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
     page = await alice.get("/try")
-    monkeypatch.setattr(here.services.ledger._backend.journal.outage, "reason", "disk full")
+    monkeypatch.setattr(app.services.ledger._backend.journal.outage, "reason", "disk full")
     assert page.status_code == 200
     reply = await alice.post("/try/stream", page="/try", **form)
     assert (reply.status_code, reply.json()["error"]["message"]) == (503, "disk full")
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "message"),
     [
         ({"model": "acme/none"}, 400, "model not found"),
         ({"prompt": " "}, 400, "write something"),
@@ -611,13 +611,13 @@ async def test_a_try_is_refused_while_the_ledger_cannot_be_written(here, alice, 
         ({"key": "key_none"}, 404, "choose one of your active keys"),
     ],
 )
-async def test_a_try_that_fails_says_why(here, alice, fields, status, told):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_a_failed_try_shows_the_reason(app, alice, fields, status, message):
+    key = app.services.ledger.find_key(await alice.make_key())
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"} | fields
     whole = await alice.post("/try", page="/try", **form)
-    assert whole.status_code == status and told in text_of(whole)
+    assert whole.status_code == status and message in text_of(whole)
     streamed = await alice.post("/try/stream", page="/try", **form)
-    assert told in streamed.json()["error"]["message"]
+    assert message in streamed.json()["error"]["message"]
 
 
 PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]}, {"type": "text", "text": "so good"}, 7]
@@ -629,10 +629,10 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]},
         pytest.param({"message": None, "finish_reason": "content_filter"}, None, id="no message"),
         pytest.param({"message": {"content": PARTS}}, ("so far", "so good"), id="parts"),
         pytest.param({"message": {"content": None, "refusal": "I will not"}}, (None, "I will not"), id="a refusal"),
-        pytest.param({"message": {"content": {"a": 1}, "reasoning": ["b"]}}, (None, ""), id="what is no text"),
+        pytest.param({"message": {"content": {"a": 1}, "reasoning": ["b"]}}, (None, ""), id="no text"),
     ],
 )
-async def test_a_try_shows_what_is_text_of_an_answer_and_what_it_cost(tmp_path, message, shown):
+async def test_a_try_shows_the_text_of_an_answer_and_its_tokens(tmp_path, message, shown):
     acme = """
 provider: acme
 speaks: chat
@@ -642,9 +642,9 @@ models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000, currenc
     usage = {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}
     body = {"id": "c", "choices": [{"index": 0, **message}], "usage": usage}
     apps = {"acme": replying(body=json.dumps(body).encode())}
-    async with inprocess(tmp_path, providers={"acme": acme}, apps=apps) as here, browsers(here) as make:
-        alice = await user(here, make(), "alice", 10)
-        key = here.services.ledger.find_key(await alice.make_key())
+    async with inprocess(tmp_path, providers={"acme": acme}, apps=apps) as app, browsers(app) as make:
+        alice = await user(app, make(), "alice", 10)
+        key = app.services.ledger.find_key(await alice.make_key())
         reply = await alice.post("/try", page="/try", key=key.id, model="acme/one", prompt="hi")
         assert reply.status_code == 200 and "7 tokens in, 0 out" in text_of(reply)
         thought, written = shown or (None, "")
@@ -653,41 +653,43 @@ models: {acme/one: {price: {prompt: "1", completion: "1", unit: 1000000, currenc
         assert f" data-reasoning-text>{thought or ''}</div>" in reply.text
 
 
-async def test_the_limits_of_a_key_hold_for_a_try(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key(rpm="1"))
+async def test_the_rate_limit_of_a_key_applies_to_tries(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key(rpm="1"))
     form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
     assert (await alice.post("/try", page="/try", **form)).status_code == 200
     assert (await alice.post("/try", page="/try", **form)).status_code == 429
 
 
 @pytest.mark.parametrize(
-    ("limits", "status", "told"),
+    ("limits", "status", "message"),
     [
         ({"endpoints": "embeddings"}, 403, "this key may not be used for "),
         ({"addresses": "192.0.2.1"}, 403, "this key may not be used from this address"),
         ({"concurrent": "1"}, 429, "Rate limit reached for concurrent requests"),
         ({"concurrent": "2", "addresses": "127.0.0.1", "endpoints": "chat, images"}, 200, ""),
     ],
-    ids=["endpoints", "addresses", "at once", "none in the way"],
+    ids=["endpoints", "addresses", "concurrent", "within all limits"],
 )
-async def test_what_a_key_is_held_to_holds_for_tries_and_pictures(here, alice, limits, status, told):
-    key = here.services.ledger.find_key(await alice.make_key(**limits))
-    asked = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
-    with here.services.ledger.occupy(key) or contextlib.nullcontext():
-        whole = await alice.post("/try", page="/try", **asked)
-        streamed = await alice.post("/try/stream", page="/try", **asked)
+async def test_the_restrictions_of_a_key_apply_to_tries_and_images(app, alice, limits, status, message):
+    key = app.services.ledger.find_key(await alice.make_key(**limits))
+    fields = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    with app.services.ledger.occupy(key) or contextlib.nullcontext():
+        whole = await alice.post("/try", page="/try", **fields)
+        streamed = await alice.post("/try/stream", page="/try", **fields)
         once = await alice.field("/images", "once")
-        drawn = await alice.post("/images", once=once, page="/images", **(asked | {"model": "sandbox/draw"}))
+        drawn = await alice.post("/images", once=once, page="/images", **(fields | {"model": "sandbox/draw"}))
     assert [whole.status_code, streamed.status_code] == [status, status]
     assert drawn.status_code == (303 if status == 200 else status)
-    if told:
-        assert told in text_of(whole) and told in streamed.json()["error"]["message"] and told in text_of(drawn)
+    if message:
+        assert (
+            message in text_of(whole) and message in streamed.json()["error"]["message"] and message in text_of(drawn)
+        )
     if key.max_concurrent is not None:
-        assert not here.services.ledger.concurrency._running
+        assert not app.services.ledger.concurrency._running
 
 
-async def test_a_picture_is_made_and_hung(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_images_are_created_and_shown(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
     done = await alice.post(
         "/images",
         once=await alice.field("/images", "once"),
@@ -706,18 +708,18 @@ async def test_a_picture_is_made_and_hung(here, alice):
     assert "a red fox" in text_of(await alice.get("/images"))
 
 
-async def test_a_picture_form_that_is_sent_twice_makes_one_job(here, alice):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_an_image_form_sent_twice_creates_one_job(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
     fields = {"once": await alice.field("/images", "once"), "key": key.id, "model": "sandbox/draw", "prompt": "a fox"}
     first, second = [await alice.post("/images", **fields) for _ in range(2)]
     none = await alice.post("/images", **(fields | {"once": ""}))
     assert re.fullmatch(r"/dashboard/images/[0-9a-f-]{36}", first.headers["location"])
     assert second.headers["location"] == none.headers["location"] == "/dashboard/images?done=again"
-    assert [job.id for job in await here.services.ledger.generations.pending()] == [first.headers["location"][-36:]]
+    assert [job.id for job in await app.services.ledger.generations.pending()] == [first.headers["location"][-36:]]
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"input": "{"}, "not valid JSON"),
         ({"input": "[1]"}, "no JSON object"),
@@ -725,8 +727,8 @@ async def test_a_picture_form_that_is_sent_twice_makes_one_job(here, alice):
         ({"input": '{"n": 99}'}, "n "),
     ],
 )
-async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
-    key = here.services.ledger.find_key(await alice.make_key())
+async def test_an_invalid_image_form_shows_the_reason(app, alice, fields, message):
+    key = app.services.ledger.find_key(await alice.make_key())
     reply = await alice.post(
         "/images",
         **(
@@ -734,41 +736,41 @@ async def test_a_wrong_picture_form_says_why(here, alice, fields, told):
             | fields
         ),
     )
-    assert reply.status_code == 400 and told in text_of(reply)
+    assert reply.status_code == 400 and message in text_of(reply)
 
 
-async def test_an_unknown_picture_is_not_found(alice):
+async def test_an_unknown_image_is_404(alice):
     for path in (
         "/images/nonsense",
         "/images/00000000-0000-4000-8000-000000000000",
         "/images/nonsense/0",
-        "/images/nonsense/" + "9" * 5000,  # more digits than Python makes a number of
+        "/images/nonsense/" + "9" * 5000,  # more digits than Python converts to an integer
     ):
         assert (await alice.get(path)).status_code == 404
 
 
-async def test_a_parquet_download_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
+async def test_a_parquet_download_leaves_no_file_behind(alice, send_chat, monkeypatch, tmp_path):
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    await ask(await alice.make_key())
+    await send_chat(await alice.make_key())
     content = (await alice.get("/usage/download.parquet?range=24h")).content
     assert io.BytesIO(content).read(4) == b"PAR1" and not list((tmp_path / "tmp").iterdir())
 
 
-async def test_a_download_that_cannot_be_sent_leaves_no_file_behind(alice, ask, monkeypatch, tmp_path):
+async def test_a_download_with_an_invalid_range_leaves_no_file_behind(alice, send_chat, monkeypatch, tmp_path):
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    await ask(await alice.make_key())
-    answers = [await alice.get("/usage/download.csv?range=24h", range=part) for part in ("bytes=9999999-", "bytes=x")]
-    assert [answer.status_code for answer in answers] == [416, 400]
+    await send_chat(await alice.make_key())
+    replies = [await alice.get("/usage/download.csv?range=24h", range=part) for part in ("bytes=9999999-", "bytes=x")]
+    assert [reply.status_code for reply in replies] == [416, 400]
     assert not list((tmp_path / "tmp").iterdir())
 
 
-async def test_a_download_of_a_browser_that_has_left_leaves_no_file_behind(tmp_path):
+async def test_a_download_of_a_disconnected_browser_leaves_no_file_behind(tmp_path):
     async def gone(message):
         raise OSError("connection lost")
 

@@ -1,4 +1,4 @@
-"""What must never happen on the pages: foreign forms, foreign accounts, foreign scripts."""
+"""Security of the pages: foreign forms, other accounts' data, injected scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tollgate.dashboard.templating import Statics
 from tollgate.ledger import UsageRow
 
 from .browser import text_of
-from .conftest import asking, browsers, gateway, user
+from .conftest import browsers, chat_sender, gateway, user
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,20 +23,20 @@ EVIL = "<img src=x onerror=alert(1)>'\"><script>alert(2)</script>{{7*7}}"
 
 
 def filled(path: str, **parts: str) -> str:
-    """A path of the table with its variable parts filled in."""
+    """A path of the table with its parameters filled in."""
     return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: quote(parts.get(found[1], "x"), safe=""), path)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def here(tmp_path_factory):
-    """One gateway for the whole file: what is tried here changes nothing."""
+async def app(tmp_path_factory):
+    """One gateway for the whole file: the requests here change nothing."""
     async with gateway(tmp_path_factory.mktemp("security")) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(here):
-    async with browsers(here) as make:
+async def browser(app):
+    async with browsers(app) as make:
         yield make
 
 
@@ -46,26 +46,26 @@ async def operator(browser):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def alice(here, browser):
-    return await user(here, browser(), "alice", 10)
+async def alice(app, browser):
+    return await user(app, browser(), "alice", 10)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def others(here, operator, browser):
-    """What belongs to `default`, and `bob`, who wants to see it."""
-    await asking(here)(here.key, "a secret question")
-    job = await made_picture(here, "a private picture")
-    keys = await here.services.ledger.list_keys("default")
+async def others(app, operator, browser):
+    """A request, an image and a key of `default`, and `bob`, who tries to see them."""
+    await chat_sender(app)(app.key, "a secret question")
+    job = await succeeded_image(app, "a private picture")
+    keys = await app.services.ledger.list_keys("default")
     row = re.search(r"/requests/(req_\w+)", (await operator.get("/requests")).text)
     assert row
-    return {"bob": await user(here, browser(), "bob", 1), "key": keys[0], "request": row[1], "job": job}
+    return {"bob": await user(app, browser(), "bob", 1), "key": keys[0], "request": row[1], "job": job}
 
 
-async def made_picture(here, prompt: str) -> str:
-    """The id of an image job that has ended well."""
-    made = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": prompt}})
-    job = made.json()["data"]["id"]
-    while (await here.get(f"/v1/images/generations/{job}")).json()["data"]["status"] != "succeeded":
+async def succeeded_image(app, prompt: str) -> str:
+    """Creates an image; returns the id of its job."""
+    reply = await app.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": prompt}})
+    job = reply.json()["data"]["id"]
+    while (await app.get(f"/v1/images/generations/{job}")).json()["data"]["status"] != "succeeded":
         await asyncio.sleep(0.01)
     return job
 
@@ -77,7 +77,7 @@ POSTS = [place for place in PLACES if "POST" in place.methods]
 @pytest.mark.parametrize(
     "place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.methods[0]} {place.path}"
 )
-async def test_nobody_sees_a_page_without_signing_in(browser, place):
+async def test_pages_require_signing_in(browser, place):
     path = filled(place.path, form="csv", number="0")
     reply = await (browser().get(path) if place.methods == ("GET",) else browser().post(path, token="x"))
     assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard/sign-in")
@@ -94,16 +94,16 @@ async def test_operator_pages_are_not_there_for_users(alice, place):
     assert reply.status_code == 404 and "there is no such page" in text_of(reply).lower()
 
 
-async def test_a_user_is_not_shown_the_operators_pages(alice):
+async def test_users_see_no_links_to_operator_pages(alice):
     assert "/operator/" not in (await alice.get()).text
 
 
 @pytest.mark.parametrize("place", POSTS, ids=lambda place: place.path)
 @pytest.mark.parametrize("token", ["", "x", "other"], ids=["none", "made up", "of another session"])
-async def test_a_form_without_our_token_is_refused(here, operator, browser, place, token):
+async def test_a_form_without_a_valid_token_is_rejected(app, operator, browser, place, token):
     if token == "other":
         token = await (await browser().sign_in("default")).token()
-    before = len(await here.services.ledger.list_keys()), here.balance()
+    before = len(await app.services.ledger.list_keys()), app.balance()
     reply = await operator.post(
         filled(place.path, account="default"),
         token=token,
@@ -116,11 +116,11 @@ async def test_a_form_without_our_token_is_refused(here, operator, browser, plac
         model="x",
     )
     assert reply.status_code == 403
-    assert (len(await here.services.ledger.list_keys()), here.balance()) == before
+    assert (len(await app.services.ledger.list_keys()), app.balance()) == before
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_form_of_another_site_is_refused_even_with_a_token(operator, site):
+async def test_a_form_from_another_site_is_rejected_even_with_a_token(operator, site):
     reply = await operator.post("/keys", headers={"sec-fetch-site": site}, once="1", name="n")
     assert reply.status_code == 403 and "another site" in text_of(reply)
 
@@ -130,18 +130,18 @@ async def test_a_form_of_another_site_is_refused_even_with_a_token(operator, sit
     [b"\xff\xfe", b"&".join(b"a%d=1" % number for number in range(500)), b"x" * (1024 * 1024 + 1)],
     ids=["not text", "many fields", "too large"],
 )
-async def test_a_broken_form_is_refused(operator, body):
+async def test_an_invalid_form_is_rejected(operator, body):
     reply = await operator.http.post("/dashboard/keys", content=body)
     assert reply.status_code in (400, 403, 413)
 
 
-async def test_a_visitor_who_has_not_signed_in_sends_small_forms_only(browser):
+async def test_forms_of_visitors_have_a_smaller_limit(browser):
     visitor = browser().http
     for size, status in ((64 * 1024, 403), (64 * 1024 + 1, 413)):
         assert (await visitor.post("/dashboard/sign-in", content=b"x" * size)).status_code == status
 
 
-async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser):
+async def test_every_reply_has_the_security_headers(operator, browser):
     for reply in [
         await operator.get(),
         await operator.get("/nowhere"),
@@ -155,7 +155,7 @@ async def test_every_answer_has_the_headers_that_keep_it_safe(operator, browser)
         assert reply.headers["referrer-policy"] == "same-origin" and reply.headers["cache-control"] == "no-store"
 
 
-async def test_every_answer_has_an_id_of_its_own(operator, browser):
+async def test_every_reply_has_its_own_request_id(operator, browser):
     name = next(iter(Statics().tags))
     replies = [await operator.get(), await operator.get("/nowhere"), await browser().get("/keys"),
                await operator.get(f"/static/{name}"), await operator.get("/usage/download.csv")]  # fmt: skip
@@ -163,15 +163,15 @@ async def test_every_answer_has_an_id_of_its_own(operator, browser):
     assert ids == [reply.headers["request-id"] for reply in replies] and len(set(ids)) == len(ids)
 
 
-async def test_no_page_has_scripts_or_styles_of_its_own(here, operator):
-    await asking(here)(here.key)
+async def test_pages_contain_no_inline_scripts_or_styles(app, operator):
+    await chat_sender(app)(app.key)
     for place in GETS:
         page = (await operator.get(filled(place.path, model="sandbox/echo", account="default"))).text
         assert not re.search(r"<script(?![^>]*\bsrc=)|<style\b|\sstyle=|\son\w+=|javascript:", page), place.path
         assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", page), place.path
 
 
-async def test_one_account_cannot_open_anything_of_another(others, operator):
+async def test_an_account_cannot_open_pages_of_another(others, operator):
     bob = others["bob"]
     for path in (
         f"/keys/{others['key'].id}",
@@ -200,7 +200,7 @@ async def test_one_account_cannot_open_anything_of_another(others, operator):
         "/usage/download.csv?account=default",
     ],
 )
-async def test_one_account_never_reads_about_another(others, path):
+async def test_an_account_never_reads_about_another(others, path):
     page = await others["bob"].get(path.format(key=others["key"].id))
     assert page.status_code == 200
     for secret in (
@@ -220,30 +220,30 @@ async def test_a_download_of_another_account_is_empty(others):
 
 
 @pytest.mark.parametrize("path", ["/keys/{key}", "/keys/{key}/revoke"])
-async def test_one_account_cannot_change_the_keys_of_another(here, others, path):
+async def test_an_account_cannot_change_keys_of_another(app, others, path):
     reply = await others["bob"].post(path.format(key=others["key"].id), name="mine now", models="none")
     assert reply.status_code == 404
-    key = await here.services.ledger.get_key(others["key"].id)
+    key = await app.services.ledger.get_key(others["key"].id)
     assert (key.name, key.revoked, key.allowed_models) == ("first key", False, None)
 
 
 @pytest.mark.parametrize("path", ["/try", "/try/stream", "/images"])
-async def test_one_account_cannot_spend_with_the_key_of_another(here, others, path):
-    before = here.balance()
+async def test_an_account_cannot_spend_with_a_key_of_another(app, others, path):
+    before = app.balance()
     reply = await others["bob"].post(
         path, page="/account", key=others["key"].id, model="sandbox/echo", prompt="hi", once="z"
     )
     assert reply.status_code in (400, 404)
-    assert here.balance() == before
+    assert app.balance() == before
 
 
-async def test_names_and_errors_are_text_never_markup(tmp_path):
-    """Key names, account names, model names a caller made up, end users, errors, losses: all end up on pages."""
-    async with gateway(tmp_path) as here, browsers(here) as browser:
+async def test_names_and_errors_are_escaped_on_all_pages(tmp_path):
+    """Names of keys, accounts and models, end users, errors and losses all appear on pages."""
+    async with gateway(tmp_path) as app, browsers(app) as browser:
         operator = await browser().sign_in("default")
-        await here.services.ledger.create_account("eve", EVIL)
+        await app.services.ledger.create_account("eve", EVIL)
         await operator.post("/keys", once="q", name=EVIL, models="all")
-        await here.services.ledger.grant("default", Decimal(1), EVIL)
+        await app.services.ledger.grant("default", Decimal(1), EVIL)
         row = UsageRow(
             "req_evil",
             "default",
@@ -261,10 +261,10 @@ async def test_names_and_errors_are_text_never_markup(tmp_path):
             prices='{"<script>": "<b>"}',
             client_protocol=EVIL,
         )
-        await here.services.ledger.record(row)
-        await here.services.ledger.settle()
-        here.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
-        here.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
+        await app.services.ledger.record(row)
+        await app.services.ledger.settle()
+        app.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
+        app.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
         paths = [
             "",
             "/keys",
@@ -298,13 +298,13 @@ async def test_names_and_errors_are_text_never_markup(tmp_path):
         assert len(shown) >= 12
 
 
-async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeypatch):
+async def test_only_raster_images_are_served(app, operator, monkeypatch):
     from tollgate.dashboard.pages import images
 
     async def svg(visit, image):
         return "image/svg+xml", b"<svg onload=alert(1)>"
 
-    job = await made_picture(here, "x")
+    job = await succeeded_image(app, "x")
     good = await operator.get(f"/images/{job}/0")
     assert good.headers["content-type"] == "image/png" and good.content.startswith(b"\x89PNG")
     for number in ("1", "-1", "00", "x", "9" * 5000):
@@ -314,11 +314,11 @@ async def test_a_picture_that_is_no_raster_is_not_served(here, operator, monkeyp
 
 
 @pytest.mark.parametrize("path", ["/static/../visit.py", "/static/..%2fvisit.py", "/static/nothing.css"])
-async def test_only_the_few_static_files_are_served(browser, path):
+async def test_only_known_static_files_are_served(browser, path):
     assert (await browser().get(path)).status_code in (303, 404)
 
 
-async def test_static_files_may_be_kept_under_their_versioned_address(browser):
+async def test_versioned_static_files_may_be_cached(browser):
     page = (await browser().get("/sign-in")).text
     address = re.search(r'href="/dashboard(/static/style\.css\?\w+)"', page)
     assert address

@@ -1,4 +1,4 @@
-"""Cookies say who is signed in, cannot be made by others, and end."""
+"""Session cookies: who is signed in, forgery, expiry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sessions(tmp_path, clock):
     return Sessions(Files(tmp_path, clock), 12, clock)
 
 
-def test_a_cookie_gives_its_session_back(sessions):
+def test_a_cookie_is_read_back_as_its_session(sessions):
     made = sessions.signed_in(ALICE)
     assert sessions.read(sessions.cookie(made)) == made
     assert made.account == "alice"
@@ -46,13 +46,13 @@ def test_a_cookie_gives_its_session_back(sessions):
         lambda c: c * 50,
         lambda c: "W10." + c.partition(".")[2],
     ],
-    ids=["signature", "payload", "no signature", "empty", "not ascii", "endless", "other payload"],
+    ids=["signature", "payload", "no signature", "empty", "not ascii", "too long", "other payload"],
 )
-def test_a_cookie_that_is_not_ours_is_nothing(sessions, spoil):
+def test_a_forged_cookie_is_no_session(sessions, spoil):
     assert sessions.read(spoil(sessions.cookie(sessions.signed_in(ALICE)))) is None
 
 
-def test_a_session_ends(sessions, clock):
+def test_a_session_expires(sessions, clock):
     cookie = sessions.cookie(sessions.signed_in(ALICE))
     clock.now += 12 * 3600 - 1
     assert sessions.read(cookie)
@@ -60,11 +60,11 @@ def test_a_session_ends(sessions, clock):
     assert sessions.read(cookie) is None
 
 
-def test_signing_in_begins_a_new_session_id(sessions):
+def test_each_sign_in_has_a_new_session_id(sessions):
     assert sessions.signed_in(ALICE).id != sessions.signed_in(ALICE).id != sessions.visitor().id
 
 
-def test_signing_out_holds_after_a_restart(sessions, tmp_path, clock):
+def test_a_sign_out_holds_after_a_restart(sessions, tmp_path, clock):
     made = sessions.signed_in(ALICE)
     other = sessions.signed_in(ALICE)
     sessions.end(made)
@@ -73,7 +73,7 @@ def test_signing_out_holds_after_a_restart(sessions, tmp_path, clock):
     assert again.read(sessions.cookie(other)) == other
 
 
-def test_ended_sessions_are_forgotten_when_they_would_have_ended_anyway(sessions, tmp_path, clock):
+def test_ended_sessions_are_forgotten_after_their_expiry(sessions, tmp_path, clock):
     sessions.end(sessions.signed_in(ALICE))
     clock.now += 13 * 3600
     sessions.end(sessions.signed_in(ALICE))
@@ -84,7 +84,7 @@ def test_a_new_password_changes_the_mark(sessions):
     assert sessions.mark(ALICE) != sessions.mark(Account("alice", password_hash="scrypt$2"))
 
 
-def test_a_form_belongs_to_one_session(sessions):
+def test_a_form_token_belongs_to_one_session(sessions):
     one, other = sessions.signed_in(ALICE), sessions.signed_in(ALICE)
     assert sessions.owns_form(one, sessions.form_token(one))
     assert not sessions.owns_form(other, sessions.form_token(one))
@@ -100,21 +100,21 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))
 
 
-def test_who_signed_out_stays_so_though_the_machine_loses_power(sessions, tmp_path, monkeypatch):
-    """What is only in the system's memory is lost then, and a file that was renamed before it was written is empty."""
+def test_a_sign_out_survives_a_power_failure(sessions, tmp_path, monkeypatch):
+    """Unsynced data is lost in a power failure, and a file renamed before it was written is empty."""
     synced, sync = [], os.fsync
 
-    def noted(descriptor):
+    def fsync_recorded(descriptor):
         synced.append({path.name: path.stat().st_size for path in tmp_path.glob("dashboard.ended*")})
         sync(descriptor)
 
-    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", noted)
+    monkeypatch.setattr("tollgate.ledger.durable_files.os.fsync", fsync_recorded)
     sessions.end(sessions.signed_in(ALICE))
     size = (tmp_path / "dashboard.ended").stat().st_size
     assert size > 0 and synced == [{"dashboard.ended.new": size}, {"dashboard.ended": size}]
 
 
-def test_who_sign_out_at_the_same_time_are_all_signed_out(sessions, tmp_path, clock, caplog):
+def test_simultaneous_sign_outs_all_hold(sessions, tmp_path, clock, caplog):
     cookies = [sessions.cookie(sessions.signed_in(ALICE)) for _ in range(40)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda cookie: sessions.end(sessions.read(cookie)), cookies))
@@ -123,8 +123,8 @@ def test_who_sign_out_at_the_same_time_are_all_signed_out(sessions, tmp_path, cl
     assert caplog.records == []
 
 
-def test_people_sign_in_and_out_while_the_disk_is_full(tmp_path, clock, caplog):
-    (tmp_path / "dashboard.secret.new").mkdir()  # what cannot be written to, like a full disk
+def test_signing_in_and_out_works_while_the_disk_is_full(tmp_path, clock, caplog):
+    (tmp_path / "dashboard.secret.new").mkdir()  # cannot be replaced, like a file on a full disk
     (tmp_path / "dashboard.ended.new").mkdir()
     sessions = Sessions(Files(tmp_path, clock), 12, clock)
     cookie = sessions.cookie(made := sessions.signed_in(ALICE))

@@ -1,4 +1,4 @@
-"""Ways in and out: links, passwords, sign-out; sessions that cannot be fixed, forged or guessed."""
+"""Signing in and out: links, passwords, sessions that cannot be fixed, forged or guessed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .browser import text_of
 PASSWORD = "correct horse battery"
 
 
-async def test_a_link_signs_in_once(here, browser):
-    link = (await here.services.ledger.create_link("default")).partition("/dashboard")[2]
+async def test_a_link_signs_in_once(app, browser):
+    link = (await app.services.ledger.create_link("default")).partition("/dashboard")[2]
     first, second = browser(), browser()
     for person in (first, second):
         page = await person.get(link)
@@ -21,41 +21,41 @@ async def test_a_link_signs_in_once(here, browser):
     assert late.status_code == 404 and "used already" in text_of(late)
 
 
-async def test_looking_at_a_link_does_not_use_it_up(here, browser):
-    link = (await here.services.ledger.create_link("default")).partition("/dashboard")[2]
+async def test_opening_a_link_does_not_consume_it(app, browser):
+    link = (await app.services.ledger.create_link("default")).partition("/dashboard")[2]
     for _ in range(3):
         assert (await browser().get(link)).status_code == 200
 
 
-async def test_the_start_prints_a_link(here):
-    assert here.opened.sign_in.startswith("http://127.0.0.1:8787/dashboard/link/")
+async def test_the_start_prints_a_sign_in_link(app):
+    assert app.opened.sign_in.startswith("http://127.0.0.1:8787/dashboard/link/")
 
 
-async def test_pages_lead_to_the_sign_in_page_and_back(browser, here):
+async def test_pages_redirect_to_the_sign_in_page_and_back(browser, app):
     person = browser()
     reply = await person.get("/keys?x=1")
     assert reply.status_code == 303 and reply.headers["location"] == "/dashboard/sign-in?next=%2Fkeys%3Fx%3D1"
     from tollgate import accounts
 
-    await accounts.set_password(here.services.ledger, "default", PASSWORD)
+    await accounts.set_password(app.services.ledger, "default", PASSWORD)
     done = await person.post("/sign-in", page="/sign-in", account="default", password=PASSWORD, next="/keys?x=1")
     assert done.headers["location"] == "/dashboard/keys?x=1"
 
 
-async def test_a_form_sent_by_nobody_leads_to_the_sign_in_page_and_not_back_to_where_forms_go(browser):
+async def test_a_form_without_a_session_redirects_to_the_sign_in_page_without_return(browser):
     reply = await browser().post("/keys?x=1", token="x", once="x", name="n")
     assert (reply.status_code, reply.headers["location"]) == (303, "/dashboard/sign-in")
 
 
 @pytest.mark.parametrize(
-    "onward",
+    "target",
     ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "\\\\evil.example"],
 )
-async def test_signing_in_never_leads_elsewhere(here, browser, onward):
+async def test_signing_in_never_redirects_to_another_site(app, browser, target):
     from tollgate import accounts
 
-    await accounts.set_password(here.services.ledger, "default", PASSWORD)
-    done = await browser().post("/sign-in", page="/sign-in", account="default", password=PASSWORD, next=onward)
+    await accounts.set_password(app.services.ledger, "default", PASSWORD)
+    done = await browser().post("/sign-in", page="/sign-in", account="default", password=PASSWORD, next=target)
     assert done.headers["location"] == "/dashboard"
 
 
@@ -64,10 +64,10 @@ async def test_signing_in_never_leads_elsewhere(here, browser, onward):
     [("default", "wrong password"), ("nobody", PASSWORD), ("default", ""), ("", "")],
     ids=["password", "account", "empty", "nothing"],
 )
-async def test_a_wrong_sign_in_does_not_say_what_was_wrong(here, browser, account, password):
+async def test_a_failed_sign_in_does_not_reveal_the_reason(app, browser, account, password):
     from tollgate import accounts
 
-    await accounts.set_password(here.services.ledger, "default", PASSWORD)
+    await accounts.set_password(app.services.ledger, "default", PASSWORD)
     reply = await browser().post("/sign-in", page="/sign-in", account=account, password=password)
     assert reply.status_code == 403 and "That account and password do not fit." in text_of(reply)
 
@@ -76,7 +76,7 @@ async def test_an_account_without_a_password_cannot_sign_in_with_an_empty_one(br
     assert (await browser().post("/sign-in", page="/sign-in", account="default", password="")).status_code == 403
 
 
-async def test_guessing_is_throttled(here, browser, monkeypatch):
+async def test_guessing_passwords_is_throttled(app, browser, monkeypatch):
     from tollgate.dashboard import signin
 
     monkeypatch.setattr(signin, "check_password", lambda password, stored: False)
@@ -90,10 +90,10 @@ async def test_guessing_is_throttled(here, browser, monkeypatch):
     assert int(reply.headers["retry-after"]) > 600
 
 
-async def test_the_session_id_changes_at_sign_in(here, browser):
-    """An attacker who plants a cookie of their own does not get into the session it becomes (no fixation)."""
+async def test_the_session_id_changes_at_sign_in(app, browser):
+    """A session cookie planted by an attacker does not become the signed-in session (session fixation)."""
     person = browser()
-    link = (await here.services.ledger.create_link("default")).partition("/dashboard")[2]
+    link = (await app.services.ledger.create_link("default")).partition("/dashboard")[2]
     token = await person.token(link)
     planted = person.http.cookies["tollgate"]
     await person.post(link, token=token)
@@ -103,7 +103,7 @@ async def test_the_session_id_changes_at_sign_in(here, browser):
     assert (await other.get()).status_code == 303
 
 
-async def test_a_visitors_form_is_worthless_after_sign_in(here, browser):
+async def test_a_visitor_s_form_is_invalid_after_sign_in(app, browser):
     person = browser()
     old = await person.token("/sign-in")
     await person.sign_in()
@@ -116,7 +116,7 @@ async def test_signing_out_ends_the_session_for_every_copy_of_the_cookie(operato
     assert (await copy.get()).status_code == 200
     done = await operator.post("/sign-out")
     assert done.status_code == 303
-    assert "tollgate" not in operator.http.cookies, "the browser is told to forget it"
+    assert "tollgate" not in operator.http.cookies, "the browser deletes it"
     assert done.headers["set-cookie"].startswith('tollgate=""; ') and "Max-Age=0" in done.headers["set-cookie"]
     assert (await operator.get()).status_code == 303
     assert (await copy.get()).status_code == 303
@@ -130,7 +130,7 @@ async def test_a_new_password_signs_out_every_other_browser(operator, browser):
     assert (await other.get()).status_code == 303
 
 
-async def test_a_password_is_changed_only_with_the_current_one(operator):
+async def test_changing_a_password_requires_the_current_one(operator):
     await operator.post("/account/password", page="/account", new=PASSWORD, again=PASSWORD)
     wrong = await operator.post(
         "/account/password", page="/account", current="something else", new="another long one", again="another long one"
@@ -145,26 +145,26 @@ async def test_a_password_is_changed_only_with_the_current_one(operator):
     ).status_code == 303
 
 
-async def test_a_password_that_is_too_short_is_refused_in_a_sentence(operator, here):
+async def test_a_password_that_is_too_short_is_rejected_with_a_message(operator, app):
     reply = await operator.post("/account/password", page="/account", new="short", again="short")
     assert reply.status_code == 400
     assert "The password has 5 characters" in text_of(reply)
-    assert not (await here.services.ledger.get_account("default")).password_hash
+    assert not (await app.services.ledger.get_account("default")).password_hash
 
 
-async def test_who_is_signed_in_is_led_on_from_the_sign_in_page(operator):
+async def test_the_sign_in_page_redirects_a_signed_in_user(operator):
     reply = await operator.get("/sign-in?next=/keys")
     assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard")
 
 
-async def test_a_deleted_or_foreign_cookie_is_nobody(browser):
+async def test_a_forged_cookie_is_not_signed_in(browser):
     person = browser()
     person.http.cookies.set("tollgate", "W10.AAAA")
     assert (await person.get()).status_code == 303
 
 
-async def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(browser, here):
-    link = (await here.services.ledger.create_link("default")).partition("/dashboard")[2]
+async def test_the_cookie_is_http_only_and_same_site(browser, app):
+    link = (await app.services.ledger.create_link("default")).partition("/dashboard")[2]
     person = browser()
     reply = await person.post(link, page=link)
     cookie = reply.headers["set-cookie"].lower()
@@ -178,13 +178,13 @@ async def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path):
 
     from .browser import Browser
 
-    async with inprocess(tmp_path, settings="server: {base_url: 'https://gate.example/ai'}\n") as here:
-        assert here.opened.sign_in.startswith("https://gate.example/ai/dashboard/link/")
+    async with inprocess(tmp_path, settings="server: {base_url: 'https://gate.example/ai'}\n") as app:
+        assert app.opened.sign_in.startswith("https://gate.example/ai/dashboard/link/")
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=here.opened.app), base_url="https://gate.example"
+            transport=httpx.ASGITransport(app=app.opened.app), base_url="https://gate.example"
         ) as client:
-            person = Browser(here, client)
-            link = here.opened.sign_in.partition("/dashboard")[2]
+            person = Browser(app, client)
+            link = app.opened.sign_in.partition("/dashboard")[2]
             reply = await person.post(link, page=link)
             cookie = reply.headers["set-cookie"]
             assert cookie.startswith("__Host-tollgate=") and "Secure" in cookie and "Path=/;" in cookie
@@ -192,7 +192,7 @@ async def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path):
             assert (await client.get("/ai/dashboard")).status_code == 200
 
 
-async def test_light_and_dark_are_remembered_and_harmless(operator):
+async def test_the_theme_is_remembered_and_escaped(operator):
     assert 'data-theme="auto"' in (await operator.get()).text
     await operator.post("/theme", theme="dark", next="/keys")
     assert 'data-theme="dark"' in (await operator.get("/keys")).text

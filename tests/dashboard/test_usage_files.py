@@ -1,4 +1,4 @@
-"""Queries over the published files: on threads, so many at once, and none without an end."""
+"""Queries over the published files: on threads, limited in number and in time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import until
 from tollgate.dashboard import usage_files
 from tollgate.dashboard.usage_files import UsageFiles
 from tollgate.errors import Unavailable
@@ -29,7 +30,7 @@ async def test_a_query_that_takes_too_long_is_stopped(files, monkeypatch):
         await files.run(lambda: files.query(Filters(), ENDLESS))
 
 
-async def test_too_many_questions_at_once_are_refused(files):
+async def test_too_many_queries_at_once_are_rejected(files):
     gate = threading.Event()
     waiting = [asyncio.ensure_future(files.run(gate.wait)) for _ in range(32)]
     await asyncio.sleep(0)
@@ -40,7 +41,7 @@ async def test_too_many_questions_at_once_are_refused(files):
     assert await files.run(lambda: files.query(Filters(), "SELECT 1")) == [(1,)]
 
 
-async def test_the_event_loop_goes_on_while_a_query_runs(files):
+async def test_the_event_loop_runs_during_a_query(files):
     beats = 0
 
     async def beat() -> None:
@@ -56,9 +57,9 @@ async def test_the_event_loop_goes_on_while_a_query_runs(files):
     assert beats >= 2
 
 
-async def test_closing_stops_what_runs(files):
+async def test_closing_stops_running_queries(files):
     task = asyncio.ensure_future(files.run(lambda: files.query(Filters(), ENDLESS)))
-    await asyncio.sleep(0.3)
+    await until(lambda: files._running)
     files.close()
     with pytest.raises(Unavailable):
         await asyncio.wait_for(task, 5)

@@ -1,4 +1,4 @@
-"""The queries of the usage pages: right sums, right rows, only what changed, never on the event loop."""
+"""The queries of the usage pages: exact sums, the right rows, only changed files, off the event loop."""
 
 from __future__ import annotations
 
@@ -89,25 +89,25 @@ async def test_only_what_changed_is_read_again(books, queries, monkeypatch):
     await write(books, 2, ago=2 * HOUR)
     await write(books, 1)
     await queries.report(Filters(), HOUR, 24)
-    asked = []
+    queried = []
     query = queries.files.query
     monkeypatch.setattr(
-        queries.files, "query", lambda filters, *rest, **more: asked.append(filters) or query(filters, *rest, **more)
+        queries.files, "query", lambda filters, *rest, **more: queried.append(filters) or query(filters, *rest, **more)
     )
-    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3 and asked == []
+    assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3 and queried == []
     await write(books, 1, ago=timedelta(minutes=1), model="acme/newer")
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 4
-    assert {filters.since for filters in asked} == {NOW.replace(minute=0)}
+    assert {filters.since for filters in queried} == {NOW.replace(minute=0)}
 
 
-async def test_late_rows_of_a_closed_hour_are_counted(books, queries):
+async def test_late_rows_of_a_past_hour_are_counted(books, queries):
     await write(books, 1, ago=5 * HOUR)
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 1
     await write(books, 2, ago=5 * HOUR, model="acme/later")
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3
 
 
-async def test_what_is_kept_is_bounded(books, queries, monkeypatch):
+async def test_the_cache_of_reports_is_bounded(books, queries, monkeypatch):
     kept = queries._reports._cache
     monkeypatch.setattr(kept, "_most", 50)
     await write(books, 5)
@@ -119,7 +119,7 @@ async def test_what_is_kept_is_bounded(books, queries, monkeypatch):
 @pytest.mark.parametrize(
     ("width", "count"), [(timedelta(minutes=2), 30), (HOUR, 24), (timedelta(hours=6), 28), (timedelta(days=1), 90)]
 )
-def test_buckets_end_with_the_one_that_holds_now(width, count):
+def test_the_last_bucket_contains_now(width, count):
     starts = list(bucket_starts(NOW, width, count))
     assert len(starts) == count and starts[-1] <= NOW < starts[-1] + width
     assert all(later - earlier == width for earlier, later in pairwise(starts))
@@ -127,7 +127,7 @@ def test_buckets_end_with_the_one_that_holds_now(width, count):
         assert starts[0].hour == 0
 
 
-async def test_rows_come_newest_first_and_page_on(books, queries):
+async def test_rows_are_paged_newest_first(books, queries):
     await write(books, 5)
     await write(books, 5, ago=30 * HOUR)
     first = await queries.rows(Filters(account="alice"), 4)
@@ -136,7 +136,7 @@ async def test_rows_come_newest_first_and_page_on(books, queries):
     assert len(rest) == 6 and not {row["request_id"] for row in rest} & {row["request_id"] for row in first}
 
 
-async def test_one_row_is_found_with_a_right_a_wrong_and_no_hint(books, queries):
+async def test_a_row_is_found_with_a_right_a_wrong_or_no_hint(books, queries):
     await write(books, 1, ago=50 * HOUR)
     id = (await queries.rows(Filters(), 1))[0]["request_id"]
     for hint in (NOW - 50 * HOUR, NOW, None):
@@ -144,7 +144,7 @@ async def test_one_row_is_found_with_a_right_a_wrong_and_no_hint(books, queries)
     assert await queries.row(Filters(account="bob"), id) is None
 
 
-async def test_no_files_at_all_is_an_empty_report(tmp_path):
+async def test_without_files_reports_are_empty(tmp_path):
     queries = UsageQueries(tmp_path / "nowhere")
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 0
     assert await queries.rows(Filters(), 10) == [] and await queries.row(Filters(), "x") is None
@@ -154,9 +154,9 @@ async def test_no_files_at_all_is_an_empty_report(tmp_path):
     queries.files.close()
 
 
-async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, queries):
-    said = ["=cmd()", "+1", "-1", "@sum", "\t=1", "\n=1", "＝1", "plain", "it's =1", "'plain", "'=1", "''-1", None]
-    for place, end_user in enumerate(said):
+async def test_a_caller_s_text_is_no_formula_in_a_spreadsheet(books, queries):
+    texts = ["=cmd()", "+1", "-1", "@sum", "\t=1", "\n=1", "＝1", "plain", "it's =1", "'plain", "'=1", "''-1", None]
+    for place, end_user in enumerate(texts):
         await write(books, 1, ago=place * HOUR, end_user=end_user)
     path = await queries.export(Filters(), "csv")
     with path.open(newline="") as file:
@@ -164,16 +164,16 @@ async def test_a_text_of_a_caller_is_no_formula_in_a_spreadsheet(books, queries)
     path.unlink()
     written = {row["end_user"] for row in rows}
     plain = {"plain", "it's =1", "'plain", ""}
-    assert written == plain | {f"'{each}" for each in said if each and each not in plain}
-    assert {re.sub(r"^'('*[-=+@＝＋－＠\t\r\n])", r"\1", each) for each in written} == {each or "" for each in said}
+    assert written == plain | {f"'{each}" for each in texts if each and each not in plain}
+    assert {re.sub(r"^'('*[-=+@＝＋－＠\t\r\n])", r"\1", each) for each in written} == {each or "" for each in texts}
     assert rows[0]["cost"][0].isdigit()
     path = await queries.export(Filters(), "parquet")
     kept = duckdb.connect().execute(f"SELECT end_user FROM '{path}'").fetchall()
     path.unlink()
-    assert {row[0] for row in kept} == set(said)
+    assert {row[0] for row in kept} == set(texts)
 
 
-async def test_a_download_has_a_bound(books, queries, monkeypatch):
+async def test_the_size_of_a_download_is_limited(books, queries, monkeypatch):
     from tollgate.dashboard import usage_queries as module
 
     await write(books, 3)
@@ -182,26 +182,26 @@ async def test_a_download_has_a_bound(books, queries, monkeypatch):
         await queries.export(Filters(), "csv")
 
 
-async def test_a_damaged_file_is_left_out_and_named_until_it_is_there_again(books, queries, tmp_path, caplog):
+async def test_a_damaged_file_is_skipped_and_reported_until_it_is_replaced(books, queries, tmp_path, caplog):
     await write(books, 1)
     await write(books, 1, ago=timedelta(days=1))
     damaged = next((tmp_path / "usage").glob("2026-11-20/*.duckdb"))
     whole = damaged.read_bytes()
     damaged.write_bytes(b"the disk failed here")
-    said = (
+    message = (
         f"the file usage/2026-11-20/{damaged.name} is damaged; when it is deleted, its gateway writes it anew at the "
         "next start"
     )
     assert queries.files.damaged == []
     assert (await queries.report(Filters(), HOUR, 48)).all().requests == 1
     assert len(await queries.rows(Filters(), 50)) == 1
-    assert queries.files.damaged == [said] == [record.getMessage() for record in caplog.records]
+    assert queries.files.damaged == [message] == [record.getMessage() for record in caplog.records]
     damaged.write_bytes(whole)
     assert (await queries.report(Filters(), HOUR, 48)).all().requests == 2
     assert queries.files.damaged == []
 
 
-async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_called_damaged(books, queries, tmp_path):
+async def test_files_that_cannot_be_opened_for_lack_of_descriptors_are_not_damaged(books, queries, tmp_path):
     await write(books, 2)
     await write(books, 1, ago=HOUR)
     with few_descriptors(1):  # enough to list a folder
@@ -211,7 +211,7 @@ async def test_files_that_cannot_be_opened_for_want_of_descriptors_are_not_calle
     assert (await queries.report(Filters(), HOUR, 24)).all().requests == 3
 
 
-async def test_sums_without_a_file_that_could_not_be_read_for_a_moment_are_not_kept(books, queries, tmp_path):
+async def test_sums_without_a_temporarily_unreadable_file_are_not_cached(books, queries, tmp_path):
     await write(books, 1)
     [path] = (tmp_path / "usage").glob("*/*.duckdb")
     queries.files._damaged[path] = path.stat().st_mtime_ns, float("inf")

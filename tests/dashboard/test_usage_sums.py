@@ -1,4 +1,4 @@
-"""Of very many keys and accounts the dearest are told apart, and what is told is what the rows come to."""
+"""Of very many keys and accounts only the most expensive have their own sums, and all sums add up to the rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def rows(tmp_path, monkeypatch):
-    """Rows of 40 keys of 20 accounts over some hours, of which five keys and accounts are told apart."""
+    """Rows of 40 keys of 20 accounts over some hours. Reports separate five keys and five accounts."""
     monkeypatch.setattr(module, "_BYTES_A_ROW", 1)
     monkeypatch.setattr(module, "_MEASURED_ROWS", 1_000_000_000)
     monkeypatch.setattr(usage_sums, "MOST", 5)
     monkeypatch.setattr(usage_sums, "MOST_SHOWN", 2)
-    chance = random.Random(7)
+    rng = random.Random(7)
     made = [
         UsageRow(
             f"req_{number}",
@@ -39,12 +39,12 @@ async def rows(tmp_path, monkeypatch):
             "chat",
             model=f"acme/m{number % 3}",
             provider="acme",
-            cost=Decimal(chance.randrange(10**15)).scaleb(-12),
-            input_tokens=chance.randrange(5000),
-            outcome=chance.choice(("ok", "ok", "timeout")),
-            ttfb_ms=chance.uniform(1, 900),
-            total_ms=chance.uniform(900, 9000),
-            time=NOW - timedelta(minutes=chance.randrange(600)),
+            cost=Decimal(rng.randrange(10**15)).scaleb(-12),
+            input_tokens=rng.randrange(5000),
+            outcome=rng.choice(("ok", "ok", "timeout")),
+            ttfb_ms=rng.uniform(1, 900),
+            total_ms=rng.uniform(900, 9000),
+            time=NOW - timedelta(minutes=rng.randrange(600)),
         )
         for number in range(400)
     ]
@@ -62,28 +62,28 @@ def reports(tmp_path):
     made.files.close()
 
 
-def look_again(monkeypatch) -> None:
-    """Let the time be over for which the dearest are believed."""
+def expire_leading_values(monkeypatch) -> None:
+    """Ends the time for which the list of the most expensive values is cached."""
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3600))
 
 
 def spent(rows, name: str) -> list[tuple[str, Decimal]]:
-    """The values of a column with what their rows cost, dearest first."""
+    """The values of a column with the cost of their rows, most expensive first."""
     found: dict[str, Decimal] = defaultdict(Decimal)
     for row in rows:
         found[getattr(row, name)] += row.cost
     return sorted(found.items(), key=lambda entry: -entry[1])
 
 
-async def test_the_dearest_are_told_apart_and_the_others_are_the_rest_to_the_last_digit(rows, reports):
+async def test_the_most_expensive_are_separate_and_the_rest_is_exact(rows, reports):
     made, _ = rows
     report = await reports.report(Filters(), HOUR, 24)
     for name, count in (("key_id", 40), ("account_id", 20)):
-        told = report.by(name)
-        assert [(value, measures.cost) for value, measures in told] == spent(made, name)[:5]
+        separate = report.by(name)
+        assert [(value, measures.cost) for value, measures in separate] == spent(made, name)[:5]
         assert report.count(name) == count
-        rest = report.all().without(measures for _, measures in told)
-        others = [row for row in made if getattr(row, name) not in dict(told)]
+        rest = report.all().without(measures for _, measures in separate)
+        others = [row for row in made if getattr(row, name) not in dict(separate)]
         assert (rest.cost, rest.requests, rest.input_tokens, rest.failed) == (
             sum(row.cost for row in others),
             len(others),
@@ -100,7 +100,7 @@ async def test_the_dearest_are_told_apart_and_the_others_are_the_rest_to_the_las
             assert bucket.of("key_id", key).cost == sum((row.cost for row in mine if row.key_id == key), Decimal(0))
 
 
-async def test_a_key_that_becomes_the_dearest_is_told_when_it_is_looked_for_again(rows, reports, monkeypatch):
+async def test_a_new_most_expensive_key_is_listed_after_the_cache_expires(rows, reports, monkeypatch):
     made, ledger = rows
     await reports.report(Filters(), HOUR, 24)
     cheapest = spent(made, "key_id")[-1][0]
@@ -110,13 +110,13 @@ async def test_a_key_that_becomes_the_dearest_is_told_when_it_is_looked_for_agai
     made = [*made, row]
     report = await reports.report(Filters(), HOUR, 24)
     assert report.all().cost == sum(row.cost for row in made)
-    assert [(key, each.cost) for key, each in report.by("key_id")] == spent(made, "key_id")[1:6], "not yet"
-    look_again(monkeypatch)
+    assert [(key, each.cost) for key, each in report.by("key_id")] == spent(made, "key_id")[1:6], "still cached"
+    expire_leading_values(monkeypatch)
     report = await reports.report(Filters(), HOUR, 24)
     assert [(key, each.cost) for key, each in report.by("key_id")] == spent(made, "key_id")[:5]
 
 
-async def test_what_was_summed_stays_while_the_dearest_change_places(rows, reports, monkeypatch):
+async def test_cached_sums_stay_when_the_most_expensive_change_order(rows, reports, monkeypatch):
     made, ledger = rows
     await reports.report(Filters(), HOUR, 24)
     dear = {account for account, _ in spent(made, "account_id")[:5]}
@@ -124,22 +124,24 @@ async def test_what_was_summed_stays_while_the_dearest_change_places(rows, repor
     second = next(key for key, _ in spent(made, "key_id")[1:5] if owner[key] in dear)
     await ledger.record(UsageRow("req_more", owner[second], second, "chat", cost=Decimal(99999), time=NOW))
     await ledger.settle()
-    look_again(monkeypatch)
-    asked = []
+    expire_leading_values(monkeypatch)
+    summed_since = []
     sums = reports._reports
     summed = sums._sum
-    monkeypatch.setattr(sums, "_sum", lambda filters, *rest: asked.append(filters.since) or summed(filters, *rest))
+    monkeypatch.setattr(
+        sums, "_sum", lambda filters, *rest: summed_since.append(filters.since) or summed(filters, *rest)
+    )
     report = await reports.report(Filters(), HOUR, 24)
     assert report.by("key_id")[0][0] == second and report.count("key_id") == 40
-    assert asked == [NOW.replace(minute=0)], "the hour with a new row"
+    assert summed_since == [NOW.replace(minute=0)], "the hour with a new row"
 
 
-async def test_few_keys_are_all_told_however_many_rows_there_are(rows, reports):
+async def test_a_few_keys_are_all_separate_however_many_rows_there_are(rows, reports):
     report = await reports.report(Filters(account="account-3"), HOUR, 24)
     assert report.counts == {} and len(report.by("key_id")) == report.count("key_id") == 2
 
 
-def test_the_dearest_of_several_stretches_of_time_are_those_of_their_sum(monkeypatch):
+def test_the_most_expensive_of_several_periods_are_those_of_their_sum(monkeypatch):
     monkeypatch.setattr(usage_sums, "MOST", 2)
     one, two = Decimal(1), Decimal(2)
     rows = [
@@ -154,7 +156,7 @@ def test_the_dearest_of_several_stretches_of_time_are_those_of_their_sum(monkeyp
     assert read_leading([row for row in rows if row[1] != "c"]) == EVERY_VALUE
 
 
-def test_others_than_before_are_led_by_only_where_a_page_would_tell_them(monkeypatch):
+def test_new_leading_values_replace_the_old_only_if_a_page_would_show_them(monkeypatch):
     monkeypatch.setattr(usage_sums, "MOST_SHOWN", 1)
     before = Leading({"key_id": ("a", "b", "c")}, {"key_id": 4})
     assert before.or_newer(Leading({"key_id": ("b", "d", "a")}, {"key_id": 5})) == Leading(before.values, {"key_id": 5})
@@ -163,7 +165,7 @@ def test_others_than_before_are_led_by_only_where_a_page_would_tell_them(monkeyp
     assert before.or_newer(EVERY_VALUE) is EVERY_VALUE and EVERY_VALUE.or_newer(newer) is newer
 
 
-def test_buckets_are_read_in_groups_of_so_many_files():
+def test_buckets_are_grouped_by_number_of_files():
     starts = [NOW + HOUR * number for number in range(5)]
     files = dict(zip(starts, ("aa", "a", "aaa", "", "a"), strict=True))
     assert in_groups(starts, files, 3) == [starts[:2], starts[2:4], starts[4:]]

@@ -1,7 +1,6 @@
-"""HTTP/1 on a client's connection: what is read, how an answer is framed, how a client that leaves or does not read is
-met.
+"""HTTP/1 on a client's connection: what is read, how a response is framed, and clients that disconnect or do not read.
 
-What passes over real connections, on both engines: test_engines.py and conformance/test_connections.py.
+Tests over real connections, on both engines: test_engines.py and conformance/test_connections.py.
 """
 
 import asyncio
@@ -29,15 +28,16 @@ from support.http1 import (
     requests,
     whole,
 )
+from support.waiting import until
 from tollgate.engines import http1
 from tollgate.http import DIRECT, Responder
 from tollgate.services import Reply
 
 
-def answering(
+def application_sending(
     *messages: bytes, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None, whole_answer: bool = True
 ) -> Any:
-    """An application that sends these pieces of a body, the last as the end unless the answer is no `whole_answer`."""
+    """An application that sends a body in these pieces. The last one ends it if it is a `whole_answer`."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": status, "headers": headers or []})
@@ -49,7 +49,7 @@ def answering(
     return application
 
 
-# ---- what is read
+# ---- reading
 
 
 @pytest.mark.parametrize(("sent", "seen"), READ.values(), ids=READ.keys())
@@ -60,7 +60,7 @@ async def test_a_request_is_read(sent, seen):
         assert client.statuses == [200] and client.transport.closed == (seen[2] == "1.0")
 
 
-async def test_header_names_are_lower_case_and_values_without_the_blanks_around_them():
+async def test_header_names_are_lower_cased_and_values_stripped():
     client = await Client().exchange([b"GET /a%20b?c=%20 HTTP/1.1\r\nHost:\t x \r\nX-One: a  b\t\r\nX-None:\r\n\r\n"])
     assert client.asked[0][3] == [(b"host", b"x"), (b"x-one", b"a  b"), (b"x-none", b"")]
     assert (client.scopes[0]["raw_path"], client.scopes[0]["query_string"], client.scopes[0]["scheme"]) == (
@@ -73,21 +73,21 @@ async def test_header_names_are_lower_case_and_values_without_the_blanks_around_
 @pytest.mark.parametrize(
     "sent", [*REFUSED.values(), b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n"], ids=[*REFUSED.keys(), "a tunnel"]
 )
-async def test_what_is_no_http_is_refused_and_what_follows_is_not_read(sent):
+async def test_invalid_http_is_rejected_and_nothing_after_it_is_read(sent):
     client = await Client().exchange([sent, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"])
     assert client.statuses == [400] and client.asked == [] and client.transport.closed
     assert answers_of(client.said, ["GET"]) == [(400, b"what was sent cannot be read as an HTTP/1.1 request", False)]
     assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", client.said)
 
 
-async def test_a_coding_that_nobody_undoes_is_named():
+async def test_an_unsupported_transfer_coding_is_named():
     client = await Client().exchange(
         [b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"]
     )
     assert client.statuses == [501] and b"the only transfer encoding read here is chunked" in client.said
 
 
-async def test_a_head_without_end_is_refused():
+async def test_a_head_without_an_end_is_rejected():
     client = await Client().exchange([b"GET / HTTP/1.1\r\nHost: a\r\n", *[b"X: " + b"a" * 8000 + b"\r\n"] * 9])
     assert client.statuses == [431] and client.transport.closed
 
@@ -95,18 +95,18 @@ async def test_a_head_without_end_is_refused():
 @pytest.mark.parametrize(
     "more", [b"5;" + b"a" * 70000, b"0\r\n" + b"x: a\r\n" * 12000], ids=["an extension", "trailers"]
 )
-async def test_what_stands_around_a_body_has_an_end_too(more):
+async def test_chunk_extensions_and_trailers_are_bounded(more):
     client = await Client().exchange([b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", more])
     assert client.statuses == [431] and client.asked == [] and client.transport.closed
 
 
-async def test_what_cannot_be_read_is_told_after_the_answers_before_it():
+async def test_an_invalid_request_is_answered_after_those_before_it():
     go = asyncio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await whole(receive)
         await go.wait()
-        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
+        await application_sending(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
 
     client = Client(application)
     await client.exchange([GET + GET + b"nonsense\r\n\r\n"], left=False)
@@ -119,7 +119,7 @@ async def test_what_cannot_be_read_is_told_after_the_answers_before_it():
     ] and client.statuses == [200, 200, 400]
 
 
-async def test_nothing_is_read_behind_a_request_that_ends_the_connection():
+async def test_nothing_is_read_after_a_request_that_closes_the_connection():
     ending = b"GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     for pieces in ([ending + ending], [ending, ending], [ending, b"nonsense"]):
         client = await Client().exchange(pieces)
@@ -127,16 +127,14 @@ async def test_nothing_is_read_behind_a_request_that_ends_the_connection():
         assert len(client.asked) == 1 and client.transport.closed
 
 
-async def test_as_many_requests_to_upgrade_as_one_read_holds_are_ignored():
+async def test_hundreds_of_upgrade_requests_in_one_read_are_ignored():
     upgrade = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\nContent-Length: 2\r\n\r\nxy"
     client = await Client().exchange([upgrade * 700], left=False)
-    async with asyncio.timeout(30):
-        while len(client.statuses) < 700:
-            await asyncio.sleep(0)
+    await until(lambda: len(client.statuses) >= 700)
     assert client.statuses == [200] * 700 and {body for *_, body in client.asked} == {b"xy"}
 
 
-async def test_a_body_that_cannot_be_read_ends_its_request_though_it_waits_for_its_turn():
+async def test_an_invalid_body_is_rejected_even_if_its_request_is_queued():
     client = Client()
     broken = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n"
     await client.exchange([GET + GET + broken])
@@ -147,14 +145,14 @@ async def test_a_body_that_cannot_be_read_ends_its_request_though_it_waits_for_i
     )
 
 
-async def test_a_large_body_waits_until_the_application_takes_it():
+async def test_a_large_body_pauses_reading_until_it_is_consumed():
     take = asyncio.Event()
     seen = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await take.wait()
         seen.append(len(await whole(receive) or b""))
-        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+        await application_sending(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
 
     client = Client(application)
     await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n", bytes(90000)], left=False)
@@ -166,12 +164,12 @@ async def test_a_large_body_waits_until_the_application_takes_it():
     assert seen == [100000] and client.statuses == [200]
 
 
-async def test_many_requests_behind_one_another_are_not_read_without_end():
+async def test_many_pipelined_requests_pause_reading():
     go = asyncio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await go.wait()
-        await answering(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
+        await application_sending(b"", headers=[(b"content-length", b"0")])(scope, receive, send)
 
     client = await Client(application).exchange([GET] * 10, left=False)
     assert client.transport.paused
@@ -180,17 +178,17 @@ async def test_many_requests_behind_one_another_are_not_read_without_end():
     assert not client.transport.paused and client.statuses == [200] * 10
 
 
-async def test_who_waits_to_be_told_is_told_when_the_body_is_wanted():
+async def test_100_continue_is_sent_when_the_body_is_read():
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
     client = await Client().exchange([head], left=False)
     assert client.said == b"HTTP/1.1 100 Continue\r\n\r\n"
     await client.exchange([b"a"])
     assert client.statuses == [100, 200] and client.asked[0][4] == b"a"
-    refused = await Client(answering(b"", status=401, headers=[(b"content-length", b"0")])).exchange([head])
+    refused = await Client(application_sending(b"", status=401, headers=[(b"content-length", b"0")])).exchange([head])
     assert refused.statuses == [401]
 
 
-# ---- how it is answered
+# ---- responding
 
 
 @pytest.mark.parametrize(
@@ -255,20 +253,20 @@ async def test_who_waits_to_be_told_is_told_when_the_body_is_wanted():
         "of unknown length to HTTP/1.0",
     ],
 )
-async def test_an_answer_is_framed_as_its_head_says(status, headers, body, request_, written, closed):
+async def test_an_answer_is_framed_according_to_its_head(status, headers, body, request_, written, closed):
     def direct(scope: Any, receive: Any, send: Any) -> Any:
         return scope["extensions"][DIRECT].answer(status, headers, body)
 
-    for application in (answering(body, status=status, headers=headers), direct):
+    for application in (application_sending(body, status=status, headers=headers), direct):
         client = await Client(application).exchange([request_], left=False)
         assert (client.said, client.transport.closed) == (b"HTTP/1.1 " + written, closed)
-        assert len(client.transport.written) == 1  # head and body leave together
+        assert len(client.transport.written) == 1  # head and body in one write
         client.connection.connection_lost(None)
 
 
 @pytest.mark.parametrize("header", [(b"a", b"b\r\nset-cookie: c"), (b"a\nb", b"c"), (b"a", b"b\n")])
-async def test_a_line_break_in_a_header_is_refused(header, caplog):
-    client = await Client(answering(b"ok", headers=[header])).exchange([GET])
+async def test_a_line_break_in_a_header_is_rejected(header, caplog):
+    client = await Client(application_sending(b"ok", headers=[header])).exchange([GET])
     assert client.statuses == [500] and b"cookie" not in client.said
     assert "a header of an answer holds a line break" in caplog.text
 
@@ -276,13 +274,13 @@ async def test_a_line_break_in_a_header_is_refused(header, caplog):
 @pytest.mark.parametrize(
     ("messages", "length"), [((b"ok", b"o"), b"2"), ((b"o", b"k"), b"3")], ids=["too long", "too short"]
 )
-async def test_an_answer_that_is_not_what_its_head_says_ends_the_connection(messages, length, caplog):
-    client = await Client(answering(*messages, headers=[(b"content-length", length)])).exchange([GET, GET])
+async def test_a_body_that_contradicts_its_content_length_closes_the_connection(messages, length, caplog):
+    client = await Client(application_sending(*messages, headers=[(b"content-length", length)])).exchange([GET, GET])
     assert client.transport.closed and client.statuses == [200]
     assert "than its head says" in caplog.text
 
 
-async def test_an_answer_that_is_not_begun_is_a_500_and_one_that_is_not_completed_ends_the_connection(caplog):
+async def test_a_missing_answer_is_a_500_and_an_incomplete_one_closes_the_connection(caplog):
     async def silent(scope: Any, receive: Any, send: Any) -> None:
         pass
 
@@ -295,14 +293,14 @@ async def test_an_answer_that_is_not_begun_is_a_500_and_one_that_is_not_complete
         [request_id] = set(re.findall(rb"request-id: (\S+)", client.said))
         assert f"request {request_id.decode()}" in caplog.text
         assert client.host.tasks == set()
-    client = await Client(answering(b"half", whole_answer=False)).exchange([GET])
+    client = await Client(application_sending(b"half", whole_answer=False)).exchange([GET])
     assert client.transport.closed
     with pytest.raises(h11.RemoteProtocolError):
         answers_of(client.said, ["GET"])
     assert "out of order" in caplog.text and caplog.text.count("was not completed") == 2
 
 
-async def test_messages_out_of_their_order_are_refused():
+async def test_messages_in_the_wrong_order_are_rejected():
     refused = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -327,16 +325,17 @@ async def test_messages_out_of_their_order_are_refused():
     ]
 
 
-async def test_an_answer_before_the_body_leaves_the_connection_of_use():
-    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+async def test_an_answer_before_the_end_of_the_body_keeps_the_connection_usable():
+    client = Client(application_sending(b"", status=401, headers=[(b"content-length", b"0")]))
     await client.exchange([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc", b"defghi" + GET])
     assert client.statuses == [401, 401] and not client.transport.closed
 
 
 @pytest.mark.parametrize("rest", [[b"d", b"ef"], [b"def" + GET]], ids=["in pieces", "with a request behind it"])
-async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_before(rest):
-    """Most clients write on while the answer is on its way: closing at once is all that they would hear of."""
-    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+async def test_a_closing_connection_reads_the_rest_of_the_body_first(rest):
+    """Most clients keep writing while the response is on its way; if the connection closed at once, they would see
+    only that."""
+    client = Client(application_sending(b"", status=401, headers=[(b"content-length", b"0")]))
     head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 6\r\n\r\n"
     await client.exchange([head + b"abc"], left=False)
     for piece in rest:
@@ -346,9 +345,9 @@ async def test_where_the_connection_ends_with_such_an_answer_the_body_is_read_be
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "ending"])
-async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch, more):
+async def test_an_endless_body_after_the_answer_is_read_up_to_a_limit(monkeypatch, more):
     monkeypatch.setattr("tollgate.engines.http1.MOST_DROPPED", 1000)
-    client = Client(answering(b"", status=401, headers=[(b"content-length", b"0")]))
+    client = Client(application_sending(b"", status=401, headers=[(b"content-length", b"0")]))
     head = b"POST / HTTP/1.1\r\nHost: a\r\n" + more + b"Transfer-Encoding: chunked\r\n\r\n"
     await client.exchange([head + b"3\r\nabc\r\n"], left=False)
     for _ in range(10):
@@ -358,7 +357,7 @@ async def test_a_body_without_end_is_not_read_for_nobody_without_end(monkeypatch
     assert client.statuses == [401] and client.transport.closed
 
 
-async def test_a_client_that_reads_slowly_is_waited_for():
+async def test_a_slow_reader_pauses_the_application():
     sent = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -377,7 +376,7 @@ async def test_a_client_that_reads_slowly_is_waited_for():
     assert sent == [0, 1, 2] and answers_of(client.said, ["GET"]) == [(200, b"xxx", True)]
 
 
-async def test_who_leaves_while_an_answer_waits_for_room_holds_nothing_up():
+async def test_a_client_that_disconnects_while_an_answer_waits_blocks_nothing():
     async def application(scope: Any, receive: Any, send: Any) -> None:
         client.connection.pause_writing()
         await scope["extensions"][DIRECT].answer(200, [(b"content-length", b"2")], b"ok")
@@ -390,15 +389,15 @@ async def test_who_leaves_while_an_answer_waits_for_room_holds_nothing_up():
     assert ended == [True] and client.said == b"" and client.host.tasks == set()
 
 
-async def test_the_end_of_the_server_waits_for_the_last_answer_only(monkeypatch):
+async def test_a_shutdown_waits_only_for_the_last_answer(monkeypatch):
     monkeypatch.setattr(http1, "LAST_CALL_SECONDS", 0.05)
-    unread = iter([True])  # at the end of it bytes of a request wait to be read, the first time
+    unread = iter([True])  # the first time, bytes of a request are still unread
     monkeypatch.setattr(http1, "end_unused", lambda _: not next(unread, False))
     go = asyncio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await go.wait()
-        await answering(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
+        await application_sending(b"ok", headers=[(b"content-length", b"2")])(scope, receive, send)
 
     idle, busy, late = Client(application), Client(application), Client(application)
     await busy.exchange([GET + GET], left=False)
@@ -415,7 +414,7 @@ async def test_the_end_of_the_server_waits_for_the_last_answer_only(monkeypatch)
     assert [kept for *_, kept in answers_of(busy.said, ["GET", "GET"])] == [True, False] and busy.transport.closed
 
 
-async def test_what_stands_between_the_server_and_the_answer_sees_it():
+async def test_middleware_sees_the_answer():
     async def application(scope: Any, receive: Any, send: Any) -> None:
         async def adding(message: Any) -> None:
             await send(
@@ -434,10 +433,10 @@ async def test_what_stands_between_the_server_and_the_answer_sees_it():
     assert client.statuses == [200, 200] and client.said.count(b"x-more: 1") == 1
 
 
-# ---- clients that leave
+# ---- clients that disconnect
 
 
-async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_to_be_watched():
+async def test_a_disconnect_cancels_the_request_without_a_watching_task():
     ends: list[str] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -453,7 +452,7 @@ async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_t
 
     tasks = asyncio.all_tasks()
     client = Client(application)
-    # the second waits for its turn
+    # the second one is queued
     client.connection.data_received(b"GET /1 HTTP/1.1\r\nhost: a\r\n\r\nGET /2 HTTP/1.1\r\nhost: a\r\n\r\n")
     await asyncio.sleep(0.06)
     assert len(asyncio.all_tasks() - tasks) == 1
@@ -462,17 +461,17 @@ async def test_a_client_that_leaves_ends_its_request_at_once_and_takes_no_task_t
     assert ends == ["left"] and client.host.tasks == set() and client.host.connections == set()
 
 
-async def test_who_waits_for_a_message_is_told_of_the_end():
-    said = []
+async def test_receive_reports_the_disconnect():
+    types = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        said.extend([(await receive())["type"] for _ in range(2)])
+        types.extend([(await receive())["type"] for _ in range(2)])
 
     await Client(application).exchange([GET])
-    assert said == ["http.request", "http.disconnect"]
+    assert types == ["http.request", "http.disconnect"]
 
 
-async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
+async def test_a_request_is_freed_without_the_garbage_collector():
     class Kept:
         pass
 
@@ -497,10 +496,10 @@ async def test_nothing_of_a_request_stays_until_the_collector_comes_by():
         client.connection.connection_lost(None)
 
 
-async def test_nothing_of_a_connection_stays_until_the_collector_comes_by():
+async def test_a_connection_is_freed_without_the_garbage_collector():
     gc.disable()
     try:
-        client = await Client(answering(b"", headers=[(b"content-length", b"0")])).exchange([GET, GET])
+        client = await Client(application_sending(b"", headers=[(b"content-length", b"0")])).exchange([GET, GET])
         left = weakref.ref(client.connection)
         del client
         await asyncio.sleep(0)
@@ -509,11 +508,11 @@ async def test_nothing_of_a_connection_stays_until_the_collector_comes_by():
         gc.enable()
 
 
-# ---- a second opinion
+# ---- comparison with h11
 
 
-async def reads(pieces: list[bytes]) -> tuple[Found, bool]:
-    """The requests that are found, and whether the rest is refused."""
+async def read_by_us(pieces: list[bytes]) -> tuple[Found, bool]:
+    """The requests that are read, and whether the rest is rejected."""
     found: Found = []
     statuses = (await Client(noting(found)).exchange(pieces)).statuses
     return found, not {400, 431, 501}.isdisjoint(statuses)
@@ -521,13 +520,13 @@ async def reads(pieces: list[bytes]) -> tuple[Found, bool]:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_requests_behind_one_another_are_read_as_h11_reads_them_however_they_are_cut(data):
+def test_pipelined_requests_are_read_as_by_h11_in_any_pieces(data):
     sent = b"".join(data.draw(st.lists(requests(), min_size=1, max_size=3)))
-    check_as_h11(reads, sent, data.draw(cut(sent)))
+    check_as_h11(read_by_us, sent, data.draw(cut(sent)))
 
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_damaged_request_is_refused_or_read_as_h11_reads_it(data):
+def test_a_damaged_request_is_rejected_or_read_as_by_h11(data):
     sent = data.draw(damaged_requests())
-    check_as_h11(reads, sent, data.draw(cut(sent)), damaged=True)
+    check_as_h11(read_by_us, sent, data.draw(cut(sent)), damaged=True)

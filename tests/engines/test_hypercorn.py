@@ -1,4 +1,4 @@
-"""What is hypercorn's own: connections that turn out to speak HTTP/2, and the end of one that does. HTTP/1:
+"""What is specific to hypercorn: detecting HTTP/2 on a connection, and shutting such a connection down. HTTP/1:
 test_http1.py."""
 
 import asyncio
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.http1 import GET, Client, Transport
+from support.waiting import until
 from tollgate.engines import hypercorn as hypercorn_engine
 from tollgate.engines.hypercorn import _Connection, _Host, _Http1
 
@@ -15,7 +16,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Opened(Client):
-    """A connection whose first bytes decide what is spoken on it."""
+    """A connection whose first bytes decide its protocol."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +33,7 @@ class Opened(Client):
 
 
 @pytest.mark.parametrize("at", range(1, len(PREFACE)))
-async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word_also_in_parts(at):
+async def test_the_http2_preface_is_detected_in_any_pieces(at):
     client = Opened()
     client.connection.data_received(PREFACE[:at])
     if not client.http2:
@@ -44,18 +45,18 @@ async def test_who_knows_that_http2_is_spoken_is_taken_at_its_word_also_in_parts
 
 
 @pytest.mark.parametrize("pieces", [[GET], [b"P", b"OST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\na"]])
-async def test_who_begins_otherwise_speaks_http1(pieces):
+async def test_other_first_bytes_are_http1(pieces):
     client = await Opened().exchange(pieces)
     assert (client.statuses, client.http2, await client.connection.ended) == ([200], [], False)
 
 
-async def test_who_never_says_more_than_the_beginning_of_it_is_no_error():
+async def test_an_incomplete_preface_is_no_error():
     client = await Opened().exchange([b"PRI * HT"])
     assert (client.said, client.http2, await client.connection.ended) == (b"", [], False)
 
 
 class Accepted:
-    """A connection as hypercorn has just made it, with what came on it before it has its first turn."""
+    """A connection that hypercorn has just accepted, with the bytes that arrived before its first turn."""
 
     def __init__(self, early: bytes) -> None:
         self.client = Client()
@@ -75,7 +76,7 @@ class Accepted:
         return task
 
 
-async def test_what_came_before_a_connection_had_its_first_turn_is_read():
+async def test_bytes_that_arrived_before_the_first_turn_are_read():
     accepted = Accepted(GET)
     task = await accepted.turn()
     assert accepted.client.statuses == [200] and not accepted.transport.closed
@@ -87,24 +88,22 @@ async def test_what_came_before_a_connection_had_its_first_turn_is_read():
     assert left.transport.closed
 
 
-async def test_a_connection_that_speaks_http2_is_read_by_hypercorn_from_its_first_byte_on():
+async def test_an_http2_connection_is_read_by_hypercorn_from_its_first_byte():
     accepted = Accepted(PREFACE)
     assert await (await accepted.turn()) and accepted.transport.protocol is accepted.streams
     assert await asyncio.wait_for(accepted.connection.reader.read(100), 5) == PREFACE
 
 
-async def test_a_connection_that_is_made_as_the_server_ends_is_soon_closed(monkeypatch):
+async def test_a_connection_accepted_during_shutdown_is_closed_soon(monkeypatch):
     monkeypatch.setattr("tollgate.engines.http1.LAST_CALL_SECONDS", 0.01)
     monkeypatch.setattr("tollgate.engines.http1.end_unused", lambda _: True)
     accepted = Accepted(b"")
     accepted.host.end()
     await accepted.turn()
-    async with asyncio.timeout(5):
-        while not accepted.transport.closed:
-            await asyncio.sleep(0.01)
+    await until(lambda: accepted.transport.closed)
 
 
-async def test_the_end_of_the_time_to_drain_cuts_a_connection_off():
+async def test_the_end_of_the_drain_time_aborts_a_connection():
     accepted = Accepted(b"")
     task = await accepted.turn()
     task.cancel()
@@ -114,7 +113,7 @@ async def test_the_end_of_the_time_to_drain_cuts_a_connection_off():
 
 
 @pytest.mark.parametrize("arrives", ["never", "unread", "read"])
-async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has_arrived(monkeypatch, arrives):
+async def test_a_shutdown_closes_no_connection_with_an_arrived_request(monkeypatch, arrives):
     monkeypatch.setattr(hypercorn_engine, "LAST_CALL_SECONDS", 0.01)
     closed, looked = [], []
     connection = _Connection.__new__(_Connection)
@@ -128,7 +127,7 @@ async def test_the_end_of_the_server_closes_no_connection_on_which_a_request_has
     def end_unused(transport):
         looked.append(transport)
         if arrives == "unread" and len(looked) == 3:
-            connection._idle_since = None  # it is being answered by now
+            connection._idle_since = None  # by then it is being answered
         return arrives != "unread"
 
     async def close():

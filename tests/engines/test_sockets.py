@@ -1,4 +1,4 @@
-"""An idle connection ends at once, unless a request has arrived on it that nobody has read: that one is not lost."""
+"""An idle connection is ended at once, unless an unread request has arrived on it."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from tollgate.engines.sockets import end_unused
 
 
 class Held:
-    """The transport of a connection, of which a loop would know no more than this."""
+    """The transport of a connection, with only what is needed here."""
 
     def __init__(self, sock, unsent=0):
         self._sock, self._unsent = sock, unsent
@@ -30,35 +30,35 @@ def pair():
         yield ours, clients
 
 
-def told_the_end(clients):
+def sees_end(clients):
     try:
         return clients.recv(1) == b""
     except BlockingIOError:
         return False
 
 
-def test_a_connection_with_an_unread_request_goes_on(pair):
+def test_a_connection_with_an_unread_request_stays_open(pair):
     ours, clients = pair
     clients.send(b"GET")
-    assert not end_unused(Held(ours)) and not told_the_end(clients)
+    assert not end_unused(Held(ours)) and not sees_end(clients)
     ours.recv(3)
-    assert end_unused(Held(ours)) and told_the_end(clients), "told at once, before anybody closes it"
+    assert end_unused(Held(ours)) and sees_end(clients), "the end is sent at once, before the socket is closed"
     assert ours.fileno() >= 0
 
 
-def test_what_is_written_and_not_sent_yet_is_not_cut_off(pair):
+def test_unsent_data_is_not_cut_off(pair):
     ours, clients = pair
-    assert end_unused(Held(ours, unsent=1)) and not told_the_end(clients)
+    assert end_unused(Held(ours, unsent=1)) and not sees_end(clients)
 
 
-def test_a_closed_one_and_one_without_a_socket_have_ended(pair):
+def test_a_closed_socket_or_none_counts_as_ended(pair):
     ours, _ = pair
     ours.close()
     assert end_unused(Held(ours)) and end_unused(Held(None))
 
 
-def test_the_sockets_of_uvloop_are_understood():
-    """They stand for real ones and have few of their methods."""
+def test_sockets_of_uvloop_are_supported():
+    """They wrap real sockets and have few of their methods."""
 
     async def ended():
         seen = asyncio.get_running_loop().create_future()

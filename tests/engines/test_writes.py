@@ -4,7 +4,7 @@ from tollgate.engines.writes import Writes
 
 
 class Transport:
-    """Notes each call to the system."""
+    """Records each call to the system."""
 
     def __init__(self) -> None:
         self.calls: list[bytes] = []
@@ -20,13 +20,13 @@ class Transport:
         return self.closing
 
 
-def made() -> tuple[Transport, Writes]:
+def create_writes() -> tuple[Transport, Writes]:
     transport = Transport()
     return transport, Writes(asyncio.get_running_loop(), transport)  # type: ignore[arg-type]
 
 
-async def test_what_is_written_in_one_turn_leaves_together():
-    transport, writes = made()
+async def test_writes_of_one_turn_are_sent_together():
+    transport, writes = create_writes()
     writes.write(b"head ")
     writes.write(b"body")
     assert transport.calls == []
@@ -37,8 +37,8 @@ async def test_what_is_written_in_one_turn_leaves_together():
     assert transport.calls == [b"head body", b"next"]
 
 
-async def test_what_is_flushed_is_not_written_again():
-    transport, writes = made()
+async def test_flushed_data_is_not_written_again():
+    transport, writes = create_writes()
     writes.write(b"a")
     writes.flush()
     writes.write(b"b")
@@ -47,22 +47,22 @@ async def test_what_is_flushed_is_not_written_again():
     assert transport.calls == [b"a", b"b"]
 
 
-async def test_who_never_waits_does_not_fill_the_memory():
-    transport, writes = made()
+async def test_data_is_flushed_even_if_the_writer_never_waits():
+    transport, writes = create_writes()
     for _ in range(100):
         writes.write(b"x")
     assert sum(map(len, transport.calls)) > 80
 
 
-async def test_the_last_words_leave_before_the_connection_is_closed():
-    transport, writes = made()
+async def test_pending_data_is_sent_before_the_connection_is_closed():
+    transport, writes = create_writes()
     writes.write(b"bye")
     writes.close()
     assert transport.calls == [b"bye"] and transport.closing
 
 
-async def test_nothing_is_written_to_who_has_left():
-    transport, writes = made()
+async def test_nothing_is_written_to_a_closed_connection():
+    transport, writes = create_writes()
     writes.write(b"a")
     transport.closing = True
     await asyncio.sleep(0)

@@ -252,7 +252,7 @@ def without_hosted(body: dict[str, Any]) -> dict[str, Any]:
 
 
 REFUSALS = (
-    ("n greater than 1", lambda x, _: (x.request.get("n") or 1) > 1),
+    ("n is greater than 1", lambda x, _: (x.request.get("n") or 1) > 1),
     ("previous_response_id", lambda x, _: bool(x.request.get("previous_response_id"))),
     ("conversation", lambda x, _: bool(x.request.get("conversation"))),
     ("a stored prompt", lambda x, _: bool(x.request.get("prompt"))),

@@ -72,8 +72,7 @@ def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
     ask_usage = stream and offer.protocol == "chat"
     gathered, replayed = stream and not exchange.stream, exchange.stream and not stream
     if (gathered or replayed or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
-        why = "which answers as a stream only" if gathered else "whose answers are made anew"
-        raise BadRequest(f"n greater than 1 cannot be had of this model, {why}", param="n")
+        raise BadRequest("n is greater than 1; this model returns one answer per request", param="n")
     if gathered:
         body = {**body, "stream": True}
     elif replayed:

@@ -19,7 +19,7 @@ from tollgate.ledger.shared import change_listener, rounds, usage
 
 from ..conftest import with_alice
 from ..test_generations import DONE, job
-from .test_outages import ended, left_by, published
+from .test_outages import close_unpublished, published, until_gone
 
 
 async def test_a_failed_start_leaves_the_instance_name_free(
@@ -102,9 +102,9 @@ async def test_unpublished_rows_are_not_published_while_their_files_are_locked_o
         await first.open()
         await with_alice(first)
         observer = await asyncpg.connect(address)
-        await left_by(first, observer, "req_1")
+        await close_unpublished(first, observer, "req_1")
         await observer.close()
-        await ended(other, "a")
+        await until_gone(other, "a")
         leftovers = other._shared._publishing._leftovers
         await leftovers.look()
         locks = FileLocks()
