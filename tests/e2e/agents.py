@@ -1,6 +1,7 @@
-"""Three small agents, one for each client format, as people write them with the official SDKs: ask, run tools, go on.
+"""Three small agents, one for each client format, written as users of the official SDKs write them: send a prompt, run
+tools, continue.
 
-Each keeps its history the way its API wants it, reasoning included, and sends all of it back every time.
+Each keeps its history as its API requires, including reasoning, and sends all of it with every request.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ class Call:
 
 @dataclass
 class Agent:
-    """`sdk` an async client of the right kind, `model` what to ask for, `stream` how."""
+    """`sdk` is an async client of the format, `model` the requested model, and `stream` whether to stream."""
 
     sdk: Any
     model: str
     stream: bool
     history: list[Any] = field(default_factory=list)
     reasoned: list[str] = field(default_factory=list)
-    """Readable reasoning of every turn so far."""
+    """The readable reasoning of every turn so far."""
 
-    async def ask(self, text: str) -> tuple[str, list[Call]]:
-        """Say something; the answer's text and calls."""
+    async def prompt(self, text: str) -> tuple[str, list[Call]]:
+        """Sends a prompt; returns the answer's text and tool calls."""
         self.history.append(self.user(text))
         return await self.turn()
 
-    async def give(self, results: dict[str, str]) -> tuple[str, list[Call]]:
-        """Tool results by call id; the answer that follows."""
+    async def send_results(self, results: dict[str, str]) -> tuple[str, list[Call]]:
+        """Sends tool results by call id; returns the next answer's text and tool calls."""
         self.history.extend(self.results(results))
         return await self.turn()
 
@@ -62,25 +63,25 @@ class ChatAgent(Agent):
             {"type": "function", "function": {"name": name, "description": name, "parameters": schema}}
             for name, schema in TOOLS.items()
         ]
-        asked = {"model": self.model, "messages": self.history, "tools": tools}
+        request = {"model": self.model, "messages": self.history, "tools": tools}
         if self.stream:
-            async with self.sdk.chat.completions.stream(**asked) as stream:
+            async with self.sdk.chat.completions.stream(**request) as stream:
                 async for _ in stream:
                     pass
                 done = await stream.get_final_completion()
         else:
-            done = await self.sdk.chat.completions.create(**asked)
+            done = await self.sdk.chat.completions.create(**request)
         message = done.choices[0].message
-        kept = {
+        history_entry = {
             name: value
             for name, value in message.to_dict().items()
             if name not in ("parsed", "function_call") and value is not None
         }
-        for call in kept.get("tool_calls", ()):
+        for call in history_entry.get("tool_calls", ()):
             call.get("function", {}).pop("parsed_arguments", None)
             call.pop("index", None)
-        self.history.append(kept)
-        self.reasoned.append(kept.get("reasoning") or "")
+        self.history.append(history_entry)
+        self.reasoned.append(history_entry.get("reasoning") or "")
         calls = [
             Call(call.id, call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or ()
         ]
@@ -98,7 +99,7 @@ class ResponsesAgent(Agent):
             {"type": "function", "name": name, "description": name, "parameters": schema, "strict": False}
             for name, schema in TOOLS.items()
         ]
-        asked = {
+        request = {
             "model": self.model,
             "input": self.history,
             "tools": tools,
@@ -107,22 +108,22 @@ class ResponsesAgent(Agent):
             "reasoning": {"summary": "auto"},
         }
         if self.stream:
-            async with self.sdk.responses.stream(**asked) as stream:
+            async with self.sdk.responses.stream(**request) as stream:
                 async for _ in stream:
                     pass
                 done = await stream.get_final_response()
         else:
-            done = await self.sdk.responses.create(**asked)
-        kept = [item.to_dict() for item in done.output]
-        for item in kept:
+            done = await self.sdk.responses.create(**request)
+        items = [item.to_dict() for item in done.output]
+        for item in items:
             item.pop("parsed_arguments", None)
             for part in item.get("content") or ():
                 part.pop("parsed", None)
-        self.history.extend(kept)
+        self.history.extend(items)
         self.reasoned.append(
             "".join(
                 part["text"]
-                for item in kept
+                for item in items
                 if item["type"] == "reasoning"
                 for part in item.get("summary") or item.get("content") or ()
             )
@@ -148,17 +149,17 @@ class MessagesAgent(Agent):
 
     async def turn(self):
         tools = [{"name": name, "description": name, "input_schema": schema} for name, schema in TOOLS.items()]
-        asked = {"model": self.model, "max_tokens": 4000, "messages": self.history, "tools": tools}
+        request = {"model": self.model, "max_tokens": 4000, "messages": self.history, "tools": tools}
         if self.stream:
-            async with self.sdk.messages.stream(**asked) as stream:
+            async with self.sdk.messages.stream(**request) as stream:
                 done = await stream.get_final_message()
         else:
-            done = await self.sdk.messages.create(**asked)
-        kept = [block.to_dict() for block in done.content]
-        for block in kept:
+            done = await self.sdk.messages.create(**request)
+        blocks = [block.to_dict() for block in done.content]
+        for block in blocks:
             block.pop("parsed_output", None)
-        self.history.append({"role": "assistant", "content": kept})
-        self.reasoned.append("".join(block["thinking"] for block in kept if block["type"] == "thinking"))
+        self.history.append({"role": "assistant", "content": blocks})
+        self.reasoned.append("".join(block["thinking"] for block in blocks if block["type"] == "thinking"))
         calls = [Call(block.id, block.name, block.input) for block in done.content if block.type == "tool_use"]
         assert done.stop_reason == ("tool_use" if calls else "end_turn")
         assert done.usage.input_tokens > 0 and done.usage.output_tokens > 0
@@ -169,10 +170,10 @@ AGENTS: dict[str, type[Agent]] = {"chat": ChatAgent, "responses": ResponsesAgent
 
 
 async def three_rounds(agent: Agent, *, readable: bool = True) -> None:
-    """Three rounds of three parallel calls, one of them without arguments; every result must come back to its call.
-    `readable`: whether the provider tells its reasoning in words to this client."""
+    """Runs three rounds of three parallel calls, one of them without arguments; each result must refer to its call.
+    `readable` tells whether this client receives the provider's reasoning as text."""
     for round in range(1, 4):
-        text, calls = await agent.ask(
+        text, calls = await agent.prompt(
             f'round {round} [[tool=look {{"place": "zone {round}"}}]] [[tool=rest {{}}]] [[tool=look {{"place": '
             f'"ü{round}"}}]]'
         )
@@ -182,6 +183,6 @@ async def three_rounds(agent: Agent, *, readable: bool = True) -> None:
             ("look", {"place": f"ü{round}"}),
         ]
         assert len({call.id for call in calls}) == 3 and all(call.id for call in calls)
-        text, more = await agent.give({call.id: f"{round}.{n} {call.name}" for n, call in enumerate(calls)})
+        text, more = await agent.send_results({call.id: f"{round}.{n} {call.name}" for n, call in enumerate(calls)})
         assert text == f"The tool said: {round}.0 look; {round}.1 rest; {round}.2 look" and not more
-    assert len(agent.reasoned) == 6 and all(agent.reasoned) is readable, "reasoning was lost on the way to the client"
+    assert len(agent.reasoned) == 6 and all(agent.reasoned) is readable, "reasoning was lost on its way to the client"

@@ -1,4 +1,4 @@
-"""One real gateway for the end-to-end tests: its own process, the sandbox in-process and once more over HTTP."""
+"""One real gateway for the end-to-end tests, in its own process, with the sandbox in-process and over HTTP."""
 
 import contextlib
 from collections.abc import Iterator
@@ -51,9 +51,9 @@ PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/m
 
 
 @contextlib.contextmanager
-def beside_sandbox(folder: Path, settings: str = "", store: str = "") -> Iterator[Running]:
-    """A gateway in its own process; models sandbox/* (in-process), remote/* (over HTTP) and only-*/reasoner
-    (over HTTP, one wire format each). `.sandbox` is the address of that upstream."""
+def gateway_with_sandbox(folder: Path, settings: str = "", store: str = "") -> Iterator[Running]:
+    """Runs a gateway in its own process, with the models sandbox/* (in-process), remote/* (over HTTP) and
+    only-*/reasoner (over HTTP, one wire format each). `.sandbox` is the address of the sandbox process."""
     base, sandbox = start_sandbox(folder)
     single = {f"only-{name}": ONLY.format(speaks=name, base=base, path=path) for name, path in PATHS.items()}
     write_config(folder, providers={"remote": OVER_HTTP.format(base=base), **single}, settings=settings, store=store)
@@ -68,6 +68,6 @@ def beside_sandbox(folder: Path, settings: str = "", store: str = "") -> Iterato
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory):
-    """One for the whole run."""
-    with beside_sandbox(tmp_path_factory.mktemp("gateway")) as started:
+    """One gateway for the whole run."""
+    with gateway_with_sandbox(tmp_path_factory.mktemp("gateway")) as started:
         yield started

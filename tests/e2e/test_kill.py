@@ -1,4 +1,4 @@
-"""A process killed at any instant loses no acknowledged row and charges none twice (DESIGN invariants 1 and 2)."""
+"""A process killed at any time loses no acknowledged row and charges none twice (DESIGN invariants 1 and 2)."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ KILLS = 20
 CLIENTS = 16
 
 
-async def load(base: str, key: str, seen: list[str], stop: asyncio.Event) -> None:
-    """Ask until the gateway is gone; `seen` gets the id of every answer that was seen to its end."""
+async def send_requests(base: str, key: str, seen: list[str], stop: asyncio.Event) -> None:
+    """Sends requests until the gateway is gone; appends the id of every completely received response to `seen`."""
     with contextlib.suppress(OSError, EOFError, CutOff):
         async with Raw(base, key) as client:
             while not stop.is_set():
@@ -31,11 +31,11 @@ async def load(base: str, key: str, seen: list[str], stop: asyncio.Event) -> Non
                     seen.append(headers["x-request-id"])
 
 
-async def one_life(folder, port: int, key: str, seen: list[str]) -> str:
+async def run_and_kill(folder, port: int, key: str, seen: list[str]) -> str:
     running = start_gateway(folder, port=port)
     key = key or running.key
     stop = asyncio.Event()
-    clients = [asyncio.create_task(load(running.base, key, seen, stop)) for _ in range(CLIENTS)]
+    clients = [asyncio.create_task(send_requests(running.base, key, seen, stop)) for _ in range(CLIENTS)]
     await asyncio.sleep(random.uniform(0.1, 0.6))
     running.kill()
     stop.set()
@@ -43,15 +43,15 @@ async def one_life(folder, port: int, key: str, seen: list[str]) -> str:
     return key
 
 
-async def test_every_answer_seen_to_its_end_has_one_row_after_twenty_kills(tmp_path):
+async def test_every_acknowledged_answer_has_exactly_one_row_after_twenty_kills(tmp_path):
     write_config(tmp_path)
     (tmp_path / "mappings").mkdir()
-    for name in ("responses", "messages", "gemini", "embeddings"):  # it starts sooner without those
+    for name in ("responses", "messages", "gemini", "embeddings"):  # a gateway starts faster without these mappings
         (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
     port, key, seen = free_port(), "", []
     for _ in range(KILLS):
-        key = await one_life(tmp_path, port, key, seen)
-    assert len(seen) > KILLS, "the load never got an answer"
+        key = await run_and_kill(tmp_path, port, key, seen)
+    assert len(seen) > KILLS, "too few responses under load"
 
     last = start_gateway(tmp_path, port=port)
     shown = json.loads(last.cli("credits", "show", "default", "--json"))

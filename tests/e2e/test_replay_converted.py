@@ -1,8 +1,8 @@
 """A sample of recorded traffic of every upstream format, through the whole gateway to every client format.
 
 Answers are parsed by the official SDKs and compared with an independent reading of the recording (`tests/replay`);
-requests a client really sent are compared with what reached the upstream. `tests/replay` runs all of it through the
-mappings alone; here the pipeline, the surface and the SDKs' own HTTP are in between.
+recorded client requests are compared with what reached the upstream. `tests/replay` runs all recordings through the
+mappings alone; here they also pass the pipeline, the surface and the SDKs' HTTP clients.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ CROSS = [(client, upstream) for client in CLIENTS for upstream in UPSTREAMS if c
 IDS = [f"{client}-client-{upstream}-upstream" for client, upstream in CROSS]
 
 
-def sample(protocol: str, fits: Callable[[Exchange], bool], wanted: int = SAMPLE) -> Iterator[Exchange]:
-    """An even spread over the recordings that fit, half of them streams where there are as many."""
+def sample(protocol: str, fits: Callable[[Exchange], bool], count: int = SAMPLE) -> Iterator[Exchange]:
+    """An even selection of the recordings that fit, half of them streams if there are enough."""
     for streamed in (False, True):
         found = [x for x in map(exchange, ids(protocol)) if x.stream is streamed and fits(x)]
-        share = min(len(found), wanted // 2)
+        share = min(len(found), count // 2)
         yield from (found[n * len(found) // share] for n in range(share))
 
 
 @asynccontextmanager
 async def gateway(folder):
     players = {protocol: Player() for protocol in UPSTREAMS}
-    async with inprocess(folder, providers={name: provider_of(name) for name in UPSTREAMS}, apps=players) as here:
-        yield here, players
+    async with inprocess(folder, providers={name: provider_of(name) for name in UPSTREAMS}, apps=players) as app:
+        yield app, players
 
 
-def tell(capsys, what: str, total: int, missed: dict[str, list[str]]) -> None:
+def report(capsys, what: str, total: int, missed: dict[str, list[str]]) -> None:
     with capsys.disabled():
         print(f"\n{what}: {total - len(missed)} of {total}")
     assert total >= 40
@@ -60,11 +60,11 @@ def tell(capsys, what: str, total: int, missed: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("client", "upstream"), CROSS, ids=IDS)
-async def test_answers_reach_the_sdk_as_recorded(client: str, upstream: str, tmp_path, capsys) -> None:
+async def test_recorded_answers_are_read_by_the_sdk(client: str, upstream: str, tmp_path, capsys) -> None:
     missed: dict[str, list[str]] = {}
-    told: dict[str, Exchange] = {}
-    async with gateway(tmp_path) as (here, players):
-        sdk = sdks.client_of(here, client)
+    played: dict[str, Exchange] = {}
+    async with gateway(tmp_path) as (app, players):
+        sdk = sdks.client_of(app, client)
         for x in sample(upstream, lambda x: cells.spoken(x) if x.stream else cells.answered(x)):
             players[upstream].playing = x
             try:
@@ -73,10 +73,10 @@ async def test_answers_reach_the_sdk_as_recorded(client: str, upstream: str, tmp
                 misses = [f"{type(error).__name__}: {str(error)[:300]}"]
             if misses:
                 missed[x.id] = misses
-            told[x.id] = x
-        rows = list((await rows_by_id(here, tmp_path)).values())
-    assert len(rows) == len(told) and {row["upstream_protocol"] for row in rows} == {upstream}
-    tell(capsys, f"answers {upstream} -> {client}", len(told), missed)
+            played[x.id] = x
+        rows = list((await rows_by_id(app, tmp_path)).values())
+    assert len(rows) == len(played) and {row["upstream_protocol"] for row in rows} == {upstream}
+    report(capsys, f"answers {upstream} -> {client}", len(played), missed)
 
 
 async def answer_misses(sdk: Any, client: str, upstream: str, x: Exchange) -> list[str]:
@@ -84,7 +84,7 @@ async def answer_misses(sdk: Any, client: str, upstream: str, x: Exchange) -> li
     if not x.stream:
         wanted = READERS[upstream].answer(x.body)
         if not any((wanted.usage or {}).values()):
-            wanted.usage = None  # usage without a count in it: an estimate is told
+            wanted.usage = None  # without any count, usage is estimated
         got = clients.whole(client, await sdks.whole(sdk, client, body))
         return [str(miss) for miss in compare.answers(wanted, got, client)]
     wanted = READERS[upstream].stream(x.events)
@@ -96,11 +96,13 @@ async def answer_misses(sdk: Any, client: str, upstream: str, x: Exchange) -> li
 
 
 @pytest.mark.parametrize(("client", "upstream"), CROSS, ids=IDS)
-async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, tmp_path, capsys, monkeypatch) -> None:
+async def test_recorded_requests_reach_the_upstream_unchanged(
+    client: str, upstream: str, tmp_path, capsys, monkeypatch
+) -> None:
     monkeypatch.setattr("tollgate.completions.inline.fetch_inline", nowhere)
     missed: dict[str, list[str]] = {}
     total = 0
-    async with gateway(tmp_path) as (here, players):
+    async with gateway(tmp_path) as (app, players):
         player = players[upstream]
         player.playing = next(x for x in map(exchange, ids(upstream)) if cells.answered(x))
         for x in sample(
@@ -113,8 +115,8 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
         ):
             total += 1
             player.seen.clear()
-            asked = {**request_of(x, f"rec/{upstream}"), "stream": False}
-            reply = await here.post(CALLED[client], asked)
+            request = {**request_of(x, f"rec/{upstream}"), "stream": False}
+            reply = await app.post(CALLED[client], request)
             if reply.status_code != 200:
                 misses = (
                     []
@@ -125,7 +127,7 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
             else:
                 body = player.seen[-1][2]
                 lost = [word.strip() for word in reply.headers.get("x-tollgate-dropped", "").split(",")]
-                wanted = READERS[client].asked({k: v for k, v in asked.items() if k != "stream"})
+                wanted = READERS[client].asked({k: v for k, v in request.items() if k != "stream"})
                 misses = [str(miss) for miss in compare.requests(wanted, READERS[upstream].asked(body), upstream, lost)]
                 try:
                     vendors.check(upstream, body)
@@ -133,21 +135,21 @@ async def test_requests_reach_the_upstream_as_sent(client: str, upstream: str, t
                     misses.append(f"the vendor's types: {str(error)[:300]}")
             if misses:
                 missed[x.id] = misses
-    tell(capsys, f"requests {client} -> {upstream}", total, missed)
+    report(capsys, f"requests {client} -> {upstream}", total, missed)
 
 
 async def nowhere(url: str, settings: Any) -> tuple[str, bytes]:
-    """The guarded download, for tests without a network."""
+    """Replaces the guarded download, for tests without a network."""
     raise BadRequest(f"{url} cannot be fetched")
 
 
 def unreachable(text: str) -> bool:
-    """The upstream wants bytes where the client gave an address."""
+    """Whether the upstream requires data for which the client sent a URL."""
     return "cannot be fetched" in text
 
 
 def stateful(x: Exchange) -> bool:
-    """A request that refers to a provider's state, which lives at one provider only."""
+    """Whether a request refers to state that only one provider has."""
     return any(
         word in str(x.request)
         for word in ("previous_response_id", "item_reference", "file_id", "'conversation'", "'container'")

@@ -1,7 +1,7 @@
-"""Every recorded exchange of the client formats, through the whole gateway without a change of format.
+"""Every recorded exchange of the client formats, through the whole gateway without conversion.
 
-Bodies are equal byte for byte, streams event by event (a chat stream's usage moves onto its finishing chunk), errors
-come in the words of CLIENTS 3b, and the usage row says what an independent reader of the recording says.
+Bodies are equal byte for byte and streams event by event (except that a chat stream's usage moves to its last chunk),
+errors are those of CLIENTS 3b, and the usage row equals an independent reading of the recording.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from support.usage_files import rows_by_id
 
 READERS: dict[str, Any] = {"chat": read_chat, "responses": read_responses, "messages": read_messages}
 OWN_KEY = {401, 402, 403}
-"""Upstream statuses that are about the operator's account: never the caller's."""
+"""Upstream statuses about the operator's account, which are never the caller's fault."""
 
 EXPLAINED: dict[str, str] = {
     "oc-openrouter-0ce01d": "says 2161 tokens read from a cache and 2161 written to it, of 2168: no buckets add up; "
     "each is clamped to what is left",
 }
-"""Exchange id -> why it rightly does not pass as recorded."""
+"""Maps an exchange id to the reason why it rightly differs from its recording."""
 
 
 @pytest.mark.parametrize("protocol", CALLED)
@@ -40,25 +40,25 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
     missed: dict[str, list[str]] = {}
     billed: dict[str, Exchange] = {}
     names = ids(protocol)
-    async with inprocess(tmp_path, providers={protocol: provider_of(protocol)}, apps={protocol: player}) as here:
-        account = here.services.ledger.find_key(here.key).account_id
+    async with inprocess(tmp_path, providers={protocol: provider_of(protocol)}, apps={protocol: player}) as app:
+        account = app.services.ledger.find_key(app.key).account_id
         for x in map(exchange, names):
             player.playing = x
             player.seen.clear()
-            await here.services.minted.remember(account, protocol, state_of(x.request))
-            asked = request_of(x, f"rec/{protocol}")
-            reply = await here.post(CALLED[protocol], asked)
+            await app.services.minted.remember(account, protocol, state_of(x.request))
+            request = request_of(x, f"rec/{protocol}")
+            reply = await app.post(CALLED[protocol], request)
             misses = (
-                sent_on(asked, player, protocol, x)
+                request_misses(request, player, protocol, x)
                 if player.seen
                 else [f"never sent upstream: {reply.status_code} {reply.text[:200]}"]
             )
             if not misses:
-                misses = (refused if x.status >= 400 else streamed if x.stream else whole)(x, reply, player)
+                misses = (error_misses if x.status >= 400 else streamed if x.stream else whole)(x, reply, player)
             if misses:
                 missed[x.id] = misses
             billed[reply.headers["x-request-id"]] = x
-        rows = await rows_by_id(here, tmp_path)
+        rows = await rows_by_id(app, tmp_path)
     for request_id, x in billed.items():
         if x.id not in missed and (found := row_misses(x, rows.get(request_id))):
             missed[x.id] = found
@@ -72,7 +72,7 @@ async def test_recorded_traffic_passes_natively(protocol: str, tmp_path, capsys)
 
 
 def state_of(request: Any) -> list[str]:
-    """Every id in a request that may be a provider's state, so that it is this account's own."""
+    """Every id in a request that may be state of a provider, so that it can be registered for this account."""
     return re.findall(
         r'"((?:resp|msg|rs|fc|file|conv|vs|pmpt|container|cntr|ws|ci|mcp\w*|ig|cmp|item)[_-][A-Za-z0-9_-]+)"',
         json.dumps(request),
@@ -80,11 +80,11 @@ def state_of(request: Any) -> list[str]:
 
 
 # ---- the request ----------------------------------------------------------------------------------------------------
-def sent_on(asked: dict[str, Any], player: Player, protocol: str, x: Exchange) -> list[str]:
-    """The upstream is sent what the client sent; the model is its own, and a chat stream is asked for usage."""
-    wanted = {**asked, "model": "recorded-model"}
-    if protocol == "chat" and asked.get("stream"):
-        wanted["stream_options"] = {**(asked.get("stream_options") or {}), "include_usage": True}
+def request_misses(request: dict[str, Any], player: Player, protocol: str, x: Exchange) -> list[str]:
+    """The upstream receives the client's request with its own model name, and a chat stream requests usage."""
+    wanted = {**request, "model": "recorded-model"}
+    if protocol == "chat" and request.get("stream"):
+        wanted["stream_options"] = {**(request.get("stream_options") or {}), "include_usage": True}
     got = player.seen[0][2]
     return (
         []
@@ -96,7 +96,7 @@ def sent_on(asked: dict[str, Any], player: Player, protocol: str, x: Exchange) -
 # ---- the answer -----------------------------------------------------------------------------------------------------
 def whole(x: Exchange, reply: Any, player: Player) -> list[str]:
     if isinstance(x.body, dict) and x.body.get("error") and x.body.get("object") != "response":
-        return refused(x, reply, player)
+        return error_misses(x, reply, player)
     if reply.status_code != 200:
         return [f"status {reply.status_code}: {reply.text[:200]}"]
     if reply.content == player.sent:
@@ -107,7 +107,7 @@ def whole(x: Exchange, reply: Any, player: Player) -> list[str]:
         and got.pop("usage", None)
         and {k: v for k, v in x.body.items() if k != "usage"} == got
     ):
-        return []  # usage was told nowhere: the estimate is appended
+        return []  # no usage was reported, so the estimate is appended
     return [f"body differs in {[k for k in x.body | got if x.body.get(k) != got.get(k)]}"]
 
 
@@ -116,7 +116,7 @@ def streamed(x: Exchange, reply: Any, player: Player) -> list[str]:
         failed = READERS[x.protocol].stream(x.events)
         first = x.events[0][1] if x.events else None
         if failed.error and isinstance(first, dict) and (first.get("error") or first.get("type") == "error"):
-            return refused(x, reply, player)  # the error was the first event: nothing had left yet
+            return error_misses(x, reply, player)  # the error was the first event, so nothing had been sent yet
         return [f"status {reply.status_code}: {reply.text[:200]}"]
     return (chat_stream if x.protocol == "chat" else plain_stream)(x, reply.content)
 
@@ -131,7 +131,7 @@ def data_of(block: bytes) -> Any:
 
 
 def plain_stream(x: Exchange, got: bytes) -> list[str]:
-    """Byte for byte; an error told in the stream is told in our words."""
+    """Compares byte for byte; an error within the stream is replaced by ours."""
     sent = (x.sse or "").encode()
     answer = READERS[x.protocol].stream(x.events)
     if not answer.error and answer.stops != {"none"}:
@@ -141,34 +141,34 @@ def plain_stream(x: Exchange, got: bytes) -> list[str]:
     while same < min(len(theirs), len(ours)) and theirs[same] == ours[same]:
         same += 1
     kept = [data_of(block) for block in theirs[:same]]
-    told = [data_of(block) for block in ours[same:]]
+    replaced = [data_of(block) for block in ours[same:]]
     if any(isinstance(e, dict) and e.get("type") == "error" for e in [data_of(b) for b in theirs[same + 1 :]]):
         return ["an event before the error was lost"]
     if (
-        not told
-        or told[0].get("type") != "error"
-        or (x.protocol == "messages" and set(told[0]["error"]) != {"type", "message"})
+        not replaced
+        or replaced[0].get("type") != "error"
+        or (x.protocol == "messages" and set(replaced[0]["error"]) != {"type", "message"})
     ):
-        return [f"the error is told as {ours[same:][:2]}"]
-    if x.protocol == "responses" and [e["sequence_number"] for e in told] != list(
-        range(len([e for e in kept if e]), len([e for e in kept if e]) + len(told))
+        return [f"the error is sent as {ours[same:][:2]}"]
+    if x.protocol == "responses" and [e["sequence_number"] for e in replaced] != list(
+        range(len([e for e in kept if e]), len([e for e in kept if e]) + len(replaced))
     ):
-        return [f"sequence numbers {[e['sequence_number'] for e in told]} after {len(kept)} events"]
+        return [f"sequence numbers {[e['sequence_number'] for e in replaced]} after {len(kept)} events"]
     begun = x.protocol == "responses" and any(isinstance(e, dict) and e.get("type") == "response.created" for e in kept)
-    if begun and (told[-1].get("type") != "response.failed" or not told[-1]["response"]["error"]["code"]):
-        return [f"ends with {told[-1]}"]
+    if begun and (replaced[-1].get("type") != "response.failed" or not replaced[-1]["response"]["error"]["code"]):
+        return [f"ends with {replaced[-1]}"]
     return []
 
 
 def chat_stream(x: Exchange, got: bytes) -> list[str]:
-    """Every event as recorded, but: the finishing chunk comes last, with usage;
-    a chunk that says only usage is gone."""
+    """Compares event by event, except that the finishing chunk is last and has usage, and that chunks with usage alone
+    are dropped."""
     theirs, ours = blocks_of((x.sse or "").encode()), blocks_of(got)
     answer = read_chat.stream(x.events)
     errors = [n for n, b in enumerate(theirs) if isinstance(d := data_of(b), dict) and d.get("error")]
     if errors:
         if data_of(ours[-1]) is None or set(data_of(ours[-1])) != {"error"} or b"[DONE]" in got:
-            return [f"the error is told as {ours[-1][:200]!r}"]
+            return [f"the error is sent as {ours[-1][:200]!r}"]
         theirs, ours = theirs[: errors[0]], ours[:-1]
         finishing = [b for b in theirs if finish_of(data_of(b))]
         kept = [b for b in theirs if not finishing or b is not finishing[-1]]
@@ -201,7 +201,7 @@ def finish_of(event: Any) -> Any:
 
 
 def only_usage(event: Any) -> bool:
-    """A chunk that carries usage and nothing a client would show."""
+    """Whether a chunk has usage but nothing that a client would show."""
     if not isinstance(event, dict) or not event.get("usage") or finish_of(event):
         return False
     return not any(
@@ -217,8 +217,8 @@ def first_difference(wanted: bytes, got: bytes) -> str:
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
-def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
-    """The error table of SPEC and CLIENTS 3b."""
+def error_misses(x: Exchange, reply: Any, player: Player) -> list[str]:
+    """Compares with the error table of SPEC and CLIENTS 3b."""
     status = reply.status_code
     misses = []
     code = (
@@ -230,12 +230,12 @@ def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
     if callers and code != "model_not_found":
         if not 400 <= status < 500 or status in OWN_KEY or (x.protocol == "chat" and status != 400):
             misses.append(f"a {x.status} became {status}")
-        if said(x.body) not in reply.text and json.dumps(said(x.body))[1:-1] not in reply.text:
-            misses.append(f"the provider's words are lost: {reply.text[:200]}")
+        if error_message(x.body) not in reply.text and json.dumps(error_message(x.body))[1:-1] not in reply.text:
+            misses.append(f"the provider's message is lost: {reply.text[:200]}")
     elif status not in (500, 529, 504):
         misses.append(f"a {x.status} became {status}")
-    elif said(x.body) in reply.text:
-        misses.append(f"the provider's own words leave: {reply.text[:200]}")
+    elif error_message(x.body) in reply.text:
+        misses.append(f"the provider's own message is passed on: {reply.text[:200]}")
     if x.protocol == "chat":
         if not reply.headers["content-type"].startswith("text/plain"):
             misses.append(f"chat errors are plain text, this is {reply.headers['content-type']}")
@@ -255,22 +255,22 @@ def refused(x: Exchange, reply: Any, player: Player) -> list[str]:
         misses.append(f"shape {reply.text[:200]}")
     wait = headers_wait(x)
     if status >= 500 and wait is not None and reply.headers.get("retry-after") != str(wait):
-        misses.append(f"retry-after is {reply.headers.get('retry-after')}, the provider said {wait}")
+        misses.append(f"retry-after is {reply.headers.get('retry-after')}, the provider sent {wait}")
     return misses
 
 
 def headers_wait(x: Exchange) -> int | None:
     from support.recorded import headers_of
 
-    told = headers_of(x.id)
-    if (value := told.get("retry-after-ms")) is not None:
+    recorded = headers_of(x.id)
+    if (value := recorded.get("retry-after-ms")) is not None:
         return max(1, round(float(value) / 1000))
-    value = told.get("retry-after")
+    value = recorded.get("retry-after")
     return max(1, min(120, int(value))) if value is not None and value.isdecimal() else None
 
 
-def said(body: Any) -> str:
-    """The words of a recorded error."""
+def error_message(body: Any) -> str:
+    """The message of a recorded error."""
     if isinstance(body, str):
         return body
     error = body.get("error")
@@ -294,9 +294,9 @@ def row_misses(x: Exchange, row: dict[str, Any] | None) -> list[str]:
         return [f"row {name} is {row[name]}" for name, value in wanted.items() if row[name] != value]
     answer = READERS[x.protocol].stream(x.events) if x.stream else READERS[x.protocol].answer(x.body)
     misses = []
-    if not any((answer.usage or {}).values()):  # nothing but zeros is no report either
+    if not any((answer.usage or {}).values()):  # zeros alone are no report
         if not row["estimated"]:
-            misses.append("usage was told nowhere, yet the row is not marked as estimated")
+            misses.append("usage was not reported, but the row is not marked as estimated")
     else:
         total = raw_total(x)
         u = dict(answer.usage)
@@ -315,7 +315,7 @@ def row_misses(x: Exchange, row: dict[str, Any] | None) -> list[str]:
             if row[column] != value:
                 misses.append(f"row {column} is {row[column]}, recorded {value} ({answer.usage}, total {total})")
         if row["estimated"]:
-            misses.append("the row says estimated, the provider told")
+            misses.append("the row is marked as estimated, but usage was reported")
     ended = answer.error is None and (not x.stream or answer.stops != {"none"})
     if (row["outcome"] == "ok") != ended and "error" not in answer.stops:
         misses.append(f"outcome {row['outcome']}, recorded {'an end' if ended else answer.error or 'no end'}")
@@ -323,7 +323,7 @@ def row_misses(x: Exchange, row: dict[str, Any] | None) -> list[str]:
 
 
 def raw_total(x: Exchange) -> int | None:
-    """total_tokens as it was told."""
+    """`total_tokens` as reported."""
     bodies = [e for _, e in x.events if isinstance(e, dict)] if x.stream else [x.body]
     found = None
     for body in bodies:

@@ -1,4 +1,4 @@
-"""Tool loops of several rounds across formats: an agent that speaks one API on a provider that speaks only another."""
+"""Tool loops of several rounds across formats: an agent of one API with a provider of another."""
 
 import json
 
@@ -18,7 +18,7 @@ IDS = [f"{client} agent, {upstream} provider" for client, upstream in CROSS]
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("client", "upstream"), CROSS, ids=IDS)
-async def test_a_tool_loop_over_http(running, client, upstream, stream):
+async def test_a_tool_loop_runs_across_formats(running, client, upstream, stream):
     if client == "messages":
         sdk = anthropic.AsyncAnthropic(base_url=running.base, api_key=running.key, max_retries=0)
     else:
@@ -30,7 +30,7 @@ async def test_a_tool_loop_over_http(running, client, upstream, stream):
 
 
 def readable(client, upstream):
-    """A responses provider tells its reasoning in words only when asked to, which only a responses client did."""
+    """A responses provider returns readable reasoning only on request, and only a responses client requests it."""
     return upstream != "responses" or client == "responses"
 
 
@@ -55,8 +55,8 @@ PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/m
     [(c, u) for c, u in CROSS if u != "chat"],
     ids=[i for i, (_, u) in zip(IDS, CROSS, strict=True) if u != "chat"],
 )
-async def test_signed_reasoning_comes_back_to_the_provider_that_minted_it(tmp_path, client, upstream, stream):
-    """The sandbox refuses a signature it did not mint; that all of them come back is seen here."""
+async def test_signed_reasoning_is_returned_to_the_provider_that_signed_it(tmp_path, client, upstream, stream):
+    """The sandbox rejects signatures of others; this test checks that all of them are returned."""
     seen = []
 
     async def spied(method, path, headers, body):
@@ -65,8 +65,8 @@ async def test_signed_reasoning_comes_back_to_the_provider_that_minted_it(tmp_pa
 
     async with inprocess(
         tmp_path, providers={"spied": SPIED.format(speaks=upstream, path=PATHS[upstream])}, apps={"spied": spied}
-    ) as here:
-        agent = AGENTS[client](sdks.client_of(here, client), "spied/reasoner", stream)
+    ) as app:
+        agent = AGENTS[client](sdks.client_of(app, client), "spied/reasoner", stream)
         await three_rounds(agent, readable=readable(client, upstream))
     last = seen[-1]
     if upstream == "messages":
