@@ -63,3 +63,13 @@ async def test_closing_stops_running_queries(files):
     files.close()
     with pytest.raises(Unavailable):
         await asyncio.wait_for(task, 5)
+
+
+async def test_an_unchanged_damaged_file_is_read_again_after_a_minute(files, tmp_path, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr("tollgate.dashboard.usage_files.time.monotonic", lambda: now)
+    path = tmp_path / "03.duckdb"
+    path.touch()
+    files._damaged[path] = path.stat().st_mtime_ns, now + 60
+    for now, left_out in ((1059.0, [path]), (1061.0, [])):
+        assert files._left_out() == left_out

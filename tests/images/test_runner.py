@@ -333,6 +333,17 @@ async def test_a_route_without_a_price_for_the_input_is_skipped(gateway):
     assert [(row.provider, row.cost) for row in rows] == [("cosmo", Decimal("0.04")), ("bemo", Decimal("0.06"))]
 
 
+async def test_a_rejected_input_is_not_sent_to_the_next_route(gateway):
+    second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
+    rejecting = Provider(Script((400, {"error": "no cats"})))
+    services, key, _ = await gateway(
+        None, make_offer("acme"), make_offer("bemo"), apps={"acme": rejecting, "bemo": second}
+    )
+    with pytest.raises(UpstreamRejected):
+        await create(services, key)
+    assert (len(rejecting.calls), second.calls) == (1, [])
+
+
 async def test_the_hold_covers_the_most_expensive_route(gateway):
     pending = Provider(Script((200, {"id": "p1", "status": "starting"})))
     services, key, _ = await gateway(
