@@ -295,14 +295,14 @@ def test_a_checksum_error_is_found_before_anything_is_decoded(store, file, monke
     for owner, name in ((CodeCache, "load"), (start_cache, "load_reusable")):
         monkeypatch.setattr(owner, name, lambda payload: decoded.append(bytes(payload[-9:])))
     StartCache(store)
-    assert raw[-9:] not in decoded and "its checksum differs" in caplog.text
+    assert raw[-9:] not in decoded and "its checksum is wrong" in caplog.text
 
 
 def test_a_file_of_implausible_size_is_not_read(store, file, caplog):
     caplog.set_level("INFO")
     with open(file, "r+b") as written:
         written.truncate(1 << 40)
-    assert not _is_used(store, file) and "no file of a size that could be right" in caplog.text
+    assert not _is_used(store, file) and "is not a regular file, or is too large" in caplog.text
 
 
 def test_a_symbolic_link_is_not_followed(store, file, loaded, tmp_path):
@@ -353,7 +353,7 @@ def test_a_failed_write_leaves_no_temporary_file(store, loaded, monkeypatch, cap
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "replace", fail)
-    assert not cache.write(loaded) and "is not left for the next start: no space left" in caplog.text
+    assert not cache.write(loaded) and "cannot be written: no space left" in caplog.text
     assert {path.name for path in (store / "cache").iterdir()} == {"code.bin", "files.bin"}
 
 

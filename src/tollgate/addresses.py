@@ -1,4 +1,4 @@
-"""Addresses and what is added to them."""
+"""Adds query parameters to URLs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 
 def with_query(address: str, query: str | Mapping[str, Any]) -> str:
-    """An address with more query parameters: a raw query string as it is, or names and values,
-    of which absent ones are left out.
+    """`address` with further query parameters: a raw query string, or names and values without those that are None.
 
     with_query("https://x/?a=1", {"b": "c d", "e": None}) -> "https://x/?a=1&b=c%20d"
     """

@@ -1,8 +1,8 @@
-"""The model catalog: canonical ids, aliases, who may use what, and the `Model` resource of the specification.
+"""The model catalog: canonical ids, aliases, access rules, and the `Model` resource of the specification.
 
-One canonical model is one entry, however many routes serve it; its facts and its price are those of its first route
-(lowest priority number, then weight, then name). `may_use` is the one rule for listing and for calling. Image models
-are resolved here too but listed by their own endpoint.
+A canonical model has one entry, whatever the number of its routes. Its facts and its price are those of its first route
+(lowest priority number, then weight, then name). `may_use` is the single rule for listing and calling. Image models are
+resolved here too, but listed by their own endpoint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tollgate.routing import Route
 from tollgate.tariff import Tariff
 
 _MAX_CACHED = 256
-"""Distinct lists kept as bytes: one per set of visible models, not per key."""
+"""Most cached listings: one per set of visible models, not per key."""
 _MOST_BYTES = 16 * 1024 * 1024
-"""What these may come to: the list of a thousand models is one megabyte, and each key may leave out others."""
+"""Total size limit of the cached listings. A thousand models take one megabyte, and each key may see different ones."""
 _SNAPSHOT = re.compile(r"[-@]20\d{6}(?:-v\d+(?::\d+)?)?$")
-"""The date at the end of a provider's name for a model, by which it names one state of it: -20261101."""
+"""The date suffix of a provider's model name, which identifies a snapshot: -20261101."""
 
 
 class _Key(Protocol):
@@ -40,16 +40,16 @@ class _Key(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a caller may use: globs over canonical ids, those with a `!` in front leave out. None is everything, () is
-    nothing; `public_only` is a caller without a key."""
+    """The models that a caller may use, as globs over canonical ids; a leading `!` excludes. None is every model, () is
+    no model. `public_only` is set for callers without a key."""
 
     allowed: tuple[str, ...] | None = None
     public_only: bool = False
 
 
 class Listing(NamedTuple):
-    """The body of a catalog with its ETag, and the same packed by gzip, which is another representation (RFC 9110,
-    8.8.3.3)."""
+    """The body of a catalog with its ETag, and the gzipped body with its own ETag, since it is another representation
+    (RFC 9110, 8.8.3.3)."""
 
     body: bytes
     etag: bytes
@@ -68,7 +68,7 @@ def access_of(key: _Key) -> Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogModel:
-    """One canonical model with its routes, the first of which decides what the catalog says and what a call costs."""
+    """One canonical model with its routes. The first route determines the catalog entry and the price of a call."""
 
     id: str
     type: str
@@ -77,11 +77,11 @@ class CatalogModel:
     tariff: Tariff | None
     aliases: tuple[str, ...]
     entry: Mapping[str, Any]
-    """The `Model` resource, ready to be sent."""
+    """The `Model` resource."""
 
 
 def may_use(access: Access, model: CatalogModel) -> bool:
-    """Whether this caller may list and call this model; the only place where that is decided (PITFALLS 24)."""
+    """Whether this caller may list and call this model. Nothing else decides that (PITFALLS 24)."""
     if access.public_only and not model.facts.public:
         return False
     allowed = access.allowed
@@ -90,11 +90,11 @@ def may_use(access: Access, model: CatalogModel) -> bool:
     for glob in allowed:
         if glob[:1] == "!":
             return names_match(allowed, model.id)
-    return any(fnmatchcase(model.id, glob) for glob in allowed)  # asked at every request: most lists leave nothing out
+    return any(fnmatchcase(model.id, glob) for glob in allowed)  # runs for every request: most lists exclude nothing
 
 
 class Catalog:
-    """All models by canonical id and alias; immutable but for its memo of rendered lists."""
+    """All models by canonical id and alias. Immutable, except for its cache of rendered listings."""
 
     def __init__(self, models: Iterable[CatalogModel], aliases: Mapping[str, str]) -> None:
         self.models: Mapping[str, CatalogModel] = {
@@ -105,7 +105,7 @@ class Catalog:
         }
         self._names = {**{alias: self.models[target] for alias, target in self.aliases.items()}, **self.models}
         self._upstream: dict[str, dict[str, CatalogModel]] = {}
-        """By a provider's name for a model, the model it means, by provider."""
+        """Upstream model name -> provider -> model."""
         for model in self.models.values():
             for route in model.routes:
                 self._upstream.setdefault(route.model.upstream, {}).setdefault(route.provider, model)
@@ -118,10 +118,10 @@ class Catalog:
         return self._names.get(name)
 
     def resolve_foreign(self, name: str, provider: str = "") -> CatalogModel | None:
-        """The model meant by a canonical id, an alias, or the name that `provider` (or any provider, if None) has for
-        it; the date at the end of a provider's name does not matter.
+        """The model with this canonical id, alias, or upstream name at `provider` (else at any provider). The date
+        suffix of an upstream name is ignored.
 
-        For models that providers name themselves: those for their tools, and those in their usage.
+        For model names that providers send: in tool definitions, and in usage reports.
         """
         for each in dict.fromkeys((name, _SNAPSHOT.sub("", name))):
             owners = self._upstream.get(each, {})
@@ -131,7 +131,7 @@ class Catalog:
         return None
 
     def example(self) -> str:
-        """A chat model to show in examples: the sandbox's, else the first; MODEL when there is none."""
+        """A chat model for examples: the sandbox's, else the first one, else MODEL."""
         return (
             "sandbox/echo"
             if "sandbox/echo" in self.models
@@ -139,26 +139,26 @@ class Catalog:
         )
 
     def find(self, name: str, access: Access) -> CatalogModel | None:
-        """As `resolve`, when this caller may use the model; an unknown one and one that is not permitted look alike."""
+        """As `resolve`, but None for a model that this caller may not use, so that it looks unknown."""
         model = self._names.get(name)
         return model if model is not None and may_use(access, model) else None
 
     def model(self, name: str, access: Access) -> Mapping[str, Any] | None:
-        """One entry of the list, by id or alias; None also when the caller may not use it."""
+        """The catalog entry with this id or alias; None if it is unknown, not permitted, or an image model."""
         found = self.find(name, access)
         return found.entry if found is not None and found.type != "image" else None
 
     def image_models(self, access: Access) -> list[CatalogModel]:
-        """The image models a caller sees, sorted by id."""
+        """The image models that a caller may use, sorted by id."""
         return [model for model in self.models.values() if model.type == "image" and may_use(access, model)]
 
     def listed(self, access: Access) -> Listing | None:
-        """What `listing` gave for this access before; None when it has not been asked yet."""
+        """The cached result of `listing` for this access; None if it is not cached."""
         return self._listings.get(access)
 
     def listing(self, access: Access) -> Listing:
-        """The body of `GET /v1/models`; rendered once for each set of visible models. A thousand models take 10 ms:
-        from any thread."""
+        """The body of `GET /v1/models`, rendered once per set of visible models. Thread-safe; rendering a thousand
+        models takes 10 ms."""
         with self._rendering:
             names = self._visible(access)
             found = self._by_names.get(names)
@@ -173,7 +173,7 @@ class Catalog:
 
 
 def listing_of(document: Any) -> Listing:
-    """A catalog as it is sent."""
+    """Serialise a catalog, plain and gzipped."""
     body = orjson.dumps(document)
     tag = hashlib.blake2b(body, digest_size=16).hexdigest().encode()
     return Listing(body, b'"%b"' % tag, gzip.compress(body, 6, mtime=0), b'"%b-gzip"' % tag)
@@ -186,7 +186,7 @@ def _remember(memo: dict[Any, Listing], key: Any, value: Listing) -> None:
 
 
 def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
-    """The routes of each canonical model, first choice first."""
+    """The routes by canonical model, in order of preference."""
     by_id: dict[str, list[Route]] = {}
     for route in routes:
         by_id.setdefault(route.model.id, []).append(route)
@@ -194,21 +194,22 @@ def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
 
 
 def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
-    """One canonical model from its routes, first choice first."""
+    """One canonical model from its routes, which are in order of preference."""
     facts = routes[0].model
     aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
     tariff = next((offer.own_tariff for offer in routes[0].offers), None)
     entry = model_entry(facts)
-    if not facts.context:  # what one provider does not publish, another one may: 0 looks like a limit to clients
+    if not facts.context:  # another provider may publish it; clients would take 0 for a limit
         entry["context_length"] = next((route.model.context for route in routes if route.model.context), 0)
     return CatalogModel(name, facts.type, facts, routes, tariff, aliases, entry)
 
 
 def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalog:
-    """The catalog of some models (of providers that are on) and the gateway's `own` aliases, whose chains are followed.
+    """The catalog of the models of all enabled providers, with the gateway's `own` aliases, which may refer to each
+    other.
 
-    A canonical id wins over every alias, a gateway alias over a provider's; of two providers' aliases the one of the
-    smaller canonical id wins (the configuration check refuses such a pair before).
+    A canonical id takes precedence over every alias, and a gateway alias over a provider's. If two providers define the
+    same alias, the smaller canonical id wins (the configuration check rejects that before).
     """
     by_id = {model.id: model for model in models}
     names: dict[str, str] = {}
@@ -228,15 +229,15 @@ def _first(route: Route) -> Rank:
 
 
 _LAST_SECOND = 253402300799
-"""Of the year 9999, the last that can be written so (RFC 3339)."""
+"""The last second of the year 9999, the latest time in RFC 3339 format."""
 
 
 def model_entry(model: Model) -> dict[str, Any]:
-    """The `Model` resource of the specification for one model; prices as they are written in its file.
+    """The `Model` resource of the specification for one model. Prices are formatted as in its file.
 
-    `object` and `owned_by` stand in no table of the specification: typed clients of the chat API (Rust's, Swift's and
-    PHP's) fail on a list of models without them. The owner is the vendor of the canonical id. `display_name` and
-    `created_at` say `name` and `created` to clients of the messages API, in whose lists they are.
+    `object` and `owned_by` are not in the specification, but typed clients of the chat API (for Rust, Swift and PHP)
+    fail on a list without them; the owner is the vendor in the canonical id. `display_name` and `created_at` repeat
+    `name` and `created` for clients of the messages API.
     """
     inputs, outputs = list(model.input_modalities), list(model.output_modalities)
     entry: dict[str, Any] = {
@@ -272,8 +273,8 @@ def model_entry(model: Model) -> dict[str, Any]:
 
 
 def pricing_entry(price: Pricing | None) -> dict[str, Any]:
-    """The `pricing` object. An unpriced flat fee is "0"; a price that falls back to another one is "" (SPEC allows it),
-    because "0" would say that cached or reasoning tokens are free."""
+    """The `pricing` object. A missing flat fee is "0". A missing price that falls back to another one is "", which SPEC
+    allows, because "0" would mean that cached or reasoning tokens are free."""
     written = price.written if price is not None else {}
     entry: dict[str, Any] = {
         name: written.get(name, default)
@@ -295,6 +296,6 @@ def pricing_entry(price: Pricing | None) -> dict[str, Any]:
 
 
 def _volume_entry(row: Volume) -> dict[str, Any]:
-    """A tier as its file says it: the bounds that are set, and the prices it replaces."""
+    """A volume tier: the bounds that are set, and the prices it replaces, formatted as in its file."""
     bounds = {name: value for name in VOLUME_CONDITIONS if (value := getattr(row, name)) is not None}
     return bounds | {name: row.written.get(name, decimal_text(value)) for name, value in row.prices.items()}

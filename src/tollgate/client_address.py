@@ -1,8 +1,7 @@
-"""Whose address a request comes from, when proxies that the settings name stand in between, and whether it is one of
-a list.
+"""Determines the address of a request's client behind trusted proxies, and matches addresses against a list.
 
-`X-Forwarded-For` is what each proxy adds to what it was sent, so only the end that our own proxies wrote is to be
-believed: it is read from the right, and the first address that is none of theirs is the visitor's.
+Each proxy appends to `X-Forwarded-For`, so only the part written by trusted proxies is reliable: it is read from the
+right, and the first address that is not a trusted proxy's is the client's.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ Address = IPv4Address | IPv6Address
 
 
 def address_of(scope: Scope, proxies: Proxies) -> str:
-    """`client_address` of a request."""
+    """The `client_address` of a request."""
     client = scope.get("client")
     forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return client_address(client[0] if client else "", forwarded, proxies)
 
 
 def client_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str:
-    """The visitor's address: `peer` is who connected (empty through a unix socket), `forwarded` the `X-Forwarded-For`
-    headers as they came.
+    """The client's address. `peer` is the address of the connection (empty for a unix socket), `forwarded` are the
+    `X-Forwarded-For` headers in order.
 
     ("127.0.0.1", ["6.6.6.6, 203.0.113.7"], (127.0.0.1/32,)) -> "203.0.113.7"
     """
     if not _trusted(_read(peer), proxies):
         return peer
     found = peer
-    for text in reversed(",".join(forwarded).split(",")):
-        address = _read(text.strip())
-        # left out or made unreadable by the last proxy we trust: what stands further left is anybody's word
+    for entry in reversed(",".join(forwarded).split(",")):
+        address = _read(entry.strip())
+        # the last trusted proxy left it out or obfuscated it; entries further left cannot be trusted
         if address is None:
             break
         found = str(address)
@@ -48,8 +47,8 @@ def client_address(peer: str, forwarded: Sequence[str], proxies: Proxies) -> str
 
 
 def is_among(address: str, listed: tuple[str, ...]) -> bool:
-    """Whether an address as `client_address` gives it is one of these, or in one of these networks; what cannot be read
-    is in none.
+    """Whether an address (from `client_address`) is one of these, or in one of these networks. False for an address
+    that cannot be parsed.
 
     ("::ffff:10.1.2.3", ("192.0.2.1", "10.0.0.0/8")) -> True
     """
@@ -62,7 +61,7 @@ def is_among(address: str, listed: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _networks(listed: tuple[str, ...]) -> tuple[tuple[int, int, frozenset[int]], ...]:
-    """The networks by their widths and the bits of their hosts, so that a long list costs a look or two."""
+    """The networks grouped by address width and number of host bits, so that a long list takes few set lookups."""
     found: dict[tuple[int, int], set[int]] = {}
     for each in listed:
         network = ip_network(each)
@@ -72,18 +71,18 @@ def _networks(listed: tuple[str, ...]) -> tuple[tuple[int, int, frozenset[int]],
 
 
 def _trusted(address: Address | None, proxies: Proxies) -> bool:
-    """Whether this is one of the proxies; None is a peer without an address."""
+    """Whether this is a trusted proxy. None is a peer without an address (a unix socket)."""
     return "unix" in proxies if address is None else any(address in network for network in proxies if network != "unix")
 
 
-def _read(text: str) -> Address | None:
-    """An address as proxies write it: alone, `v4:port` or `[v6]:port`; a v4 address in v6 form is the v4 one."""
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+def _read(entry: str) -> Address | None:
+    """Parse an address, which proxies may write as `v4:port` or `[v6]:port`. An IPv4-mapped address becomes IPv4."""
+    if entry.startswith("["):
+        entry = entry[1:].partition("]")[0]
+    elif entry.count(":") == 1:
+        entry = entry.partition(":")[0]
     try:
-        address = ip_address(text)
+        address = ip_address(entry)
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,7 +1,6 @@
-"""A failure that is retried until it is over: it is logged once when it begins, and once when it is over.
+"""Logs a lasting failure of a retried operation once when it begins and once when it ends, instead of at every retry.
 
-Otherwise a retry every half second would fill the log. The owner of an `Outage` decides what is retried, and what is
-refused meanwhile.
+The owner of an `Outage` decides what is retried, and what is rejected meanwhile.
 """
 
 from __future__ import annotations
@@ -10,19 +9,19 @@ import logging
 
 
 class Outage:
-    """Whether one operation fails at the moment, and why; changes are logged in `log`. To be used by one thread; others
-    may read `reason`."""
+    """The state of one operation: working, or failing for a reason. Changes are logged to `log`. Only one thread may
+    call the methods; others may read `reason`."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.reason = ""
-        """Why it fails now; empty while it works."""
+        """Why the operation is failing; empty while it works."""
         self._log = log
 
     def begin(
         self, reason: str, message: str = "", *, level: int = logging.ERROR, error: BaseException | None = None
     ) -> None:
-        """The operation failed. Unless `reason` is already known, `message` (or else `reason`) is logged, with the
-        traceback of `error` if one is given."""
+        """The operation failed. If `reason` is new, `message` (or else `reason`) is logged, with the traceback of
+        `error` if given."""
         if reason != self.reason:
             self.reason = reason
             self._log.log(level, "%s", message or reason, exc_info=error)
