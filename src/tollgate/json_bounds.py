@@ -1,21 +1,20 @@
-"""Bounds of JSON that comes from outside: how deep it may be nested (what is deeper could be read and not written
-again), and how many values it may hold."""
+"""Limits for JSON from clients and upstreams: its nesting depth (deeper JSON could be parsed but not serialised), and
+its number of values."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-MOST_WRITTEN = 240
-"""Levels that can always be written again: orjson stops at 254, and what a request holds is put into other objects."""
-MOST_SMALL = 20_000
-"""Values in the body of an image or tool call, ten times what the input of an image job may hold:
-it is read on the event loop."""
+MAX_DEPTH = 240
+"""Nesting levels that can always be serialised: orjson's limit is 254, and parts of a request go into other objects."""
+MAX_SMALL_BODY_VALUES = 20_000
+"""Most values in the body of an image or tool call, which is parsed on the event loop: ten times the limit for the
+input of an image job."""
 
 
 def too_deep(body: Any, limit: int) -> bool:
-    """Whether there are objects and lists inside each other for more than `limit` levels;
-    `body` itself is the first."""
+    """Whether objects and lists are nested more than `limit` levels deep; `body` itself is the first level."""
     level = [body]
     for _ in range(limit):
         level = [
@@ -30,7 +29,7 @@ def too_deep(body: Any, limit: int) -> bool:
 
 
 def holds_more(body: Any, most: int) -> bool:
-    """Whether objects and lists have more than `most` members together, counted at every depth.
+    """Whether all objects and lists in `body` have more than `most` members in total.
 
     holds_more({"a": [1, 2]}, 2) -> True
     """
@@ -47,8 +46,8 @@ def holds_more(body: Any, most: int) -> bool:
 
 
 def count_of(raw: bytes, mark: bytes) -> int:
-    """How often a byte stands in JSON text. `bytes.count` looks at each byte in CPython 3.11, and takes ten times as
-    long where the mark is rare, as in texts; about as long where it is one of thirty.
+    """How often a byte occurs in JSON text. In CPython 3.11 `bytes.count` takes ten times as long if the byte is rare,
+    as in texts, and about as long if it is one in thirty.
 
     count_of(b'{"a": [1]}', b":") -> 1
     """
@@ -56,11 +55,10 @@ def count_of(raw: bytes, mark: bytes) -> int:
 
 
 def too_many(raw: bytes, most: int) -> bool:
-    """Whether JSON text holds more than `most` values: too_many(b'{"a": [1, 2]}', 3) -> True
+    """Whether JSON text has more than `most` values: too_many(b'{"a": [1, 2]}', 3) -> True
 
-    The parser lets no other thread run: 32 MB of words take it milliseconds, 32 MB of `[],` seconds. Commas and
-    brackets are counted wherever they stand; only where there are too many of them, texts are left out, which takes
-    longer.
+    The parser holds the GIL: for milliseconds with 32 MB of text, for seconds with 32 MB of `[],`. First all commas and
+    brackets are counted; only if these are too many, those inside strings are excluded, which is slower.
     """
     marks = 0
     for at in range(0, len(raw), _PIECE):
@@ -70,8 +68,7 @@ def too_many(raw: bytes, most: int) -> bool:
 
 
 def _values(raw: bytes, most: int) -> int:
-    """Counts values outside of texts: one, one more behind every comma, one inside of every bracket.
-    Stops beyond `most`."""
+    """Count values outside strings: one, plus one for every comma and every opening bracket. Stops beyond `most`."""
     found, inside, at = 1, False, 0
     while at < len(raw) and found <= most:
         end = _ESCAPE_AT_END.match(raw, min(at + _PIECE, len(raw)) - 1).end()  # type: ignore[union-attr]
@@ -79,12 +76,12 @@ def _values(raw: bytes, most: int) -> int:
             if not inside:
                 found += text.count(b",") + text.count(b"[") + text.count(b"{")
             inside = not inside
-        inside = not inside  # the last part goes on in the next piece
+        inside = not inside  # the last part continues in the next piece
         at = end
     return found
 
 
 _PIECE = 64 * 1024
-"""Others may run between two pieces."""
+"""Bytes counted in one call, between which other threads can run."""
 _ESCAPE_AT_END = re.compile(rb"\\*.?", re.DOTALL)
-"""From the last byte of a piece on: to the end of what it escapes, or of that byte."""
+"""Matches from the last byte of a piece to the end of an escape that begins there, or of that byte."""

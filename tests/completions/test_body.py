@@ -6,7 +6,7 @@ import pytest
 from tollgate.completions.body import check_fields, read_json
 from tollgate.config.settings import Server
 from tollgate.errors import BadRequest
-from tollgate.json_bounds import MOST_WRITTEN
+from tollgate.json_bounds import MAX_DEPTH
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -120,7 +120,7 @@ def test_a_long_body_is_rejected_for_its_depth_too():
         read_json(raw, Server())
 
 
-@pytest.mark.parametrize("most", [200, MOST_WRITTEN])
+@pytest.mark.parametrize("most", [200, MAX_DEPTH])
 def test_a_body_too_deep_to_serialize_is_rejected_under_any_limit(most):
     raw = b'{"messages":[{"role":"user","content":"%b"}],"a":%b1%b}' % (LONG.encode(), b'{"a":' * 300, b"}" * 300)
     with pytest.raises(BadRequest, match=f"nested more than {most} levels"):

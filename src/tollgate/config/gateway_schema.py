@@ -33,7 +33,7 @@ from tollgate.config.schema import (
     texts,
     timeouts,
 )
-from tollgate.json_bounds import MOST_WRITTEN
+from tollgate.json_bounds import MAX_DEPTH
 
 _BYTES: Schema = {"minimum": 1, "wanted": "a whole number of bytes above 0"}
 _DAYS: Schema = {"minimum": 0, "maximum": 36500, "wanted": "a number of days; 0 keeps all"}
@@ -122,7 +122,7 @@ def _server() -> Schema:
                     "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
                     "not be written again.",
                     minimum=5,
-                    maximum=MOST_WRITTEN,
+                    maximum=MAX_DEPTH,
                 ),
                 "max_values": integer(
                     "Most values (numbers, texts, lists, objects) in a JSON body taken from a client; "

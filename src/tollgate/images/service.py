@@ -17,7 +17,7 @@ from tollgate.errors import BadRequest, TollgateError
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs
-from tollgate.json_bounds import MOST_SMALL, too_many
+from tollgate.json_bounds import MAX_SMALL_BODY_VALUES, too_many
 from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
 
 
 def _read(raw: bytes) -> dict[str, Any]:
-    if too_many(raw, MOST_SMALL):
-        raise BadRequest(f"the request body holds more than {MOST_SMALL} values")
+    if too_many(raw, MAX_SMALL_BODY_VALUES):
+        raise BadRequest(f"the request body holds more than {MAX_SMALL_BODY_VALUES} values")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.json_bounds import MOST_WRITTEN, too_deep, too_many
+from tollgate.json_bounds import MAX_DEPTH, too_deep, too_many
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.values import NUMBERS, in_json, joined, text_of
 from tollgate.wording import clipped
@@ -63,7 +63,7 @@ def parse_json(value: Any, context: Context) -> Any:
             wrong = "not JSON"
         else:
             found = _once_more(found) if type(found) is str else found
-            if value.count("{") + value.count("[") <= MOST_WRITTEN or not too_deep([found], MOST_WRITTEN):
+            if value.count("{") + value.count("[") <= MAX_DEPTH or not too_deep([found], MAX_DEPTH):
                 return found
             wrong = "nested too deeply"
     if context.lenient:

@@ -19,7 +19,7 @@ import orjson
 from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
 from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
-from tollgate.json_bounds import MOST_SMALL, too_many
+from tollgate.json_bounds import MAX_SMALL_BODY_VALUES, too_many
 from tollgate.process.concurrency import shielded
 from tollgate.replies import error_reply
 from tollgate.services import CLIENT_LEFT, Reply, Services, new_request_id
@@ -212,8 +212,8 @@ class _Answer:
 def _message(body: bytes) -> dict[str, Any]:
     """The JSON-RPC message in a body. Empty when there is none or it is a batch: the protocol layer answers that.
     Raises `BadRequest` for one that takes too long to parse."""
-    if too_many(body, MOST_SMALL):
-        raise BadRequest(f"the message holds more than {MOST_SMALL} values")
+    if too_many(body, MAX_SMALL_BODY_VALUES):
+        raise BadRequest(f"the message holds more than {MAX_SMALL_BODY_VALUES} values")
     try:
         message = orjson.loads(body)
     except orjson.JSONDecodeError:
