@@ -28,7 +28,7 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffers
 from tollgate.mapping.plugins import load_plugins
 from tollgate.mapping.provider.compile import CompiledProvider, compile_provider
-from tollgate.process.garbage_collector import collector_resting
+from tollgate.process.garbage_collector import collector_paused
 from tollgate.routing import Route, make_route
 from tollgate.wire import CLIENT_FORMATS
 
@@ -101,7 +101,7 @@ def build_runtime(
     must not fail because of a mistake in it. The same is true for mappings that no provider needs then. `code_cache` is
     code from an earlier start.
     """
-    with collector_resting(), using_code_cache(code_cache):
+    with collector_paused(), using_code_cache(code_cache):
         return _built(loaded, previous, discovered, everything)
 
 

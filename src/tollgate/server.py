@@ -312,6 +312,6 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
 
 def run(gateway: Coroutine[Any, Any, None]) -> None:
     """Run `serve` until it ends, on uvloop."""
-    resident.one_heap()
-    descriptors.allow_many()
+    resident.use_one_heap()
+    descriptors.raise_limit()
     uvloop.run(gateway)

@@ -279,7 +279,7 @@ def test_more_files_are_read_than_may_be_open(tollgate: Tollgate, many_hours: st
 def test_a_limit_of_open_files_that_cannot_be_raised_is_reported_with_remedies(
     tollgate: Tollgate, many_hours: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollgate.process.descriptors.allow_many", lambda: None)
+    monkeypatch.setattr("tollgate.process.descriptors.raise_limit", lambda: None)
     with few_descriptors(40):
         done = tollgate("usage", "--directory", many_hours)
         assert (done.code, done.out) == (1, "")

@@ -20,7 +20,7 @@ import resource
 from tollgate.process import descriptors
 soft, hard = {soft}, {hard}
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-descriptors.allow_many()
+descriptors.raise_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
@@ -31,7 +31,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
     ids=["raised", "already at the hard limit", "raised a little"],
 )
 def test_the_limit_is_raised_to_the_hard_limit(soft: int, hard: int, after: str) -> None:
-    where = {**os.environ, "PYTHONPATH": str(Path(descriptors.__file__).parents[1])}
+    where = {**os.environ, "PYTHONPATH": str(Path(descriptors.__file__).parents[2])}
     code = LIMITS.format(soft=soft, hard=hard)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=where)
     assert done.stdout.strip() == after

@@ -20,7 +20,7 @@ glibc = pytest.mark.skipif(
 ARENAS = """
 import ctypes, threading
 from tollgate.process import resident
-resident.one_heap()
+resident.use_one_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 here = libc.malloc(4000) >> 32
@@ -33,7 +33,7 @@ print(here == there[0])
 
 def run(program: str) -> str:
     """What a program prints when run in its own process."""
-    where = {**os.environ, "PYTHONPATH": str(Path(resident.__file__).parents[1])}
+    where = {**os.environ, "PYTHONPATH": str(Path(resident.__file__).parents[2])}
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=where).stdout
 
 
@@ -153,7 +153,7 @@ def test_only_unmodified_code_of_files_is_dropped(tmp_path, monkeypatch, mapped,
 def test_functions_missing_from_the_c_library_are_skipped(monkeypatch, missing) -> None:
     library = Library(*missing)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
-    resident.one_heap()
+    resident.use_one_heap()
     resident.trim()
     resident.drop_code(Path(os.devnull))
     assert library.calls == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
@@ -167,7 +167,7 @@ def test_a_c_library_that_cannot_be_loaded_is_ignored(monkeypatch) -> None:
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", none_such)
-    resident.one_heap()
+    resident.use_one_heap()
     resident.trim()
     resident.drop_code()
     assert loaded == [None, None, None]

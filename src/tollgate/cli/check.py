@@ -78,9 +78,9 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
 def check(path: Path | None, *, coverage: bool = False) -> Report:
     """Load, compile and run every stage; each stage works on what is left after earlier errors. With `coverage` the
     report lists the lines of mappings that no example reaches."""
-    from tollgate.process.garbage_collector import collector_resting
+    from tollgate.process.garbage_collector import collector_paused
 
-    with collector_resting():
+    with collector_paused():
         return _checked(path, coverage)
 
 

@@ -117,7 +117,7 @@ def command(
             f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",
             err=True,
         )
-    descriptors.allow_many()  # a query opens all its files; the usual limit of 1,024 is reached after six weeks
+    descriptors.raise_limit()  # a query opens all its files; the usual limit of 1,024 is reached after six weeks
     try:
         connection = _columns() if columns else open_usage(folder, filters)
         _write(connection, _answering(connection, query), form, output, utc=sql is None)

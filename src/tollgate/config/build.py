@@ -26,7 +26,7 @@ from tollgate.config.retirement import retirement_warnings
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, read_secrets
 from tollgate.errors import ConfigErrors
-from tollgate.process.garbage_collector import collector_resting
+from tollgate.process.garbage_collector import collector_paused
 
 _MOST_NAMED = 10
 """Providers that are off and listed by name; if there are more, only their number is printed, so that other lines
@@ -87,7 +87,7 @@ def load_gateway(
     """
     began = time.time()
     loading = _Loading(environ, everything=everything, previous=previous)
-    with collector_resting():
+    with collector_paused():
         loaded = loading.run(path)
         if previous is not None and loading.files.has_errors:
             loading = _Loading(environ, everything=everything)
@@ -106,7 +106,7 @@ def examine_gateway(
     mapping are not known. Raises `ConfigErrors` where there is no gateway file.
     """
     loading = _Loading(environ, everything=everything)
-    with collector_resting():
+    with collector_paused():
         loaded = loading.run(path)
     problems = tuple(in_order(loading.problems))
     known = not any(

@@ -1,1 +1,1 @@
-"""What this process uses of the machine: memory, file descriptors, threads, and the time of Python's collector."""
+"""Resources of this process: memory, file descriptors, threads, and Python's garbage collector."""

@@ -1,6 +1,6 @@
-"""File descriptors: how many this process may have open, and how many it has.
+"""File descriptors: raises this process's limit, reports their number, and detects that none is left.
 
-A stream takes two, its client's connection and its provider's.
+A stream takes two, for the client's and the provider's connection.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 import resource
 
 _MOST = 65_536
-"""30,000 streams are more than one process answers. Some containers have a hard limit of a billion."""
+"""Enough for 30,000 streams, more than one process can serve. Some containers have a hard limit of a billion."""
 
 
-def allow_many() -> None:
-    """Raise the limit as far as any process may: shells and services begin with 1,024, which is enough for 500
-    streams."""
+def raise_limit() -> None:
+    """Raise the soft limit as far as the hard limit allows. Shells and services start with 1,024, which is enough for
+    500 streams."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -25,7 +25,7 @@ def allow_many() -> None:
 
 
 def none_left() -> bool:
-    """Whether no more can be opened, by this process or on the whole machine; found by trying."""
+    """Whether this process or the whole machine has no descriptor left, found by opening a file."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -34,17 +34,16 @@ def none_left() -> bool:
 
 
 def is_exhaustion(error: Exception) -> bool:
-    """Whether an error means that no more can be opened, be it a connection, a file, or a module that is imported
-    late."""
+    """Whether an error means that no descriptor is left, for a connection, a file, or a late import of a module."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def in_use() -> tuple[int, int] | None:
-    """How many are open, and how many may be; None if the system does not report it."""
+    """The number of open descriptors and its limit; None if the system does not report them."""
     if not os.path.isdir("/proc/self/fd"):
         return None
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
-        return len(os.listdir("/proc/self/fd")) - 1, most  # one is that of this listing
-    except OSError:  # none is left for this listing
+        return len(os.listdir("/proc/self/fd")) - 1, most  # without the one for this listing
+    except OSError:  # no descriptor is left for the listing
         return most, most

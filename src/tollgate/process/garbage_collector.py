@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collector while much is built that stays, so that it would find nothing to collect."""
+"""Pauses Python's cyclic garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_resting() -> Iterator[None]:
-    """No collections within this block. Reading and compiling a full catalog takes a third less time (measured)."""
+def collector_paused() -> Iterator[None]:
+    """Disable the collector within this block. Loading a full catalog takes a third less time with it (measured)."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""How much memory this process may use, by the machine and by the limits of its container or service."""
+"""Determines how much memory this process may use, from the machine and the limits of its container or service."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 _UNKNOWN = 1024**3
 """Used where the system does not report its memory."""
 _OWN_BYTES = 128 * 1024**2
-"""What a gateway takes before its first request, with all shipped providers on: 100 to 120 MiB were measured."""
+"""The memory of a gateway before its first request, with all shipped providers on: 100 to 120 MiB were measured."""
 _TIMES_BODIES = 6
-"""How many times their own size bodies need at most while they are read, converted and sent. Measured: 4 to 5 for many
-of 8 MB, 6 to 7 for a single one of the largest size."""
+"""How many times their size request bodies need in memory while they are read, converted and sent. Measured: 4 to 5
+for many bodies of 8 MB, 6 to 7 for a single one of the largest size."""
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
 
 def allowed(groups: Path = _GROUPS, own: Path = _OWN) -> int:
     """The bytes that this process may use: the smallest of the machine's memory and the limits of its control groups.
-    Those are mounted at `groups`; `own` is the file with the names of this process's groups."""
+    The groups are mounted at `groups`; the file `own` has the names of this process's groups."""
     found = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -30,12 +30,12 @@ def allowed(groups: Path = _GROUPS, own: Path = _OWN) -> int:
 
 
 def needed(bodies: int) -> int:
-    """The bytes that a gateway may need when it has so many bytes of request bodies at once."""
+    """The bytes that a gateway may need while it holds `bodies` bytes of request bodies."""
     return _OWN_BYTES + _TIMES_BODIES * bodies
 
 
 def for_bodies(most: int) -> int:
-    """How many bytes of request bodies to have at once with `most` bytes of memory: an eighth of it, or less if that
+    """How many bytes of request bodies to hold at once with `most` bytes of memory: an eighth of it, or less if that
     does not fit, down to 0."""
     return max(0, min(most // 8, (most - _OWN_BYTES) // _TIMES_BODIES))
 

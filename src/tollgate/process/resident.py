@@ -1,6 +1,6 @@
-"""Reduces memory outside Python's own allocator: the C library's heap, and the code of libraries.
+"""Reduces resident memory outside Python's own allocator: the C library's heap, and the code of libraries.
 
-DuckDB, orjson and every buffer over 512 bytes use that heap. On a system without these calls, nothing happens.
+DuckDB, orjson and every buffer over 512 bytes use that heap. On systems without these calls, nothing happens.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ _MADV_DONTNEED = 4  # sys/mman.h
 _MAPPINGS = Path("/proc/self/smaps")
 
 
-def one_heap() -> None:
-    """Make all threads share one heap. With glibc each thread has its own, and those of DuckDB and the journal would
-    keep 10 MB together."""
+def use_one_heap() -> None:
+    """Make all threads share one heap (malloc arena). With glibc each thread has its own, and those of DuckDB and the
+    journal would keep 10 MB in total."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def trim() -> None:
-    """Give free pages back to the system, also those between used ones.
+    """Return free pages of the heap to the system, including those between used ones.
 
-    Takes some milliseconds after much work, and every thread that needs memory waits meanwhile.
+    This may take some milliseconds, during which every thread that allocates memory waits.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_code(mappings: Path = _MAPPINGS) -> None:
-    """Drop the code of libraries from memory (10 MB after a start, most of it DuckDB's). Code that is called again
-    comes back from the page cache.
+    """Drop the code of libraries from resident memory (10 MB after a start, most of it DuckDB's). Code that runs again
+    is loaded from the page cache.
 
-    `mappings` lists the code, see proc_pid_smaps(5). Code that was changed in memory (such as by relocation) is kept:
-    it would come back as it is in the file.
+    `mappings` is a file in the format of proc_pid_smaps(5). Code that was changed in memory (such as by relocation) is
+    kept, because the change would be lost.
     """
     with contextlib.suppress(OSError, AttributeError):
         advise = ctypes.CDLL(None).madvise
         code: tuple[int, int] | None = None
         for line in mappings.read_text().splitlines():
             name, *words = line.split(None, 5)
-            if not name.endswith(":"):  # the first line of a mapping, facts about it follow
+            if not name.endswith(":"):  # the first line of a mapping; its attributes follow
                 start, end = (int(part, 16) for part in name.split("-"))
                 code = (start, end - start) if words[0] == "r-xp" and words[-1].startswith("/") else None
             elif code is not None and name == "Private_Dirty:" and words[0] == "0":
