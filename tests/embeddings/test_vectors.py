@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollgate.embeddings.vectors import cut, keep, packed_vector, vector_text, write_answer
+from tollgate.embeddings.vectors import as_native, packed_vector, split_vectors, vector_text, write_answer
 
 FLOATS = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,-1e-05]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}'  # noqa: E501
 
@@ -55,35 +55,35 @@ def packed(*values):
 )
 def test_usage_of_float_answers(answer, usage):
     for blocks in ([answer], [answer[:9], answer[9:]]):
-        found = keep(blocks)
+        found = as_native(blocks)
         assert found is not None
         assert found.usage == usage
         assert b"".join(found.blocks()) == answer
 
 
 def test_base64_answers_have_to_be_parsed():
-    assert keep([b'{"data":[{"object":"embedding","embedding":"AAAA"}]}']) is None
-    assert keep([b'{"error":{"message":"no"}}']) is None
+    assert as_native([b'{"data":[{"object":"embedding","embedding":"AAAA"}]}']) is None
+    assert as_native([b'{"error":{"message":"no"}}']) is None
 
 
 def test_an_answer_that_is_cut_off_has_to_be_parsed():
-    assert [keep([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (
+    assert [as_native([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (
         len(FLOATS) - 2
     )
-    assert keep([FLOATS + b"\r\n"]) is not None
+    assert as_native([FLOATS + b"\r\n"]) is not None
 
 
 def test_usage_is_put_in_without_touching_the_rest():
     wanted = {"prompt_tokens": 9, "total_tokens": 9}
-    replaced = keep([FLOATS])
+    replaced = as_native([FLOATS])
     replaced.with_usage(wanted)
     said = b"".join(replaced.blocks())
     assert said.startswith(FLOATS[:100]) and json.loads(said)["usage"] == wanted
-    bare = keep([b'{"data":[{"embedding":[1.0]}]}'])
+    bare = as_native([b'{"data":[{"embedding":[1.0]}]}'])
     bare.with_usage(wanted)
     assert json.loads(b"".join(bare.blocks())) == {"data": [{"embedding": [1.0]}], "usage": wanted}
     apart = {"data": [{"embedding": [1.0], "usage": {"prompt_tokens": 3}}], "model": "m"}
-    own = keep([json.dumps(apart).encode()])
+    own = as_native([json.dumps(apart).encode()])
     own.with_usage(wanted)
     assert json.loads(b"".join(own.blocks())) == {**apart, "usage": wanted}
 
@@ -100,7 +100,7 @@ def test_usage_is_put_in_without_touching_the_rest():
     ids=["in order", "shuffled", "no index", "an index twice", "mixed"],
 )
 def test_vectors_are_cut_out_without_parsing(answer, wanted):
-    assert cut(keep([answer])) == wanted
+    assert split_vectors(as_native([answer])) == wanted
 
 
 @pytest.mark.parametrize("size", [1, 1000, 65_536, 200_000])
@@ -117,7 +117,7 @@ def test_the_middle_of_a_large_answer_is_never_joined(size, first):
     usage = b'"usage":{"total_tokens":60}'
     answer = b"{" + (usage + b"," + data if first else data + b"," + usage) + b"}"
     blocks = [answer[at : at + size] for at in range(0, len(answer), size)]
-    found = keep(blocks)
+    found = as_native(blocks)
     assert found.usage == {"total_tokens": 60}
     assert b"".join(found.blocks()) == answer
     if size == 1000:

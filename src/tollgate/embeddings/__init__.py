@@ -1,8 +1,8 @@
-"""`POST /v1/embeddings`: one pipeline from an authenticated request to its reply.
+"""`POST /v1/embeddings`: the pipeline from an authenticated request to its reply.
 
-check -> resolve the model -> plan the routes -> hold -> try the routes -> record -> answer. An attempt succeeds as a
-whole or not at all: a batch too large for a provider is sent in parts, and one failed part fails the attempt. So an
-answer is charged once, and a failed attempt is not charged. A client that leaves pays for the parts already sent.
+Its steps: check, resolve the model, plan the routes, hold, try the routes, record, answer. A batch that is too large
+for a provider is sent in parts, and one failed part fails the attempt. So an answer is charged once, and a failed
+attempt is not charged. A client that disconnects pays for the parts already sent.
 
 Errors for the caller: `BadRequest` (its text follows `failed to bind request: `), `ModelNotFound`, `QuotaExhausted`,
 `RateLimited`, `UpstreamError`, and `Unsaved`.
@@ -32,7 +32,7 @@ __all__ = ["embed"]
 
 
 async def embed(services: Services, inbound: Inbound) -> Reply:
-    """Answer one embeddings request; its row is durable before the answer leaves."""
+    """Answer one embeddings request. Its usage row is durable before the answer is sent."""
     gateway = services.runtime.current.gateway
     large = is_large(len(inbound.body))
     request = await run_off_loop(_read, services, inbound) if large else _read(services, inbound)
@@ -58,7 +58,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
 
 
 def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
-    """The request, checked."""
+    """Parse and check the request."""
     runtime = services.runtime.current
     body, _ = read_json(inbound.body, runtime.gateway.server)
     return read_request(
@@ -67,9 +67,10 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
 
 
 def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> Plan:
-    """The offers to try. Token ids mean something only to the tokenizer they came from, so they are never converted."""
-    found = plan(model, "embeddings", Needs(native=request.tokens_given), services.health, None, attempts=attempts)
-    if request.tokens_given:
+    """The offers to try. Token ids depend on the model's tokenizer, so they are never converted to another format.
+    Raises `BadRequest` or `ModelNotFound` if there are none."""
+    found = plan(model, "embeddings", Needs(native=request.has_token_ids), services.health, None, attempts=attempts)
+    if request.has_token_ids:
         found = found._replace(offers=[offer for offer in found.offers if offer.can.get("token_ids") is not False])
         if not found.offers:
             raise BadRequest(f"input holds token ids, which no provider of {model.id} takes; send text", "input")
@@ -79,12 +80,12 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, 
 
 
 def _expected_tokens(request: EmbeddingRequest) -> int:
-    """About how many tokens the input has, without tokenising it: for the hold and the rate limit."""
+    """The estimated tokens of the input, for the hold and the rate limit."""
     return sum(tokens.estimate(len(item)) if isinstance(item, str) else len(item) for item in request.items)
 
 
 async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
-    """The usage of a request whose client left: the inputs already sent to the provider, counted here."""
+    """The usage of a request whose client disconnected: the locally counted tokens of the inputs already sent."""
     offer = exchange.attempt.offer
     return {"input": await count_items(sent, offer.model.encoding if offer is not None else None)}
 
@@ -98,8 +99,8 @@ async def _record(exchange: Exchange, found: Embedded) -> None:
 
 
 class Unsaved(TollgateError):
-    """The usage row could not be made durable: a 500 (SPEC errors of embeddings). The request must not be repeated, it
-    would cost again."""
+    """The usage row could not be made durable: a 500 (SPEC errors of embeddings). The client must not retry, because
+    that would cost again."""
 
     code = "usage_not_saved"
     billed = True

@@ -1,6 +1,6 @@
-"""One attempt at one provider: the request in as many calls as its batch limit needs, and their answers in order.
+"""One attempt at one provider: sends the request in as many calls as its batch limit requires, and joins the answers.
 
-A native answer with float arrays is kept as the bytes that came; any other becomes a list of vectors as JSON text.
+A native answer with float arrays is kept as received; any other becomes a list of vectors as JSON text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, unfit_
 from tollgate.completions.native import native_body
 from tollgate.completions.sending import context_of
 from tollgate.embeddings.request import EmbeddingRequest, Item
-from tollgate.embeddings.vectors import Native, cut, keep, packed_vector, vector_text
+from tollgate.embeddings.vectors import Native, as_native, packed_vector, split_vectors, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.failures import clean
@@ -30,8 +30,7 @@ from tollgate.upstream import Answer, call_to
 from tollgate.usage import MAX_TOKENS
 
 AT_ONCE = 8
-"""Parts of one request that run at the same time: enough to hide a provider's latency,
-too few to trip its rate limit."""
+"""Concurrent calls for one request: enough to hide a provider's latency, too few to hit its rate limit."""
 _SMALL = 128 * 1024
 _YIELD_EVERY = 32
 """Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
@@ -39,28 +38,28 @@ _YIELD_EVERY = 32
 
 @dataclass(slots=True)
 class Embedded:
-    """What a provider answered to these inputs: the native answer as it came, or the vectors as JSON text."""
+    """A provider's answer to these inputs: the native answer as received, or the vectors as JSON text."""
 
     items: list[Item]
     native: Native | None = None
     vectors: list[bytes] = field(default_factory=list)
     tokens: int = 0
     estimated: bool = False
-    """Whether some of the tokens were counted here."""
+    """Whether some of the tokens were counted locally."""
     model: str = ""
     rest: dict[str, Any] = field(default_factory=dict)
-    """Further fields of a native answer, which the client gets too."""
+    """Further fields of a native answer, which are passed to the client."""
 
 
 async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
-    """Embed all inputs through one offer; `sent` gets the inputs that were sent to it. Raises `AttemptFailed`, or
-    `BadRequest` when the request cannot be converted for it."""
+    """Embed all inputs through one offer. The inputs that were sent are added to `sent`. Raises `AttemptFailed`, or
+    `BadRequest` if the request cannot be converted."""
     sent.clear()
     if offer.protocol != "embeddings" or offer.request_edits is not None:
         exchange.attempt.context = context_of(exchange, offer)
     whole, *others = parts = await _Attempt(exchange, request, offer, sent).parts()
     for part in parts:
-        if not part.tokens:  # the provider did not say (SPEC embeddings)
+        if not part.tokens:  # not reported by the provider (SPEC embeddings)
             part.tokens, part.estimated = await count_items(part.items, offer.model.encoding), True
     whole.model = next((part.model for part in parts if part.model), offer.model.upstream)
     for part in others:
@@ -81,11 +80,11 @@ class _Attempt:
         self._sent = sent
         self._native = offer.protocol == "embeddings"
         self._parsing = asyncio.Lock()
-        """Held while an answer is parsed to numbers: one at a time, since these need more memory than all texts."""
+        """Held while an answer is parsed: only one at a time, because numbers take more memory than all the texts."""
 
     async def parts(self) -> list[Embedded]:
-        """The answers in the order of the inputs: one, or several where the provider takes fewer inputs in one call.
-        Then a few calls run at a time, and the first failure ends the others."""
+        """The answers in the order of the inputs: one, or several if the provider accepts fewer inputs per call. Then
+        a few calls run at a time, and the first failure cancels the others."""
         items = self._request.items
         most = self._offer.batch or len(items)
         if len(items) <= most:
@@ -94,16 +93,16 @@ class _Attempt:
         return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
 
     async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
-        """One call with these inputs, which are all of the request if `whole`."""
+        """One call with these inputs; `whole` is set if they are all of the request's."""
         answer, blocks = await self._called(
             items, *_body(self._exchange, self._request, self._offer, items, whole=whole)
         )
-        kept = keep(blocks) if self._may_pass(answer) else None
+        kept = as_native(blocks) if self._may_pass(answer) else None
         if kept is not None:
             hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
             part = Embedded(items, tokens=_input_tokens(hub.get("usage")))
             if not whole:
-                part.vectors = cut(kept) or []
+                part.vectors = split_vectors(kept) or []
                 if len(part.vectors) == len(items):
                     return part
             elif kept.lists() > len(items):  # `data` is one list and each vector is one: none is missing (SPEC)
@@ -116,7 +115,7 @@ class _Attempt:
             return await _parsed(self._offer, Embedded(items), raw, answer, written)
 
     async def _called(self, items: list[Item], body: bytes, sent: Sent | None) -> tuple[Answer, list[bytes]]:
-        """Make one call: the answer, and its body in the blocks in which it came."""
+        """Make one call. Returns the answer, and its body in blocks as received."""
         exchange, offer = self._exchange, self._offer
         url = offer.url(False, exchange.inbound.query if self._native else "")
         method, headers = "POST", offer.headers(exchange.inbound.headers)
@@ -141,7 +140,7 @@ class _Attempt:
         return answer, blocks
 
     def _may_pass(self, answer: Answer) -> bool:
-        """Whether the answer may reach the client as the bytes that came."""
+        """Whether the answer may be passed to the client unchanged."""
         offer = self._offer
         return (
             self._native
@@ -153,7 +152,7 @@ class _Attempt:
 
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
-    """The body in the blocks in which it came. To join a large one would need its memory twice."""
+    """The body in blocks as received, because joining a large one would take its memory twice."""
     length = answer.headers.get("content-length", "")
     if length.isdigit() and int(length) < _SMALL:
         return [await answer.read(_SMALL)]
@@ -169,8 +168,8 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
 def _body(
     exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool
 ) -> tuple[bytes, Sent | None]:
-    """The bytes to send: the client's own if the formats are the same and nothing is edited or split; else converted
-    ones. With them, what of the request stands outside its body."""
+    """The body to send: the client's bytes if the formats are the same and nothing is edited or split, else a converted
+    document. Also returns the parts of the request outside its body."""
     if offer.protocol == "embeddings":
         if whole and offer.request_edits is None and offer.encoding == "json" and offer.sends is None:
             return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
@@ -205,13 +204,14 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
 
 
 _REPLACED = frozenset({"model", "encoding_format"})
-"""These fields are not lost: the provider's own model name is sent, and we make the vectors' encoding."""
+"""Fields that are not lost: the provider's model name is sent instead, and the encoding of vectors is done here."""
 
 
 async def _parsed(
     offer: Offer, part: Embedded, raw: bytes, answer: Answer, written: Callable[[object], bytes]
 ) -> Embedded:
-    """Parse an answer: judge, edit and convert it, and write its vectors as text with `written`."""
+    """Parse an answer: check it for errors, edit and convert it, and write its vectors as text with `written`. Raises
+    `AttemptFailed`."""
     body = _judged(offer, raw, answer)
     del raw
     reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
@@ -238,7 +238,7 @@ async def _parsed(
 
 
 def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
-    """The JSON of an answer. Raises `AttemptFailed` for an error, or when it is no answer in this format."""
+    """The parsed JSON of an answer. Raises `AttemptFailed` if it is an error, or not an answer in this format."""
     body: Any
     try:
         body = orjson.loads(raw)
@@ -253,8 +253,8 @@ def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
 
 
 async def _write(part: Embedded, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
-    """Add the vectors to the part as text, one by one, so that other requests run in between."""
-    vectors.reverse()  # taken from the end, so that the numbers of each vector are freed once its text is made
+    """Add the vectors to the part as text. Other tasks run in between. Raises `AttemptFailed` for an invalid vector."""
+    vectors.reverse()  # taken from the end, so that the numbers of each vector are freed after its text is written
     while vectors:
         try:
             part.vectors.append(written(vectors.pop()))
@@ -277,13 +277,13 @@ def _read(offer: Offer, body: object) -> dict[str, Any]:
 
 
 def _input_tokens(usage: object) -> int:
-    """The tokens that a provider reports; 0 where it reports none, or more than possible."""
+    """The input tokens in a provider's usage; 0 if there are none or the number is implausible."""
     found = usage.get("input") if isinstance(usage, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else 0
 
 
 async def count_items(items: list[Item], encoding: str | None) -> int:
-    """The tokens of inputs: those of texts are counted here, token ids are tokens already."""
+    """The tokens of inputs: texts are counted locally, and each token id is one token."""
     texts = [item for item in items if isinstance(item, str)]
     given = sum(len(item) for item in items if not isinstance(item, str))
     return given + await tokens.count(texts, encoding)

@@ -1,6 +1,6 @@
-"""Writes the embeddings answer for the client: native bytes as they came, or JSON from vectors.
+"""Writes the embeddings answer for the client: the unchanged bytes of a native answer, or JSON built from vectors.
 
-A large one is sent in blocks, because joining them would need the memory of a second copy.
+A large answer is sent in blocks, because joining them would take the memory of a second copy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK = 256 * 1024
 
 
 def reply_of(found: Embedded, headers: Headers) -> Reply:
-    """The reply for an embedded input; `usage` always has both counts (SPEC embeddings)."""
+    """The reply with the embeddings; its `usage` always has both counts (SPEC embeddings)."""
     usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
     if found.native is not None:
         native, reported = found.native, found.native.usage or {}
@@ -44,14 +44,14 @@ def reply_of(found: Embedded, headers: Headers) -> Reply:
 
 
 async def _sent(blocks: list[bytes]) -> AsyncIterator[bytes]:
-    """The blocks as they came; the memory of each is freed once it is sent."""
+    """The blocks in order; the memory of each is freed after it is sent."""
     blocks.reverse()
     while blocks:
         yield blocks.pop()
 
 
 async def _written(found: Embedded, rest: dict[str, object]) -> AsyncIterator[bytes]:
-    """The pieces of the answer in blocks; the memory of vectors already sent is freed."""
+    """The answer in blocks; the memory of each vector is freed after it is sent."""
     vectors = found.vectors
     vectors.reverse()
     block = bytearray()

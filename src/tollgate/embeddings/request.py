@@ -1,7 +1,7 @@
-"""Reads and checks an embeddings request: the four shapes of `input`, and the fields with a fixed meaning.
+"""Parses and checks an embeddings request: the four forms of `input`, and the fields with a fixed meaning.
 
-Any other field passes to providers that use the client's own format. The messages here follow
-`failed to bind request: ` (SPEC, errors of embeddings).
+Other fields are passed through to providers of the same format. Error messages follow `failed to bind request: ` (SPEC,
+errors of embeddings).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tollgate.mapping.values import json_text
 from tollgate.wording import clipped
 
 Item = str | list[int]
-"""One thing to embed: text, or the token ids of a text."""
+"""One input: a text, or the token ids of a text."""
 
 _FORMATS = ("float", "base64")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """A checked request. `items` are the inputs one by one, `body` is the client's own document. With `packed` the
-    client gets its vectors as base64."""
+    """A checked request. `items` are the inputs, `body` is the client's document. With `packed` the client gets its
+    vectors as base64."""
 
     model: str
     items: list[Item]
@@ -30,19 +30,19 @@ class EmbeddingRequest:
     packed: bool = False
 
     @property
-    def tokens_given(self) -> bool:
+    def has_token_ids(self) -> bool:
         """Whether any input is token ids instead of text."""
         return any(not isinstance(item, str) for item in self.items)
 
     def native(self, items: list[Item]) -> dict[str, Any]:
-        """The client's body with these inputs, the rest as it came."""
+        """The client's body with these inputs, otherwise unchanged."""
         if items is self.items:
             return self.body
         return {**self.body, "input": items}
 
 
 def read_request(body: dict[str, Any], *, packed: bool = False) -> EmbeddingRequest:
-    """Check a parsed body. Raises `BadRequest` with the field's name. For `packed` see `EmbeddingRequest`."""
+    """Check a parsed body. Raises `BadRequest` with the name of the field. For `packed` see `EmbeddingRequest`."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequest("model is required and must be text", "model")
@@ -61,13 +61,13 @@ def read_request(body: dict[str, Any], *, packed: bool = False) -> EmbeddingRequ
 
 
 def check_count(items: list[Item], most: int | None) -> None:
-    """Refuse more inputs than the model takes in one request."""
+    """Raise `BadRequest` for more inputs than the model accepts in one request."""
     if most is not None and len(items) > most:
         raise BadRequest(f"input has {len(items)} entries, the most for this model is {most}", "input")
 
 
 def _items(given: object) -> list[Item]:
-    """The inputs one by one: "a" -> ["a"]; ["a", "b"]; [1, 2] -> [[1, 2]]; [[1], [2, 3]]."""
+    """The list of inputs: "a" -> ["a"]; [1, 2] -> [[1, 2]]; ["a", "b"] and [[1], [2, 3]] stay. Raises `BadRequest`."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list):
@@ -103,5 +103,5 @@ def _check_ids(ids: list[object], where: str) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value for a message, as JSON like the caller wrote it, and cut: it may be a megabyte."""
+    """A value as JSON for a message, clipped because it may be very long."""
     return clipped(json_text(value), 60)

@@ -1,8 +1,8 @@
-"""Vectors as bytes: reading an answer without building its numbers, decoding base64, writing float arrays.
+"""Vectors as bytes: reads an answer without parsing its numbers, decodes base64, and writes float arrays.
 
-A vector is kept as the JSON text of its float array, because that is what the client gets: 2,048 vectors of 1,536
-floats are 60 MB as text and 100 MB as Python floats. An answer in the client's own format with float arrays passes as
-the bytes that came; only its usage is read, from the few bytes around the data.
+A vector is kept as the JSON text of its float array, which is sent to the client: 2,048 vectors of 1,536 floats are
+60 MB as text and 100 MB as Python floats. An answer in the client's format with float arrays is passed through; only
+its usage is parsed, from the bytes before and after the data.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ _VECTOR = re.compile(rb'"embedding"\s*:\s*(\[[^\]"]*\])')
 _INDEX = re.compile(rb'"index"\s*:\s*([0-9]{1,9})')
 _USAGE = re.compile(rb'"usage"\s*:\s*')
 _NEAR = 16 * 1024
-"""How far from either end of an answer its usage and its first vector may be. Usually that is a few hundred bytes."""
+"""How far from the start or end of an answer its usage and its first vector may be: usually a few hundred bytes."""
 _MOST_BRACES = 32
 """How many closing braces are tried as the end of the `usage` object."""
 _NUMBERS = {int, float}
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
-"""Quantised vectors are bytes, signed or not. Those of a binary vector stay as the provider sent them, eight bits in
-one number."""
+"""Type codes of quantised vectors, which consist of bytes. A binary vector keeps eight bits in one number, as sent."""
 
 
 @dataclass(slots=True)
 class Native:
-    """A float answer in the client's format, kept as the blocks that came. Only its head and tail were read."""
+    """An answer with float arrays in the client's format, kept in blocks as received. Only head and tail were read."""
 
     head: bytes
-    """Empty for a small answer, which is all in `tail`."""
+    """Empty for a small answer, which is in `tail` completely."""
     middle: list[bytes]
     tail: bytes
     usage: dict[str, Any] | None = None
     """The answer's `usage`."""
     span: tuple[str, int, int] | None = None
-    """Where `usage` is: "head" or "tail", its start and its end there."""
+    """The position of `usage`: "head" or "tail", and its start and end there."""
 
     def with_usage(self, usage: Mapping[str, Any]) -> None:
-        """Replace the usage, or add one before the last brace."""
+        """Replace the usage, or add it before the last brace."""
         written = orjson.dumps(usage)
         if self.span is None:
             end = self.tail.rindex(b"}")
@@ -57,17 +56,17 @@ class Native:
         setattr(self, where, block[:start] + written + block[end:])
 
     def lists(self) -> int:
-        """How many JSON lists there are at most: one for `data` and one for each vector, or vectors are missing."""
+        """The number of `[`: at least one for `data` and one per vector, unless vectors are missing."""
         return sum(block.count(b"[") for block in self.blocks())
 
     def blocks(self) -> list[bytes]:
-        """The answer, in order."""
+        """The blocks of the answer, in order."""
         return [block for block in (self.head, *self.middle, self.tail) if block]
 
 
-def keep(blocks: list[bytes]) -> Native | None:
-    """An answer in the client's format as it came. None when it must be parsed: its vectors are not float arrays, or
-    its end is missing."""
+def as_native(blocks: list[bytes]) -> Native | None:
+    """An answer in the client's format, kept as received. None if it must be parsed, because its vectors are not float
+    arrays or its end is missing."""
     size = sum(map(len, blocks))
     if size <= 4 * _NEAR:
         native = Native(b"", [], blocks[0] if len(blocks) == 1 else b"".join(blocks))
@@ -81,12 +80,12 @@ def keep(blocks: list[bytes]) -> Native | None:
     lead = native.head or native.tail
     vector = _FIRST_VECTOR.search(lead, 0, _NEAR)
     tail = native.tail
-    # without its end, the answer was cut off on a connection that told no length
+    # if its end is missing, the answer broke off on a connection without content-length
     if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):
         return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
     found = next(_usages(tail, max(data_ends, 0), len(tail)), None) or next(
-        # each vector may have a usage of its own, too
+        # each vector may have its own usage, too
         (each for each in _usages(tail, max(0, len(tail) - _NEAR), len(tail)) if _open_braces(tail[each[2] :]) == -1),
         None,
     )
@@ -99,8 +98,8 @@ def keep(blocks: list[bytes]) -> Native | None:
     return native
 
 
-def cut(native: Native) -> list[bytes] | None:
-    """The vectors of a native answer as their text in it, by index; None when they cannot be separated like this."""
+def split_vectors(native: Native) -> list[bytes] | None:
+    """The texts of the vectors in a native answer, by index; None if they cannot be separated without parsing."""
     answer = b"".join(native.blocks())
     found = [match[1] for match in _VECTOR.finditer(answer)]
     places = [int(match[1]) for match in _INDEX.finditer(answer)]
@@ -112,7 +111,7 @@ def cut(native: Native) -> list[bytes] | None:
 
 
 def _ends_at(blocks: list[bytes], wanted: int) -> int:
-    """How many blocks have the first `wanted` bytes."""
+    """The number of blocks that contain the first `wanted` bytes."""
     size = 0
     for count, block in enumerate(blocks, 1):
         size += len(block)
@@ -134,23 +133,21 @@ def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any
             try:
                 usage = orjson.loads(answer[opens:closes])
             except orjson.JSONDecodeError:
-                continue  # this brace closes an object inside, or is in a text
+                continue  # the brace closes an inner object, or is in a string
             yield usage, opens, closes
             break
 
 
 def _open_braces(piece: bytes) -> int:
-    """How many objects a piece of an answer opens and does not close: 1 before a field of the answer itself, -1 after
-    it."""
+    """Opening minus closing braces in a piece of an answer: 1 in front of a top-level field, -1 behind it."""
     return piece.count(b"{") - piece.count(b"}")
 
 
 def vector_text(vector: object) -> bytes:
     """One vector as the JSON text of a float array.
 
-    A list of numbers is kept, a text is base64 of little-endian float32, and `{base64, type}` has another type (int8,
-    uint8, binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector: the provider's
-    answer is broken.
+    Accepts a list of numbers, a base64 string of little-endian float32, and `{base64, type}` with another type (int8,
+    uint8, binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector.
     """
     if isinstance(vector, list):
         _numbers(vector)
@@ -175,8 +172,8 @@ def vector_text(vector: object) -> bytes:
 
 
 def packed_vector(vector: object) -> bytes:
-    """One vector as JSON text of base64 of little-endian float32, for clients that read nothing else. Accepts what
-    `vector_text` accepts."""
+    """One vector as a JSON string with base64 of little-endian float32, for clients that read nothing else. Accepts and
+    raises the same as `vector_text`."""
     if isinstance(vector, str):
         _whole(_decoded(vector))
         return orjson.dumps(vector)
@@ -189,7 +186,7 @@ def packed_vector(vector: object) -> bytes:
 
 
 def _numbers(vector: list[Any]) -> None:
-    """Raises ValueError for a list with anything but numbers: clients would compute with it."""
+    """Raises ValueError for an empty list, and for one with anything but numbers."""
     if not vector:
         raise ValueError("a vector is empty")
     others = set(map(type, vector)) - _NUMBERS
@@ -211,7 +208,7 @@ def _whole(packed: bytes) -> bytes:
 
 
 def write_answer(vectors: Iterable[bytes], rest: Mapping[str, Any]) -> Iterator[bytes]:
-    """The pieces of an embeddings answer, one vector at a time; `rest` are its fields beside object and data."""
+    """The pieces of an embeddings answer, one per vector. `rest` has the fields other than `object` and `data`."""
     lead = b'{"object":"list","data":['
     for index, text in enumerate(vectors):
         yield b'%b{"object":"embedding","index":%d,"embedding":%b}' % (lead, index, text)

@@ -1,4 +1,4 @@
-"""What counts in a request body: its texts, and a figure for everything that is not text. One pass, no recursion."""
+"""Collects the texts of a request body to count, and estimates the tokens of the rest. One pass, no recursion."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 IMAGE = 800
-"""A picture: between the tile prices of one provider (765 for 1024 x 1024) and another's (1,600 at most)."""
+"""A picture: between the counts of two providers (765 for 1024 x 1024, and at most 1,600)."""
 IMAGE_LOW = 85
-"""A picture asked for in low detail."""
+"""A picture with `detail: low`."""
 AUDIO = 500
 """A voice message: about 50 s at 10 tokens a second."""
 FILE = 2000
-"""A document: a page or two, as text and picture."""
+"""A document: one or two pages, as text and picture."""
 MESSAGE = 4
-"""The frame around a message: its role and separators."""
+"""The tokens around a message: its role and separators."""
 PRIMER = 3
-"""What primes the answer."""
+"""The tokens that start the answer."""
 
 _ROOTS = {
     "chat": ("messages", "tools", "functions", "response_format"),
@@ -26,7 +26,7 @@ _ROOTS = {
     "embeddings": ("input",),
 }
 _WHOLE = frozenset({"tools", "functions", "response_format", "text"})
-"""Roots that are counted as their JSON: schemas are read by the model much as written."""
+"""Fields that are counted as JSON text, which is roughly what the model reads."""
 
 _MEDIA = {
     "image_url": IMAGE,
@@ -40,7 +40,7 @@ _MEDIA = {
     "input_file": FILE,
     "document": FILE,
 }
-_QUIET = frozenset(
+_UNCOUNTED = frozenset(
     {
         "role",
         "type",
@@ -66,15 +66,15 @@ _QUIET = frozenset(
         "logprobs",
     }
 )
-"""Members that no tokenizer sees, or that are not text."""
+"""Fields that the model does not read, or that are not text."""
 _ARGUMENTS = ("input", "arguments", "args")
-"""Members that hold a call's arguments, where these are an object."""
+"""Fields for the arguments of a tool call, if these are an object."""
 
 
 def request_texts(dialect: str, body: Mapping[str, Any]) -> tuple[list[str], int]:
-    """The countable texts of a request, and the tokens of its frames, pictures, sounds and files.
+    """The texts of a request to count, and the estimated tokens of its message frames, pictures, audio and files.
 
-    `{"messages": [{"role": "user", "content": "hi"}]}` in chat gives `(["hi"], 7)`.
+    For chat, `{"messages": [{"role": "user", "content": "hi"}]}` -> `(["hi"], 7)`.
     """
     texts: list[str] = []
     extra = 0 if dialect == "embeddings" else PRIMER
@@ -101,7 +101,7 @@ def request_texts(dialect: str, body: Mapping[str, Any]) -> tuple[list[str], int
 
 
 def count_pictures(dialect: str, body: Mapping[str, Any]) -> int:
-    """How many pictures a completions request sends, those in results of tools too.
+    """The number of pictures in a completions request, including those in tool results.
 
     {"messages": [{"role": "user", "content": [{"type": "image_url", ...}]}]} -> 1
     """
@@ -125,7 +125,7 @@ def count_pictures(dialect: str, body: Mapping[str, Any]) -> int:
 
 
 def _take(part: Mapping[str, Any], waiting: list[Any], texts: list[str]) -> int:
-    """One object: its texts go on the pile, its media are counted here."""
+    """Add the texts of one object to `texts` or `waiting`. Returns the tokens of its media."""
     kind = part.get("type")
     media = _MEDIA.get(kind) if isinstance(kind, str) else None
     if media is not None:
@@ -137,10 +137,10 @@ def _take(part: Mapping[str, Any], waiting: list[Any], texts: list[str]) -> int:
         detail = part.get("detail") or (image.get("detail") if isinstance(image, Mapping) else None)
         return IMAGE_LOW if media == IMAGE and detail == "low" else media
     for name, value in part.items():
-        if name in _QUIET:
+        if name in _UNCOUNTED:
             continue
         if name in _ARGUMENTS and isinstance(value, Mapping):
-            texts.append(_written(value))  # a call's arguments, given as an object
+            texts.append(_written(value))  # arguments of a call as an object
         elif isinstance(value, (str, list, Mapping)):
             waiting.append(value)
     return 0
