@@ -1,33 +1,34 @@
-"""Undoing a `content-encoding`, of requests and of answers: gzip (of several members too) and deflate,
-with and without zlib's frame."""
+"""Decompresses request and response bodies: gzip (with any number of members), and deflate with or without a zlib
+header."""
 
 from __future__ import annotations
 
 import zlib
 
 _STEP = 1024 * 1024
-"""Most bytes one call gives, so that a small bomb cannot become a large allocation."""
+"""Most bytes that one call returns, so that a decompression bomb cannot cause a large allocation."""
 
 _PIECE = 64 * 1024
-"""Decoded at a time: what a step leaves over is copied, and of a whole body that would be most of it each time."""
+"""Compressed bytes given to zlib at a time. It copies the unused rest, which would be slow for a whole body."""
 
-MOST_SHRUNK = 1032
-"""Bytes that one byte of deflate may stand for: the longest match, 258 bytes, takes two bits at least."""
+MAX_RATIO = 1032
+"""Most bytes that one byte of deflate can expand to: the longest match, 258 bytes, takes at least two bits."""
 
 _MOST_MEMBERS = 4096
-"""Of one gzip body: a tool that writes members of 64 kB makes 512 of the largest body. Each costs a decoder."""
+"""Limit of gzip members in a body, since each takes a decoder. A tool with members of 64 kB makes 512 of the largest
+body."""
 
 
 class UnknownCoding(ValueError):
-    """A coding that is not undone here."""
+    """A content coding that is not supported."""
 
 
-class Damaged(ValueError):
-    """Bytes that are not of the promised coding. Its text continues a sentence that begins with "the body"."""
+class CorruptBody(ValueError):
+    """The bytes are not valid in their coding. The text continues a sentence that begins with "the body"."""
 
 
 class Unpacker:
-    """Incremental gzip or deflate. `more` is true while decoded bytes wait for the next `unpack(b'')`."""
+    """Incremental gzip or deflate decoder. While `more` is true, `unpack(b'')` returns further decoded bytes."""
 
     __slots__ = ("_at", "_fed", "_full", "_gzip", "_held", "_inflate", "_members", "_rest", "more")
 
@@ -43,7 +44,7 @@ class Unpacker:
         self.more = False
 
     def unpack(self, data: bytes) -> bytes:
-        """Decode up to 1 MiB; raises `Damaged` on bytes that are not the promised coding."""
+        """Add bytes and return up to 1 MiB of decoded ones. Raises `CorruptBody`."""
         if data:
             self._held = self._held[self._at :] + data
             self._at = 0
@@ -51,7 +52,7 @@ class Unpacker:
         if self._inflate is None:
             if len(self._held) < 2:
                 return b""
-            # "deflate" means zlib by the standard and raw deflate by some servers: the first two bytes tell.
+            # "deflate" means zlib in the standard, but some servers send raw deflate: check for a zlib header
             standard = self._held[0] & 15 == 8 and int.from_bytes(self._held[:2]) % 31 == 0
             self._inflate = zlib.decompressobj(15 if standard else -15)
         out: list[bytes] = []
@@ -68,25 +69,25 @@ class Unpacker:
         return b"".join(out)
 
     def _decode(self, room: int) -> bytes:
-        """Up to `room` bytes of `_rest`, and of what the decoder has kept back."""
+        """Decode up to `room` bytes from `_rest` and the decoder's internal state."""
         assert self._inflate is not None
         if self._inflate.eof:
-            if not self._gzip:  # what follows is no one's
+            if not self._gzip:  # ignore trailing bytes
                 self._rest = b""
                 return b""
             self._members += 1
             if self._members > _MOST_MEMBERS:
-                raise Damaged(f"has more than {_MOST_MEMBERS} members")
+                raise CorruptBody(f"has more than {_MOST_MEMBERS} members")
             self._inflate = zlib.decompressobj(31)
         try:
             decoded = self._inflate.decompress(self._rest, room)
         except zlib.error as error:
-            raise Damaged(f"is broken: {error}") from None
+            raise CorruptBody(f"is broken: {error}") from None
         self._rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
         self._full = len(decoded) == room and not self._inflate.eof
         return decoded
 
-    def ended(self) -> None:
-        """Note that the body has ended. Raises `Damaged` when a compressed stream was begun and is not at its end."""
+    def check_complete(self) -> None:
+        """To be called at the end of the body. Raises `CorruptBody` if the compressed stream is incomplete."""
         if self._fed and (self._inflate is None or not self._inflate.eof):
-            raise Damaged("ended early")
+            raise CorruptBody("ended early")

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tollgate.content_encoding import MOST_SHRUNK, Damaged, UnknownCoding, Unpacker
+from tollgate.content_encoding import MAX_RATIO, CorruptBody, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.process.concurrency import shielded
 from tollgate.room import SMALL, Place
@@ -116,7 +116,7 @@ async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: P
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "identity":
         return body
-    await place.widen(len(body) + min(limit, MOST_SHRUNK * len(body)))
+    await place.widen(len(body) + min(limit, MAX_RATIO * len(body)))
     if len(body) <= _SMALL_PACKED:
         plain = _decompress(body, encoding, limit)
     else:
@@ -145,8 +145,8 @@ def _decompress(body: bytes, encoding: str, limit: int) -> bytes:
             plain += unpacker.unpack(b"")
         if len(plain) > limit:
             raise BodyTooLarge(limit)
-        unpacker.ended()
-    except Damaged as error:
+        unpacker.check_complete()
+    except CorruptBody as error:
         raise BadRequest(f"the request body is not valid {encoding}: it {error}") from None
     return bytes(plain)
 

@@ -263,8 +263,8 @@ async def test_an_unreachable_proxy_is_reported_as_the_proxy(client: Client) -> 
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused a tunnel to far.example:443: 407"),
         (b"SSH-2.0-x\r\n\r\n", "malformed reply"),
         (b"HTTP/1.1 200 OK\r\n\r\nboo", "bytes of its own"),
-        (b"", "gave no tunnel"),
-        (b"HTTP/1.1 200 " + b"x" * 20_000, "gave no tunnel"),
+        (b"", "did not open a tunnel"),
+        (b"HTTP/1.1 200 " + b"x" * 20_000, "did not open a tunnel"),
     ],
     ids=["refused", "not HTTP", "extra bytes", "no reply", "endless"],
 )

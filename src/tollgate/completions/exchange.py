@@ -270,7 +270,7 @@ class Exchange:
         offer = self.attempt.offer
         assert offer is not None
         if error.alarm == "key" and offer.auth is not None:  # some providers reject a token in a 200
-            self.services.client.refused(offer.auth)
+            self.services.client.invalidate(offer.auth)
         where = f"request {self.inbound.request_id}"
         record_failure(self.services.health, log, offer.route, offer.provider, error, where)
 

@@ -29,5 +29,5 @@ def note_failure(services: Services, offer: ImageOffer, error: UpstreamError, jo
         services.health.rejected(route_of(offer), offer.provider)
         return
     if error.alarm == "key" and offer.auth is not None:  # some report a bad token in a 200, or by a 403
-        services.client.refused(offer.auth)
+        services.client.invalidate(offer.auth)
     record_failure(services.health, log, route_of(offer), offer.provider, error, f"job {job_id}")

@@ -1,8 +1,8 @@
-"""One attempt at one upstream: `Client.open(call)` sends and gives an `Answer`. The only module that talks to
-providers.
+"""Sends one request to one upstream: `Client.open(call)` returns an `Answer`. All traffic to providers goes through
+this package.
 
-Owns connections, proxies, TLS, budgets, signatures and cancellation. Leaves which upstream, what body and whether to
-try again to the services.
+It handles connections, proxies, TLS, time budgets, signatures and cancellation. The services choose the upstream, build
+the body and decide about retries.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["Answer", "App", "Call", "Client", "Transport", "call_to"]
 
 
 class Client:
-    """Every upstream call of a gateway goes through one of these; it lives as long as the server's event loop.
+    """The upstream client of a gateway; it lives as long as the server's event loop.
 
-    `environ` (the process's by default) is read once, for proxies. `transport` replaces the one for http and https.
+    `environ` (by default that of the process) is read once, for proxies. `transport` replaces the one for http and
+    https.
     """
 
     def __init__(self, *, environ: Mapping[str, str] | None = None, transport: Transport | None = None) -> None:
@@ -32,28 +33,28 @@ class Client:
         self._authoriser = Authoriser(self._send)
 
     def register_app(self, name: str, app: App) -> None:
-        """Let `app://name/path` reach an in-process app."""
+        """Serve `app://name/...` by an in-process app."""
         self._apps.register(name, app)
 
     def open(self, call: Call) -> Awaitable[Answer]:
-        """Send `call`; await it for an answer whose head is here, whatever its status.
+        """Send `call`. Await the result for an answer whose head has arrived, with any status.
 
-        The caller closes the answer on every path (`async with answer:`). Raises `UpstreamUnreachable` and
-        `UpstreamTimeout`; cancelling it closes the connection.
+        The caller must close the answer on every path (`async with answer:`). Raises `UpstreamUnreachable` and
+        `UpstreamTimeout`. Cancelling closes the connection.
         """
         auth = call.auth
         return self._send(call) if auth is None else self._authorised(call, auth)
 
     async def _authorised(self, call: Call, auth: Authorisation) -> Answer:
-        kept = self._authoriser.kept(auth)
+        cached = self._authoriser.cached_token(auth)
         answer = await self._signed(call, auth)
-        # taken back before its time? One bought for this very call would fare no better
-        if answer.status == 401 and kept is not None:
-            self._authoriser.refused(auth, kept)
+        # a cached token may have been revoked: retry with a new one, but not if this one was new already
+        if answer.status == 401 and cached is not None:
+            self._authoriser.invalidate(auth, cached)
             answer.abort()
             answer = await self._signed(call, auth)
         if answer.status == 401:
-            self.refused(auth)
+            self.invalidate(auth)
         return answer
 
     async def _signed(self, call: Call, auth: Authorisation) -> Answer:
@@ -63,10 +64,10 @@ class Client:
         finally:
             call.sent = signed.sent
 
-    def refused(self, auth: Authorisation) -> None:
-        """The upstream refused in its own words what `auth` gave it: a token is minted anew for the next call. After a
-        401 that is done here."""
-        self._authoriser.refused(auth)
+    def invalidate(self, auth: Authorisation) -> None:
+        """Discard the cached token of `auth`, because the upstream rejected it with an error other than 401 (a 401 is
+        handled by `open`). The next call gets a new one."""
+        self._authoriser.invalidate(auth)
 
     def _send(self, call: Call) -> Awaitable[Answer]:
         return self._apps.open(call) if call.url.startswith("app://") else self._http.open(call)

@@ -1,8 +1,8 @@
-"""One upstream answer: its head, its body as it arrives, and the four budgets. Transport-neutral.
+"""One upstream answer: its head, its body as it arrives, and the four time budgets. Independent of the transport.
 
-A transport (a `Source`) pushes in; the consumer pulls out. What must stay true: one timer per answer whatever its
-length; a slow consumer pauses the source and never times the upstream out; bytes that arrived before a failure are
-given before it is raised; leaving early closes the source at once.
+A transport (a `Source`) pushes, the consumer pulls. Invariants: an answer has one timer, whatever its length; a slow
+consumer pauses the source and never causes a timeout; bytes that arrived before a failure are returned before it is
+raised; leaving early closes the source at once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from tollgate.upstream.call import Call
 
 HIGH_WATER = 256 * 1024
-"""Bytes held for a consumer that is not reading before the source is paused."""
+"""The source is paused when this many bytes wait for the consumer."""
 
 BLOCK = 32 * 1024
-"""Most of a stream that is given at once: an upstream may fill it with events of two bytes, which take 3 µs each."""
+"""Most bytes of a stream that are returned at once: they may be events of two bytes, which take 3 µs each."""
 
 _USUAL_LIMIT = 64 * 1024 * 1024
-"""Of `read` where the caller names none: several inline images fit."""
+"""The default limit of `read`: enough for several inline images."""
 
 _EARLY = 0.002
-"""uvloop's clock ticks in milliseconds: a timer may fire this much before its time."""
+"""uvloop's clock ticks in milliseconds: a timer may fire this many seconds too early."""
 
 
 class Source(Protocol):
-    """Where an answer's bytes come from."""
+    """The transport's side of an answer: the origin of its bytes."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -38,10 +38,10 @@ class Source(Protocol):
 
 
 class Answer:
-    """`status` and `headers` (lower-case names) are there once `Client.open` returns; the body is read once.
+    """`status` and `headers` (lower-case names) are set when `Client.open` returns; the body can be read once.
 
-    `await read(limit)` for a whole body, `async for chunk in answer.chunks()` for a stream. Whoever opened it calls
-    `abort()` on every path, most simply by `async with answer:`.
+    Use `await read(limit)` for a whole body and `async for chunk in answer.chunks()` for a stream. The caller must call
+    `abort()` on every path, best with `async with answer:`.
     """
 
     __slots__ = (
@@ -92,18 +92,18 @@ class Answer:
     # The source's side.
 
     def head(self, status: int, headers: dict[str, str]) -> None:
-        """The head is complete."""
+        """The head has arrived."""
         self.status = status
         self.headers = headers
         self._headed = True
 
     def arrived(self) -> None:
-        """Something came: the head, parts (already appended to `parts`, counted in `size`), or the end."""
+        """Notify the consumer: of the head, of new `parts` (already appended, and counted in `size`), or of the end."""
         self._last = now = self._loop.time()
         if self.size:
             if self._first_at is not None:
                 self._first_at = None
-                self._reach(now + self._call.timeouts.idle)
+                self._advance_timer(now + self._call.timeouts.idle)
             if self.size > self._limit and not self._done:
                 if self._whole:
                     self._stop(self._too_large(self._limit))
@@ -115,13 +115,13 @@ class Answer:
         self._wake()
 
     def complete(self) -> None:
-        """The body has ended as it should. The source is no longer this answer's."""
+        """The body is complete. The source no longer belongs to this answer."""
         self._done = True
         self._cancel_timer()
         self._wake()
 
     def fail(self, error: TollgateError) -> None:
-        """The source is gone or broken; `error` is raised after what arrived before it."""
+        """The source failed. `error` is raised after the bytes that arrived before it were read."""
         if self._done or self._error is not None:
             return
         self._error = error
@@ -143,12 +143,12 @@ class Answer:
             except UpstreamFailed as error:
                 self._stop(error)
                 raise
-            # The caller sees decoded bytes: these two would lie about them.
+            # the caller gets decoded bytes, to which these two headers do not apply
             del self.headers["content-encoding"]
             self.headers.pop("content-length", None)
 
     async def read(self, limit: int = _USUAL_LIMIT) -> bytes:
-        """The whole body, decoded. Over `limit` bytes it is refused with `UpstreamFailed`."""
+        """The whole body, decoded. Raises `UpstreamFailed` if it exceeds `limit` bytes."""
         self._whole = True
         self._limit = limit
         length = self.headers.get("content-length", "")
@@ -174,8 +174,8 @@ class Answer:
         return unpacked
 
     def chunks(self) -> Self:
-        """Iterate the body as it comes, never an empty chunk nor a long one: whoever reads it lets others have their
-        turn between two."""
+        """Iterate over the body as it arrives. Chunks are never empty and have at most `BLOCK` bytes; other tasks can
+        run between two of them."""
         return self
 
     def __aiter__(self) -> Self:
@@ -194,22 +194,22 @@ class Answer:
                 raise self._error
             if self._done:
                 if self._coding is not None:
-                    self._coding.ended()
+                    self._coding.check_complete()
                 raise StopAsyncIteration
             await self._wait()
 
     @property
     def ended(self) -> bool:
-        """True when the body has ended and all of it was taken."""
+        """Whether the body has ended and has been read completely."""
         return self._done and not self.parts and not self._rest and (self._coding is None or not self._coding.more)
 
     def abort(self) -> None:
-        """Stop now: the connection is closed at once if the body has not ended. May be called twice."""
+        """Stop reading. The connection is closed at once if the body has not ended. May be called repeatedly."""
         self.parts.clear()
         self._rest = b""
         if not self._done and self._error is None:
             self._stop(self._abandoned())
-        elif self._error is not None:  # raised, it remembers the frames of whoever read, and those have this answer
+        elif self._error is not None:  # its traceback refers to the reader's frames, and those to this answer
             self._error = self._abandoned()
 
     async def __aenter__(self) -> Self:
@@ -237,12 +237,12 @@ class Answer:
             raise
 
     def _block(self, data: bytes) -> bytes:
-        """The first block of what was taken; the others wait."""
+        """The first block of `data`; the rest is kept."""
         self._rest = data[BLOCK:]
         return data[:BLOCK]
 
     async def _wait(self) -> None:
-        """Sleep until something happens."""
+        """Wait until the source calls `arrived`, `complete` or `fail`."""
         if self._first_at is None:
             self._last = self._loop.time()
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -279,15 +279,15 @@ class Answer:
             self._timer.cancel()
             self._timer = None
 
-    def _reach(self, when: float) -> None:
-        """See to it that the timer looks no later than `when`."""
+    def _advance_timer(self, when: float) -> None:
+        """Make the timer fire no later than at `when`."""
         if self._timer is not None and when < self._timer_at:
             self._timer.cancel()
             self._timer_at = when
             self._timer = self._loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
-        """The timer fired: fail if a budget is over, and look again at the next earliest moment."""
+        """The timer fired: fail if a budget is exceeded, else set the timer to the next possible time."""
         timeouts = self._call.timeouts
         now = self._loop.time() + _EARLY
         if now >= self._total_at:
@@ -297,7 +297,7 @@ class Answer:
             if now >= due:
                 return self._stop(UpstreamTimeout("first_byte", timeouts.first_byte))
         else:
-            # A consumer that is not waiting stops the idle clock; look again when it might have run out.
+            # The idle budget counts only while the consumer waits; check again when it may be exceeded.
             waiting = self._waiter is not None and not self._paused
             due = (self._last if waiting else now) + timeouts.idle
             if now >= due:

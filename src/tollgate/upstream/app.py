@@ -1,7 +1,7 @@
-"""The app transport: `app://name/path` goes to a callable of this process, with the same budgets and cancellation.
+"""The transport for `app://name/path`: calls a function of this process, with the same budgets and cancellation.
 
-The sandbox provider is one such app; tests register their own. An app runs in a task of its own, so leaving early
-cancels it where it stands, and its body iterator is closed on every path.
+The sandbox provider is such an app; tests register their own. An app runs in its own task, which is cancelled when the
+consumer leaves early; its body iterator is closed on every path.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class AppTransport:
         self._runs: set[_Run] = set()
 
     def register(self, name: str, app: App) -> None:
-        """Make `app://name/...` reach `app`; a later one of the same name replaces it."""
+        """Serve `app://name/...` by `app`, which replaces an earlier one of the same name."""
         self._apps[name] = app
 
     async def open(self, call: Call) -> Answer:
-        """See `Transport.open`. What the app raises becomes `UpstreamUnreachable`, unless it is a `TollgateError`."""
+        """See `Transport.open`. Any exception of the app but a `TollgateError` becomes `UpstreamUnreachable`."""
         name, slash, path = call.url.removeprefix("app://").partition("/")
         app = self._apps.get(name)
         if app is None:
@@ -97,5 +97,5 @@ class _Run:
             raise
         except TollgateError as error:
             answer.fail(error)
-        except Exception as error:  # the app is another program to us: whatever it raises is its failure
+        except Exception as error:  # any error of the app is an upstream failure
             answer.fail(UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}"))

@@ -1,7 +1,7 @@
-"""How a call is authorised beyond fixed headers: a closed set of kinds, each changing a call at the moment of sending.
+"""Adds signatures and tokens to calls when they are sent, for providers that need more than fixed headers.
 
-The one place where provider secrets become signatures and tokens. `signed` is a signature that the provider's file
-words itself; another kind is code.
+The kinds are a closed set. `signed` is a signature defined by the provider's file; the other kinds are implemented
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tollgate.addresses import with_query
 from tollgate.errors import UpstreamFailed
 from tollgate.upstream.http import authority, split_url
-from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant, unusable
+from tollgate.upstream.oauth import Grant, Tokens, client_grant, jwt_grant, unusable_credentials
 from tollgate.upstream.sigv4 import Credentials, sign
 
 if TYPE_CHECKING:
@@ -28,27 +28,26 @@ if TYPE_CHECKING:
 _GRANTS: dict[str, Callable[[Authorisation, Call], Grant]] = {"oauth_jwt": jwt_grant, "oauth_client": client_grant}
 _CREDENTIALS = ("access_key", "secret_key", "region", "service")
 _LARGE_BODY = 1024 * 1024
-"""Above it a body's digest takes longer than the way to a thread and back: 36 ms for 30 MB."""
+"""Larger bodies are hashed in a thread: 30 MB take 36 ms."""
 
 
 class Authoriser:
-    """Does what each kind does to a call, and keeps the tokens. `open_call` sends the token requests."""
+    """Authorises calls and caches tokens. `open_call` sends the token requests."""
 
     def __init__(self, open_call: Callable[[Call], Awaitable[Answer]]) -> None:
         self.tokens = Tokens(open_call)
 
     async def authorised(self, auth: Authorisation, call: Call) -> Call:
-        """`call` as it is to be sent: with a signature over exactly these bytes, or with a token in a header or its
-        query.
+        """`call` with a signature over exactly these bytes, or with a token in a header or in the query.
 
-        Raises `UpstreamFailed` (alarm `key`) when the credentials are unusable, and what minting a token raises.
+        Raises `UpstreamFailed` (alarm `key`) if the credentials are unusable, and the errors of the token request.
         """
         if auth.kind == "sigv4":
             if len(call.body) > _LARGE_BODY:
                 return await asyncio.to_thread(_sigv4, auth, call)
             return _sigv4(auth, call)
         if auth.adds is not None:
-            # an RSA key is read in 100 ms and signs in 1 to 4, and what a file computes nobody knows
+            # reading an RSA key takes 100 ms, signing 1 to 4 ms, and the cost of a file's own expressions is unknown
             return await asyncio.to_thread(_signed, auth.adds, call)
         grant = _GRANTS.get(auth.kind)
         if grant is None:
@@ -59,12 +58,12 @@ class Authoriser:
         header, scheme = auth.options.get("header") or "authorization", auth.options.get("scheme", "Bearer")
         return _headed(call, {header.lower(): f"{scheme} {token}" if scheme else token})
 
-    def kept(self, auth: Authorisation) -> str | None:
-        """The token a call would get that was bought for an earlier one."""
-        return self.tokens.kept(auth.key) if auth.kind in _GRANTS else None
+    def cached_token(self, auth: Authorisation) -> str | None:
+        """The cached token that the next call would get; None if there is none."""
+        return self.tokens.cached(auth.key) if auth.kind in _GRANTS else None
 
-    def refused(self, auth: Authorisation, token: str | None = None) -> None:
-        """A token that was refused is used no more: this one, where another may be there by now."""
+    def invalidate(self, auth: Authorisation, token: str | None = None) -> None:
+        """Discard the cached token, which was rejected; with `token`, only if it is still that one."""
         if auth.kind in _GRANTS:
             self.tokens.forget(auth.key, token)
 
@@ -79,7 +78,7 @@ def _signed(adds: Adds, call: Call) -> Call:
 
 
 def _call_facts(call: Call) -> dict[str, object]:
-    """A call as `signed` reads it: `CALL_FIELDS`."""
+    """The fields of a call that a `signed` rule can read (`CALL_FIELDS`)."""
     scheme, host, port, target = split_url(call.url.replace("app://", "http://", 1))
     path, _, query = target.partition("?")
     return {
@@ -96,22 +95,23 @@ def _call_facts(call: Call) -> dict[str, object]:
 
 
 def _added(call: Call, added: Mapping[str, Mapping[str, str]]) -> Call:
-    """`call` with what its signature consists of. Raises `UpstreamFailed` (alarm `key`) where nothing came of it."""
+    """`call` with the headers and query parameters of its signature. Raises `UpstreamFailed` (alarm `key`) if there are
+    none."""
     headers, query = added.get("headers") or {}, added.get("query") or {}
     if not headers and not query:
-        raise unusable("auth.adds came to nothing: one of its values is absent, or its key is none")
+        raise unusable_credentials("auth.adds has no result: one of its values is absent, or its key is not valid")
     signed = _headed(call, {name.lower(): value for name, value in headers.items()}) if headers else call
     return replace(signed, url=with_query(call.url, query)) if query else signed
 
 
 def _headed(call: Call, added: Mapping[str, str]) -> Call:
-    mine = {name: value for name, value in call.headers.items() if name.lower() not in added}
-    return replace(call, headers={**mine, **added})
+    others = {name: value for name, value in call.headers.items() if name.lower() not in added}
+    return replace(call, headers={**others, **added})
 
 
 def _credentials(options: Mapping[str, str]) -> Credentials:
     missing = [name for name in _CREDENTIALS if not options.get(name)]
     if missing:
-        raise unusable(f"sigv4 needs {', '.join(missing)}")
+        raise unusable_credentials(f"sigv4 needs {', '.join(missing)}")
     access, secret, region, service = (options[name] for name in _CREDENTIALS)
     return Credentials(access, secret, region, service, options.get("session_token") or "")

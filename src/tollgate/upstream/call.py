@@ -1,5 +1,4 @@
-"""What one attempt sends. `Call` is the whole vocabulary between the services and a transport's way in; `call_to` makes
-one for an offer, so that how a provider is reached is copied in one place."""
+"""The request of one attempt: `Call` is the input of a transport, and `call_to` creates one for an offer."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from tollgate.config.settings import Timeouts
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One HTTP request to a provider. Treat it as frozen: it is not, because freezing costs 2 µs on the hot path.
+    """One HTTP request to a provider. Treat it as frozen; it is not declared so, because that costs 2 µs per request.
 
-    `url` is absolute (http, https or app) and goes out as written, `%3A` included. `headers` hold the provider's own
-    headers and credentials only, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
-    `accept-encoding: identity` are added when absent; `auth` adds a signature or token at the moment of sending.
-    `proxy` (of the provider) beats the environment's; `""` means none.
+    `url` is absolute (http, https or app) and is sent as written, without decoding `%3A`. `headers` are the provider's
+    headers and credentials, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
+    `accept-encoding: identity` are added if absent; `auth` adds a signature or a token when the call is sent. `proxy`
+    (the provider's) takes precedence over the environment's; `""` means none.
     """
 
     method: str
@@ -32,11 +31,11 @@ class Call:
     verify: bool = True
     ca_file: str | None = None
     sent: bool = False
-    """Set by the transport once there is a connection to send it on: from then on it may cost something."""
+    """Set by the transport once it has a connection and begins to send: from then on the call may cost something."""
 
 
-class Reached(Protocol):
-    """How a provider is reached, as an `Offer` or `ImageOffer` says it; the fields are those of `Call`."""
+class CallSettings(Protocol):
+    """The settings of an `Offer` or `ImageOffer` that are copied to a `Call`; see there."""
 
     @property
     def timeouts(self) -> Timeouts: ...
@@ -51,9 +50,9 @@ class Reached(Protocol):
 
 
 def call_to(
-    offer: Reached, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", stream: bool = False
+    offer: CallSettings, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", stream: bool = False
 ) -> Call:
-    """The call of this address as `offer` says the provider is reached; `stream`: an event stream is asked for."""
+    """A call with the settings of `offer`; `stream` is set if an event stream is requested."""
     return Call(
         method,
         url,

@@ -1,16 +1,15 @@
-"""An answer's `content-encoding`. We ask for identity; some upstreams and the boxes before them compress all the
-same."""
+"""Decompresses answers. We request identity, but some upstreams and proxies compress anyway."""
 
 from __future__ import annotations
 
 import asyncio
 
-from tollgate.content_encoding import Damaged, UnknownCoding, Unpacker
+from tollgate.content_encoding import CorruptBody, UnknownCoding, Unpacker
 from tollgate.errors import AnswerLost, UpstreamFailed
 
 
 class AnswerUnpacker(Unpacker):
-    """An `Unpacker` whose errors are the provider's."""
+    """An `Unpacker` that raises upstream errors."""
 
     __slots__ = ()
 
@@ -23,23 +22,23 @@ class AnswerUnpacker(Unpacker):
     def unpack(self, data: bytes) -> bytes:
         try:
             return super().unpack(data)
-        except Damaged as error:
+        except CorruptBody as error:
             raise AnswerLost(f"the answer's compressed body {error}") from None
 
-    def ended(self) -> None:
+    def check_complete(self) -> None:
         try:
-            super().ended()
-        except Damaged as error:
+            super().check_complete()
+        except CorruptBody as error:
             raise AnswerLost(f"the answer's compressed body {error}") from None
 
 
 async def unpack_all(coding: AnswerUnpacker, data: bytes, limit: int) -> bytes | None:
-    """A whole body, or None when it grows past `limit`; others have their turn between two steps."""
+    """Decompress a whole body; None if it exceeds `limit`. Other tasks can run between two steps."""
     out = bytearray(coding.unpack(data))
     while coding.more and len(out) <= limit:
         await asyncio.sleep(0)
         out += coding.unpack(b"")
     if len(out) > limit:
         return None
-    coding.ended()
+    coding.check_complete()
     return bytes(out)

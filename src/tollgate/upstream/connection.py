@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: writes a request, feeds the parser, hands the answer its bytes.
+"""One HTTP/1.1 connection to an upstream: writes requests, parses answers.
 
-It serves one answer at a time and goes back to its pool when that has ended cleanly; anything unclear (bytes after
-the end, a request cut short, a malformed answer) closes it instead.
+It has one answer at a time and returns to its pool when that has ended cleanly. Anything irregular (bytes after the
+end, an incomplete request, a malformed answer) closes it instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tollgate.upstream.pool import Pool
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Also of what comes without a byte of the body once that has begun: trailers, chunk extensions."""
+"""Most bytes of a head; also of what arrives later without a byte of the body (trailers, chunk extensions)."""
 MAX_HEADERS = 200
 WRITE_WHOLE = 256 * 1024
-"""Bodies up to this go out in one write with the head; larger ones in slices of it, each waiting for room."""
+"""Bodies up to this size are written together with the head; larger ones in slices of this size, with flow control."""
 
 _names: dict[bytes, str] = {}
 
@@ -31,8 +31,8 @@ class _Malformed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """Made by a dialer for a pool; `answered` says whether any byte came for the current answer, `served` how many
-    ended."""
+    """Created by a dialer for a pool. `answered` is set when the first byte of the current answer has arrived; `served`
+    counts the completed answers."""
 
     def __init__(self, pool: Pool, label: str) -> None:
         self.pool = pool
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._answer: Answer | None = None
         self._heading: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self.on_body = self._body.append  # no Python frame a chunk: some upstreams send one for every word
+        self.on_body = self._body.append  # no Python call per chunk: some upstreams send a chunk for every word
         self._bare_bytes = 0
         self._headed = self._interim = self._keep = self._to_end = self._bodiless = False
         self._sending = self._ended = False
@@ -57,13 +57,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Open and silent, as far as the loop knows."""
+        """Whether it is open, as far as the event loop knows."""
         return self.transport is not None and not self.transport.is_closing()
 
     # Sending.
 
     def send(self, answer: Answer, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
-        """Begin: write the head, and the body if it is small (`upload` sends a large one)."""
+        """Start a request: write the head, and the body if it is small (`upload` sends a large one)."""
         self._answer = answer
         self._headed = self._to_end = self._ended = self.answered = False
         self._bare_bytes = 0
@@ -73,8 +73,8 @@ class Connection(asyncio.Protocol):
             self._answer = None
             answer.fail(self._lost(answer, "closed the connection before answering"))
         elif len(body) <= WRITE_WHOLE:
-            # At the end of this turn: what all requests of a turn send leaves in a row, and wakes an upstream nearby
-            # once.
+            # At the end of this turn of the loop: the writes of all its requests follow each other, so that a local
+            # upstream wakes up once.
             self.loop.call_soon(self._write, head + body if body else head)
         else:
             self._sending = True
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
             transport.write(data)
 
     async def upload(self, answer: Answer, body: bytes) -> None:
-        """Send a large body in slices, waiting for room; stops when the upstream has refused or the answer is over."""
+        """Send a large body in slices, with flow control. Stops if the upstream sends an error or the answer ends."""
         for at in range(0, len(body), WRITE_WHOLE):
             transport = self.transport
             if self._answer is not answer or transport is None or (self._headed and answer.status >= 300):
@@ -139,18 +139,18 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         parser = self._parser
         if answer is None or parser is None:
-            self.abort()  # nobody asked: a connection that talks out of turn is not reused
+            self.abort()  # bytes without a request: do not reuse the connection
             return
         self.answered = True
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # Malformed after the end (`_ended`) harms no one but the connection.
+            # malformed bytes after the end of the answer (`_ended`) only close the connection
             self._deliver(answer)
             self.abort()
             if not self._ended:
-                said = getattr(error, "__context__", None)
-                why = f": {said}" if isinstance(said, _Malformed) else ""
+                cause = getattr(error, "__context__", None)
+                why = f": {cause}" if isinstance(cause, _Malformed) else ""
                 answer.fail(self._lost(answer, f"sent a malformed HTTP answer{why}"))
             return
         if self._body:
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._make_room()
 
     def eof_received(self) -> None:
-        # The upstream closed while we write: what is still to be sent will not be read.
+        # the upstream has closed while we write: the rest would not be read
         if self._sending and self.transport is not None:
             self.transport.abort()
 
@@ -193,13 +193,13 @@ class Connection(asyncio.Protocol):
         self._make_room()
 
     def _lost(self, answer: Answer, what: str) -> AnswerLost | UpstreamUnreachable:
-        """The error for an answer that comes no further; whoever sent a head was reached."""
+        """The error for an incomplete answer: `AnswerLost` if its head has arrived, else `UpstreamUnreachable`."""
         if self._headed:
             return AnswerLost(f"{self.label} {what}", upstream_status=answer.status)
         return UpstreamUnreachable(f"{self.label} {what}")
 
     def _deliver(self, answer: Answer) -> None:
-        """Give the answer what the parser found of its body, in one piece."""
+        """Pass the parsed body bytes to the answer in one piece."""
         body = self._body
         if body and not self._bodiless:
             data = body[0] if len(body) == 1 else b"".join(body)
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
             answer.size += len(data)
         body.clear()
 
-    # The parser's side; `on_body` is made in `__init__`.
+    # The parser's callbacks; `on_body` is set in `__init__`.
 
     def on_message_begin(self) -> None:
         if self._ended:
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
 
 
 def _headers_of(heading: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by lower-case name; repeated ones are joined by a comma."""
+    """Headers by lower-case name; values of repeated ones are joined by a comma."""
     headers = {_names.get(raw) or _name(raw): value.decode("latin-1") for raw, value in heading}
     if len(headers) < len(heading):
         headers = {}
@@ -268,14 +268,14 @@ def _headers_of(heading: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def _name(raw: bytes) -> str:
     name = raw.decode("latin-1").lower()
-    if len(_names) < 1000:  # upstreams choose these: the cache must not grow with them
+    if len(_names) < 1000:  # upstreams choose the names: bound the cache
         _names[bytes(raw)] = name
     return name
 
 
 def _idle_seconds(value: str) -> float:
-    """How long an upstream's `Keep-Alive: timeout=5` lets us keep a connection: a second less than it says. What is no
-    such number says nothing."""
+    """How long to keep a connection with this `Keep-Alive` header: a second less than its `timeout`; an hour if that is
+    missing or invalid."""
     for item in value.split(","):
         key, _, seconds = item.strip().partition("=")
         if key.lower() == "timeout" and seconds.isdecimal():

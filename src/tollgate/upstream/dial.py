@@ -1,6 +1,6 @@
-"""Opening a connection: names to addresses, the race between them, proxy tunnels and TLS.
+"""Opens connections: name resolution, racing connection attempts, proxy tunnels and TLS.
 
-The `connect` budget covers all of it; the caller holds the clock. Messages name host and port, never a path or header.
+The caller applies the `connect` budget to all of it. Messages contain host and port, never a path or header.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Address = tuple[socket.AddressFamily, str, int]
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 
 STAGGER = 0.25
-"""Seconds one address gets before the next is tried beside it (RFC 8305 recommends 250 ms)."""
+"""Seconds after which the next address is tried in parallel (RFC 8305 recommends 250 ms)."""
 
 _MAX_REPLY = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whom a connection is to, and how: what two calls must share to share connections."""
+    """The target of a connection with its proxy and TLS settings. Calls with equal origins share connections."""
 
     secure: bool
     host: str
@@ -47,18 +47,17 @@ class Origin:
 
     @property
     def label(self) -> str:
-        """The host as messages name it."""
+        """The host and port for messages."""
         return f"{self.host}:{self.port}"
 
 
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
-"""What is said where this process or machine has nothing left to connect with; without a local port, no address is
-available."""
+_LOCAL_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
+"""The errors if this process or machine has no descriptor, local port (EADDRNOTAVAIL) or memory left."""
 
 
 async def resolve(host: str, port: int, *, threads: Executor | None = None) -> list[Address]:
-    """Addresses of `host` in the system's order, looked up by the event loop's few threads or by `threads`; raises
-    `UpstreamUnreachable` when it has none."""
+    """The addresses of `host` in the system's order, looked up in `threads` or the event loop's default pool. Raises
+    `UpstreamUnreachable` if there are none."""
     loop = asyncio.get_running_loop()
     try:
         if threads is None:
@@ -69,8 +68,8 @@ async def resolve(host: str, port: int, *, threads: Executor | None = None) -> l
             )
     except OSError as error:
         raise UpstreamUnreachable(f"cannot resolve {host}: {error.strerror or error}") from None
-    except UnicodeError:  # of the codec for names, which also looks at their lengths
-        raise UpstreamUnreachable(f"cannot resolve {host[:100]}: it cannot be a name") from None
+    except UnicodeError:  # from the IDNA codec, which also checks lengths
+        raise UpstreamUnreachable(f"cannot resolve {host[:100]}: it is not a valid host name") from None
     addresses = [
         (socket.AddressFamily(family), str(where[0]), port)
         for family, _, _, _, where in found
@@ -82,15 +81,15 @@ async def resolve(host: str, port: int, *, threads: Executor | None = None) -> l
 
 
 class Lookups:
-    """A resolver that looks each name up once at a time, for all who ask meanwhile: the event loop has four threads for
-    it, and a name whose server hangs must not take them from the names of others."""
+    """A resolver that shares one running lookup of a name among all callers. The event loop has four threads for
+    lookups; a name whose DNS server hangs must take only one of them."""
 
     def __init__(self, resolver: Resolve) -> None:
         self._resolver = resolver
         self._running: dict[tuple[str, int], asyncio.Future[list[Address]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[Address]:
-        """As the resolver's own. Who leaves does not take the answer from the others."""
+        """See `Resolve`. Cancelling one caller does not cancel the lookup for the others."""
         running = self._running.get((host, port))
         if running is None:
             running = self._running[host, port] = asyncio.ensure_future(self._resolver(host, port))
@@ -98,17 +97,17 @@ class Lookups:
         try:
             return await shielded(running)
         except UpstreamUnreachable as error:
-            raise type(error)(error.message) from None  # what each caller is told goes into its own
+            raise type(error)(error.message) from None  # one exception object per caller
 
     def close(self) -> None:
-        """Stop asking."""
+        """Cancel running lookups."""
         for running in tuple(self._running.values()):
             running.cancel()
 
 
 async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
-    """A connection to `origin`, ready for a request. Raises `UpstreamUnreachable`, and `OutOfSockets` where this
-    process has no file descriptor left: look-ups and certificates then fail too, each in words that do not say so."""
+    """Connect to `origin`. Raises `UpstreamUnreachable`, or `OutOfSockets` if this process has no file descriptor left:
+    then lookups and certificates fail too, with errors that do not show the cause."""
     try:
         return await _dial(origin, make, resolver)
     except UpstreamUnreachable as error:
@@ -133,14 +132,14 @@ async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolv
     except BaseException:
         sock.close()
         raise
-    return await _handed_over(sock, context, origin, make())
+    return await _start_transport(sock, context, origin, make())
 
 
-async def _handed_over(
+async def _start_transport(
     sock: socket.socket, context: ssl.SSLContext | None, origin: Origin, connection: Connection
 ) -> Connection:
-    """`connection` over `sock`. From here on the transport closes the socket, whatever happens: if we closed it too, we
-    might close another connection that has got the same number meanwhile."""
+    """Start `connection` on `sock`, with a TLS handshake if there is a `context`. From here on the transport closes the
+    socket in every case: if we did too, we might close a new connection with the same descriptor."""
     loop = asyncio.get_running_loop()
     name = origin.host if context is not None else None
     try:
@@ -153,21 +152,22 @@ async def _handed_over(
         why = getattr(error, "reason", None) or str(error) or "the connection was closed"
         raise UpstreamUnreachable(f"the TLS handshake with {origin.label} failed: {why}") from None
     except BaseException:
-        if connection.transport is not None:  # cancelled as the handshake ended: no farewell is waited for
+        if connection.transport is not None:  # cancelled just after the handshake: skip the TLS shutdown
             connection.transport.abort()
         raise
     return connection
 
 
 async def _race(label: str, addresses: list[Address]) -> socket.socket:
-    """Connect to the first address that answers, families taking turns, each given a head start on the next."""
+    """Connect to the first address that accepts. Address families alternate, and attempts start `STAGGER` apart (RFC
+    8305)."""
     first = addresses[0][0]
     same = [a for a in addresses if a[0] == first]
     other = [a for a in addresses if a[0] != first]
     queue = [a for a in chain.from_iterable(zip_longest(same, other)) if a is not None]
     running: set[asyncio.Task[socket.socket]] = set()
     failures: list[str] = []
-    ours = True
+    local = True
     try:
         while queue or running:
             if queue:
@@ -183,7 +183,7 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
                 elif error is None:
                     task.result().close()
                 elif isinstance(error, OSError):
-                    ours = ours and error.errno in _OURS
+                    local = local and error.errno in _LOCAL_ERRNOS
                     failures.append(os.strerror(error.errno) if error.errno else type(error).__name__)
                 else:
                     raise error
@@ -193,7 +193,7 @@ async def _race(label: str, addresses: list[Address]) -> socket.socket:
         for task in running:
             task.add_done_callback(_discard)
             task.cancel()
-    kind = OutOfSockets if failures and ours else UpstreamUnreachable
+    kind = OutOfSockets if failures and local else UpstreamUnreachable
     raise kind(f"cannot connect to {label}: {', '.join(dict.fromkeys(failures)) or 'no address'}")
 
 
@@ -217,7 +217,7 @@ async def _connect(address: Address) -> socket.socket:
 
 
 async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
-    """Ask the proxy for a tunnel. TLS clients speak first, so nothing may follow the reply's head."""
+    """Open a tunnel through the proxy (CONNECT). The TLS client sends first, so nothing may follow the reply's head."""
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     lines = [f"CONNECT {host}:{origin.port} HTTP/1.1", f"host: {host}:{origin.port}"]
@@ -230,7 +230,7 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
         data = await loop.sock_recv(sock, 4096)
         reply += data
         if not data or len(reply) > _MAX_REPLY:
-            raise UpstreamUnreachable(f"{name} gave no tunnel to {origin.label}")
+            raise UpstreamUnreachable(f"{name} did not open a tunnel to {origin.label}")
     version, _, rest = reply.partition(b"\r\n")[0].partition(b" ")
     status = rest[:3]
     if not version.startswith(b"HTTP/1.") or not status.startswith(b"2"):
@@ -243,8 +243,8 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
 
 
 async def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """The context for these settings, kept until `ca_file` changes: loading the system's certificates takes tens of
-    milliseconds."""
+    """The TLS context for these settings, cached until `ca_file` changes, because loading the system's certificates
+    takes tens of milliseconds."""
     return await asyncio.to_thread(_tls_context, verify, ca_file)
 
 
@@ -264,14 +264,14 @@ def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
     except UpstreamUnreachable as error:
         if kept is None:
             raise
-        log.warning("%s; what it held before stays in use", error.message)
+        log.warning("%s; its earlier content stays in use", error.message)
         context = kept[1]
     _contexts[verify, ca_file] = stamp, context
     return context
 
 
 def _stamp(ca_file: str | None) -> _Stamp | None:
-    """What tells that the file is another one; None where there is none."""
+    """Changes when the file changes; None without a file."""
     if ca_file is None:
         return None
     try:
@@ -285,15 +285,15 @@ def _new_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
     if not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
-        import certifi  # httpx brings it; an image without system certificates still works
+        import certifi  # a dependency of httpx; for images without system certificates
 
         context.load_verify_locations(cafile=certifi.where())
-    if ca_file is not None:  # beside the system's authorities
+    if ca_file is not None:  # in addition to the system's authorities
         try:
             context.load_verify_locations(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
-    if descriptors.none_left():  # the authorities may not have been read, and nothing says so; this is kept for ever
+    if descriptors.none_left():  # the authorities may be missing without an error, and the context would be cached
         raise OutOfSockets("the trusted certificates cannot be read: no file descriptor is left")
     if not verify:
         context.check_hostname = False

@@ -1,6 +1,7 @@
-"""The binary messages of an AWS event stream: length, headers' length, CRC, headers, payload, CRC; all big-endian.
+"""Decodes the binary messages of an AWS event stream: total length, headers' length, CRC, headers, payload, CRC; all
+big-endian.
 
-Both sums are checked before anything is believed; the announced lengths are bounded before anything is waited for.
+Checksums are verified before a message is used. Announced lengths are limited before a message is buffered.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Message = tuple[dict[str, object], bytes]
 
 
 class EventStreamDecoder:
-    """Incremental decoder; raises `UpstreamFailed` on a wrong sum, length or header."""
+    """Incremental decoder. Raises `UpstreamFailed` for a wrong checksum, length or header."""
 
     def __init__(self, max_message_bytes: int) -> None:
         self._held = bytearray()
@@ -46,7 +47,7 @@ class EventStreamDecoder:
         return messages
 
     def finish(self) -> None:
-        """The body has ended; raises `AnswerLost` when that was inside a message."""
+        """To be called at the end of the body. Raises `AnswerLost` if a message is incomplete."""
         if self._held:
             raise AnswerLost("the event stream ended inside a message")
 
@@ -74,7 +75,8 @@ def _headers(data: bytes) -> dict[str, object]:
 
 
 def _header_value(kind: int, data: bytes, at: int) -> tuple[object, int]:
-    """The value of this kind that begins at `at`, and where it ends. Raises `IndexError` for what is cut or unknown."""
+    """The value of type `kind` that begins at `at`, and its end. Raises `IndexError` if it is incomplete, or of an
+    unknown type."""
     if kind in (0, 1):
         return kind == 0, at
     if kind in _FIXED:

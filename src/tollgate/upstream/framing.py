@@ -1,8 +1,7 @@
-"""Streams come in seven framings, and some in one inside another; here they become frames. What an event means is left
-to the mappings.
+"""Decoders for the seven framings of upstream streams, which may be nested, to frames. Mappings interpret the frames.
 
-Whatever the framing: any cut gives the same frames, and what is held for an unfinished frame is bounded. A broken
-framing is an upstream's failure and raised as one.
+Invariants: frames do not depend on how the network split the bytes, and the buffer for an incomplete frame is bounded.
+Broken framing raises `UpstreamFailed`.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ MAX_FRAME_BYTES = sse.MAX_EVENT_BYTES
 
 
 class Frame(NamedTuple):
-    """One event of a stream. `error` is set when the framing itself says that this is a failure, and then `name` is the
-    exception's type."""
+    """One event of a stream. `error` is set if the framing itself marks it as a failure; then `name` is the type of the
+    exception."""
 
     name: str | None
     data: bytes
@@ -31,9 +30,9 @@ class Frame(NamedTuple):
 
 
 class FrameDecoder(Protocol):
-    """`feed` gives the frames that the bytes complete, `finish` what is left at the end of the body.
+    """`feed` returns the frames that are now complete, `finish` the rest at the end of the body.
 
-    Both raise `UpstreamFailed` on broken framing. The frames of `sse` are `sse.Event`s, those of comments without data.
+    Both raise `UpstreamFailed` for broken framing. The frames of `sse` are `sse.Event`s; comments have no data.
     """
 
     def feed(self, data: bytes) -> Sequence[Frame | sse.Event]: ...
@@ -47,10 +46,10 @@ def decoder(
     inner: Framing | None = None,
     piece_of: Callable[[bytes], bytes] | None = None,
 ) -> FrameDecoder:
-    """A fresh decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` gives `[Frame(None, b'{}')]`.
+    """A decoder for one stream: `decoder('ndjson').feed(b'{}\\n')` returns `[Frame(None, b'{}')]`.
 
-    `inner`: what the frames carry, put together, is a stream of its own in that framing. `piece_of` takes a piece of it
-    out of a frame's data; without it, the data is the piece.
+    With `inner`, the concatenated pieces in the frames are a stream in that framing. `piece_of` extracts the piece from
+    a frame's data; without it, the data is the piece.
     """
     if inner is not None:
         return NestedFrames(decoder(framing, max_frame_bytes), decoder(inner, max_frame_bytes), piece_of)
@@ -68,7 +67,7 @@ def decoder(
 
 
 class NestedFrames:
-    """A stream inside the frames of another, cut there without regard to its own events."""
+    """A stream in the frames of another stream, split without regard to its own events."""
 
     def __init__(
         self, outer: FrameDecoder, inner: FrameDecoder, piece_of: Callable[[bytes], bytes] | None = None
@@ -94,7 +93,7 @@ class NestedFrames:
 
 
 class TextDecoder:
-    """No separators: the text that has arrived, without the beginning of a character that has not arrived whole."""
+    """A stream of plain text without separators. Each frame has the text that has arrived, in whole characters."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -109,8 +108,8 @@ class TextDecoder:
 
 
 class LineDecoder:
-    """One event a line: a JSON document, or plain text. `blanks`: the bytes around a line that are not part of it, all
-    white space if None."""
+    """One event per line: a JSON document, or plain text. `blanks` are stripped from both ends of a line; None
+    strips all white space."""
 
     def __init__(self, max_frame_bytes: int, *, blanks: bytes | None = None) -> None:
         self._blanks = blanks
@@ -144,9 +143,9 @@ _BETWEEN = b" \t\r\n,"
 
 
 class ArrayDecoder:
-    """One JSON array whose elements are the events; each is given as soon as its last bracket is here.
+    """One JSON array whose elements are the events; each is returned as soon as it is complete.
 
-    A document that is no array (an error object, where a stream was promised) is one frame.
+    A document that is not an array (such as an error object in place of a stream) is one frame.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -171,7 +170,7 @@ class ArrayDecoder:
             if self._quoted:
                 if byte == b"\\":
                     if at + 1 == len(held):
-                        self._at = at  # what it escapes has not come
+                        self._at = at  # the escaped byte has not arrived
                         break
                     self._at = at + 2
                     continue
@@ -201,7 +200,7 @@ class ArrayDecoder:
             if self._depth == self._base:
                 self._emit(frames, self._at)
             elif self._depth < self._base:
-                self._emit(frames, self._at - 1)  # a last element that is no object or list
+                self._emit(frames, self._at - 1)  # a last element that is not an object or list
                 self._base = 0
         elif self._depth == self._base:
             self._emit(frames, self._at - 1)
@@ -211,7 +210,7 @@ class ArrayDecoder:
         data = bytes(held[self._from : end]).strip(_BETWEEN)
         if data:
             frames.append(Frame(None, data))
-        # Also of commas alone: each would be looked at with all before it, and 400 kB of them took many minutes.
+        # also if there are only commas: otherwise each is scanned again, and 400 kB of them take many minutes
         del held[:end]
         self._at -= end
         self._from = 0
@@ -224,7 +223,7 @@ class ArrayDecoder:
 
 
 class EventStreamFrames:
-    """AWS event streams: binary messages with named headers. Exceptions arrive as messages of a 200."""
+    """AWS event streams: binary messages with named headers. Exceptions are messages in an answer with status 200."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._decoder = EventStreamDecoder(max_frame_bytes)
@@ -235,9 +234,9 @@ class EventStreamFrames:
             kind = headers.get(":message-type", "event")
             if kind == "exception":
                 frames.append(Frame(str(headers.get(":exception-type", "exception")), payload, True))
-            elif kind == "error":  # what its body would say stands in a header
-                said = payload or json.dumps({"message": str(headers.get(":error-message", ""))}).encode()
-                frames.append(Frame(str(headers.get(":error-code", "error")), said, True))
+            elif kind == "error":  # the message is in a header if the payload is empty
+                data = payload or json.dumps({"message": str(headers.get(":error-message", ""))}).encode()
+                frames.append(Frame(str(headers.get(":error-code", "error")), data, True))
             else:
                 name = headers.get(":event-type")
                 frames.append(Frame(None if name is None else str(name), payload))

@@ -1,14 +1,15 @@
-"""The http and https transport: our own connections over httptools, because the client decides a gateway's speed.
+"""The http and https transport, with its own connections over httptools, because the client determines the gateway's
+speed.
 
-A general client costs 80 to 4,600 µs a call; this costs about 20 and does only what a gateway needs. No redirects
-(they would carry credentials elsewhere), no cookies, no automatic retries but one: a kept connection that turns out
-dead right after it was written to, before a byte of the answer came, is replaced by a fresh one, once.
+A general client takes 80 to 4,600 µs per call; this one takes about 20 and does only what a gateway needs. It follows
+no redirects (they would leak credentials), has no cookies, and retries in one case only: if a reused connection turns
+out closed right after a write and before a byte of the answer, the call is sent again on a new connection, once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401  (the codec of host names: looked up at its first use, 5 ms of the event loop)
+import encodings.idna  # noqa: F401  (the host name codec: importing it at its first use would block the loop for 5 ms)
 import functools
 import os
 from collections.abc import Mapping
@@ -27,37 +28,37 @@ from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 _ROUTES = 4096
 _LONG = 2048
-"""Characters of an address that is not kept: callers' query strings stand in some, and may have 60 kB each."""
+"""Longest URL that is cached: some contain callers' query strings, which may have 60 kB."""
 _RACE_SECONDS = 2.0
-"""A kept connection that was closed while we wrote to it tells so within a round trip. One that dies later had our
-request and may have worked on it: repeating that one could be paid for twice."""
+"""If the upstream closed a reused connection while we wrote to it, that shows within a round trip. If it closes later,
+it has received the request and may have processed it, and a retry could be charged twice."""
 _HEADS = 64
-"""Made once per provider; more than a few are those of reloads gone by."""
+"""Cached heads per route. A provider needs one; further ones are of earlier configurations."""
 _SAFE = "%/:?#[]@!$&'()*+,;=-._~\"<>\\^`{|}"
-"""What a target keeps as written: every printable ASCII character. Blanks, controls and the rest are escaped."""
+"""Characters of a target that are sent as written: all printable ASCII. Blanks, controls and the rest are escaped."""
 
 CONNECTION_HEADERS = frozenset(
     {"content-length", "transfer-encoding", "connection", "te", "upgrade", "proxy-authorization"}
 )
-"""Headers that belong to the connection; a configured one is not sent."""
+"""Headers of the connection. Configured ones are not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """A URL taken apart once: its pool, the text between method and headers, and its `host` header."""
+    """A parsed URL: its pool, the text between method and headers, and its `host` header."""
 
     pool: Pool
     target: str
     host: str
     proxy: str = ""
-    """Host and port of a proxy that gets the request itself, and may answer it."""
+    """Host and port of a proxy that gets the request itself (without a tunnel), and may answer it."""
     heads: dict[tuple[str, int], tuple[Mapping[str, str], bytes]] = field(default_factory=dict)
-    """Heads of read-only headers, but for their length, by method and identity; the headers are kept so that they stay
-    who they are."""
+    """Cached heads without `content-length`, for read-only headers, by method and `id(headers)`; the reference to the
+    headers keeps that id valid."""
 
 
 class HttpTransport:
-    """Connections by origin. `environ` is read once for proxies; `resolver` is for the guarded fetch and for tests."""
+    """Connection pools by origin. `environ` is read once, for proxies; `resolver` is for `fetch` and for tests."""
 
     def __init__(
         self,
@@ -112,7 +113,8 @@ class HttpTransport:
             return answer
 
     async def _acquire(self, call: Call, pool: Pool, started: float, *, fresh: bool) -> Connection:
-        """A connection within the connect budget (or what the total one leaves), waiting in line included."""
+        """A connection, within the connect budget (or the total one if that is smaller), including the time in the
+        queue."""
         if self._closed:
             raise UpstreamUnreachable("the upstream client is closed")
         budgets = call.timeouts
@@ -145,7 +147,7 @@ class HttpTransport:
                 rest += f"proxy-authorization: {proxy.authorization}\r\n"
         route = _Route(pool, rest, named, f"{proxy.host}:{proxy.port}" if proxy is not None and not secure else "")
         if len(call.url) <= _LONG:
-            if len(self._routes) >= _ROUTES:  # polled job addresses are all different
+            if len(self._routes) >= _ROUTES:  # every polled job has its own URL
                 self._routes.clear()
             self._routes[(call.url, call.proxy, call.verify, call.ca_file)] = route
         return route
@@ -156,7 +158,7 @@ class HttpTransport:
         self._lookups.close()
         for pool in self._pools.values():
             pool.close()
-        await asyncio.sleep(0)  # let the sockets go before the loop does
+        await asyncio.sleep(0)  # let the loop close the sockets before it ends
 
 
 async def _dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
@@ -164,9 +166,9 @@ async def _dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
 
 
 def split_url(url: str) -> tuple[str, str, int, str]:
-    """`https://host:8443/a%3Ab?c` as `("https", "host", 8443, "/a%3Ab?c")`: what is escaped stays as written.
+    """Split a URL: `https://host:8443/a%3Ab?c` -> `("https", "host", 8443, "/a%3Ab?c")`. Escapes are not decoded.
 
-    Raises `UpstreamUnreachable` for anything that is no http(s) address; the message holds no more than the host.
+    Raises `UpstreamUnreachable` for anything but a valid http(s) URL. The message contains at most the host.
     """
     scheme, mark, rest = url.partition("://")
     scheme = scheme.lower()
@@ -186,7 +188,7 @@ def split_url(url: str) -> tuple[str, str, int, str]:
     try:
         host = host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise UpstreamUnreachable("an upstream address has a host name that cannot be one") from None
+        raise UpstreamUnreachable("an upstream address has an invalid host name") from None
     if not host or any(c <= " " or c == "\x7f" for c in host) or (port and not (port.isascii() and port.isdigit())):
         raise UpstreamUnreachable("an upstream address has no usable host and port")
     number = int(port[:6]) if port else (443 if scheme == "https" else 80)
@@ -198,13 +200,13 @@ def split_url(url: str) -> tuple[str, str, int, str]:
 
 
 def authority(scheme: str, host: str, port: int) -> str:
-    """What the `host` header says: no port where it is the scheme's own."""
+    """The value of the `host` header, without the scheme's default port."""
     named = f"[{host}]" if ":" in host else host
     return named if port == (443 if scheme == "https" else 80) else f"{named}:{port}"
 
 
 def _head(call: Call, route: _Route) -> bytes:
-    """The request's head; for headers that cannot change it is made once."""
+    """The request's head; cached for read-only headers."""
     headers = call.headers
     if type(headers) is MappingProxyType:
         kept = route.heads.get((call.method, id(headers)))
@@ -221,7 +223,7 @@ def _head(call: Call, route: _Route) -> bytes:
 
 
 def _head_start(call: Call, route: _Route) -> bytes:
-    """The head up to `content-length`. A line break smuggled into a header is refused, not sent."""
+    """The head without `content-length`. Raises `UpstreamUnreachable` if a header contains a line break."""
     lines = [f"{call.method} {route.target}"]
     add = lines.append
     seen = set()
@@ -239,7 +241,7 @@ def _head_start(call: Call, route: _Route) -> bytes:
         add("accept: */*\r\n")
     if "accept-encoding" not in seen:
         add("accept-encoding: identity\r\n")
-    breaks = len(lines) - 1 + route.target.count("\n")  # each line's own
+    breaks = len(lines) - 1 + route.target.count("\n")  # one per line
     try:
         head = "".join(lines).encode("latin-1")
     except UnicodeEncodeError:

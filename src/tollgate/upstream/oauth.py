@@ -1,7 +1,7 @@
-"""OAuth tokens for upstreams that want one minted first: a signed assertion, or a client id and secret.
+"""OAuth access tokens for upstreams, obtained with a signed assertion or with a client id and secret.
 
-What must stay true: one mint serves every request that waits for it; a token that is still good is used while its
-successor is fetched; a failed renewal of a token that is still good is nobody's problem yet.
+Invariants: one token request serves all calls that wait for it; a token that is still valid is used while it is being
+renewed, and a failed renewal is no error while it is valid.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
 
 EARLY = 300.0
-"""Seconds before its end at which a token is renewed; a fifth of its life when it lives shorter."""
+"""A token is renewed this many seconds before it expires, or after four fifths of its lifetime if that is later."""
 
-_LIFE = 3600
+_DEFAULT_LIFETIME = 3600
 _MILLISECONDS = 1e11
-"""A time above this is told in milliseconds: in seconds it would be the year 5138."""
+"""A larger time is in milliseconds: in seconds it would be the year 5138."""
 _NEVER = 1e15
-"""A time that is none, in milliseconds either: the year 33658."""
+"""A larger time is invalid: even in milliseconds it would be the year 33658."""
 _BUDGETS = Timeouts(connect=10, first_byte=20, idle=20, total=30)
 _MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token; times are of the monotonic clock."""
+    """An access token; its times are those of the monotonic clock."""
 
     value: str
     renew_at: float
@@ -48,21 +48,21 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One form to post to a token address; made anew for each mint, since an assertion carries its own time."""
+    """One token request. It is created anew each time, because an assertion contains its own time."""
 
     url: str
     form: Mapping[str, str]
     call: Call
-    """The upstream call that needs the token: its proxy and TLS settings hold here too."""
+    """The upstream call that needs the token; its proxy and TLS settings are used here too."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str | None = None
-    """JSON that is posted in the place of the form."""
+    """JSON to post in place of the form."""
     reads: Mapping[str, Callable[..., object]] = field(default_factory=dict)
-    """Where the answer holds its token and that one's life (`Authorisation.reads`)."""
+    """Read the token and its lifetime from the answer (`Authorisation.reads`)."""
 
 
 class Tokens:
-    """Tokens by key, minted through `open` when missing and renewed before they end."""
+    """A cache of tokens by key. A missing one is requested through `open_call`; each is renewed before it expires."""
 
     def __init__(
         self, open_call: Callable[[Call], Awaitable[Answer]], clock: Callable[[], float] = time.monotonic
@@ -73,7 +73,7 @@ class Tokens:
         self._mints: dict[object, asyncio.Task[Token]] = {}
 
     async def get(self, key: object, grant: Callable[[], Grant]) -> str:
-        """A token good for now; raises `UpstreamError`s when none can be had."""
+        """A valid token. Raises an `UpstreamError` if none can be obtained."""
         token = self._tokens.get(key)
         now = self._clock()
         if token is not None and now < token.renew_at:
@@ -85,22 +85,23 @@ class Tokens:
             mint.add_done_callback(lambda done: self._minted(key, done))
         if token is not None and now < token.ends_at:
             return token.value
-        # Shielded: a waiter that leaves must not take the token from the others.
+        # a waiter that is cancelled must not cancel the request for the others
         return (await shielded(mint)).value
 
-    def kept(self, key: object) -> str | None:
-        """The token that `get` would give without minting one."""
+    def cached(self, key: object) -> str | None:
+        """The valid token that `get` would return without a request; None if there is none."""
         token = self._tokens.get(key)
         return token.value if token is not None and self._clock() < token.ends_at else None
 
     def forget(self, key: object, value: str | None = None) -> None:
-        """The upstream refused this token (of this value, if one is named): the next call mints another."""
+        """Discard a token that the upstream rejected (with `value`, only that one), so that the next call requests a
+        new one."""
         token = self._tokens.get(key)
         if token is not None and value in (None, token.value):
             del self._tokens[key]
 
     async def close(self) -> None:
-        """Stop running mints."""
+        """Cancel running token requests."""
         mints = list(self._mints.values())
         for mint in mints:
             mint.cancel()
@@ -113,7 +114,7 @@ class Tokens:
             self._tokens[key] = done.result()
 
     async def _mint(self, wanted: Callable[[], Grant]) -> Token:
-        # beside the event loop: reading a private key takes 100 ms and more, and its file may be on a slow disk
+        # in a thread: reading a private key takes 100 ms or more, and its file may be on a slow disk
         grant = await asyncio.to_thread(wanted)
         kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
         headers = {"content-type": kind, "accept": "application/json"}
@@ -131,15 +132,15 @@ class Tokens:
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
         try:
-            said = json.loads(raw)
+            document = json.loads(raw)
         except (ValueError, RecursionError):
-            said = raw.decode("utf-8", "replace").strip()
-        body = said if isinstance(said, dict) else {}
+            document = raw.decode("utf-8", "replace").strip()
+        body = document if isinstance(document, dict) else {}
         value = body.get("access_token") or body.get("id_token")
         if read := grant.reads.get("token"):
-            value = read(said, answer_headers=answer.headers)
+            value = read(document, answer_headers=answer.headers)
         if not 200 <= answer.status < 300 or not isinstance(value, str) or not value:
-            # The error word is from a fixed list (RFC 6749, 5.2); the description may quote what we sent.
+            # `error` is from a fixed list (RFC 6749, 5.2); `error_description` may quote our secret
             why = body.get("error")
             word = (
                 f" ({why})"
@@ -147,20 +148,20 @@ class Tokens:
                 else ""
             )
             raise UpstreamFailed(
-                f"the token address answered {answer.status}{word} and gave no token",
+                f"the token endpoint answered {answer.status}{word} without a token",
                 upstream_status=answer.status,
                 alarm="key" if answer.status in (400, 401, 403) else None,
             )
         note_bought(value)
-        lives = read(said, answer_headers=answer.headers) if (read := grant.reads.get("expires_in")) else None
-        life = _life(body) if lives is None else _seconds(lives)
+        expires_in = read(document, answer_headers=answer.headers) if (read := grant.reads.get("expires_in")) else None
+        lifetime = _lifetime(body) if expires_in is None else _seconds(expires_in)
         now = self._clock()
-        return Token(value, now + life - min(EARLY, life / 5), now + life)
+        return Token(value, now + lifetime - min(EARLY, lifetime / 5), now + lifetime)
 
 
-def _life(body: Mapping[str, object]) -> float:
-    """Seconds a token lives: `expires_in` (RFC 6749, 5.1), or until `expires_at`, which issuers tell in seconds or in
-    milliseconds."""
+def _lifetime(body: Mapping[str, object]) -> float:
+    """The lifetime of a token in seconds: `expires_in` (RFC 6749, 5.1), or the time until `expires_at`, which issuers
+    send in seconds or milliseconds."""
     at = body.get("expires_at")
     if body.get("expires_in") is None and isinstance(at, (int, float)) and abs(at) < _NEVER:
         return _seconds(at / (1000 if at > _MILLISECONDS else 1) - time.time())
@@ -168,27 +169,30 @@ def _life(body: Mapping[str, object]) -> float:
 
 
 def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float, str)):
+        return float(_DEFAULT_LIFETIME)
     try:
-        return max(1.0, min(float(value), 86400.0)) if isinstance(value, (int, float, str)) else float(_LIFE)
+        return max(1.0, min(float(value), 86400.0))
     except (ValueError, OverflowError):
-        return float(_LIFE)
+        return float(_DEFAULT_LIFETIME)
 
 
 def jwt_grant(auth: Authorisation, call: Call) -> Grant:
-    """The assertion of a service account (RFC 7523), signed with RS256.
+    """A token request with the assertion of a service account (RFC 7523), signed with RS256.
 
-    `credentials` is its JSON or the path of a file holding it; `scope` (or `audience`) says what for.
+    The option `credentials` is the account's JSON or the path of its file; `scope` or `audience` is the purpose. Raises
+    `UpstreamFailed` (alarm `key`) if they are unusable_credentials.
     """
-    import jwt  # 60 ms to import, wanted by two providers in thirty
+    import jwt  # takes 60 ms, and few providers need it
 
     options = auth.options
     account = _account(options)
     url = options.get("token_url") or str(account.get("token_uri") or "")
     issuer, key = account.get("client_email"), account.get("private_key")
     if not url or not isinstance(issuer, str) or not isinstance(key, str):
-        raise unusable("oauth_jwt credentials must have client_email, private_key and token_uri")
+        raise unusable_credentials("oauth_jwt credentials must have client_email, private_key and token_uri")
     now = int(time.time())
-    claims: dict[str, object] = {"iss": issuer, "aud": url, "iat": now, "exp": now + _LIFE}
+    claims: dict[str, object] = {"iss": issuer, "aud": url, "iat": now, "exp": now + _DEFAULT_LIFETIME}
     claims["sub"] = options.get("subject") or issuer
     if options.get("scope"):
         claims["scope"] = options["scope"]
@@ -198,14 +202,15 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
     try:
         assertion = jwt.encode(claims, key, algorithm="RS256", headers=headers)
     except (ValueError, TypeError, jwt.PyJWTError):
-        raise unusable("the private_key of oauth_jwt credentials is not a usable RSA key") from None
+        raise unusable_credentials("the private_key of oauth_jwt credentials is not a usable RSA key") from None
     form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     return Grant(url, form, call, auth.headers)
 
 
 def client_grant(auth: Authorisation, call: Call) -> Grant:
-    """Client credentials (RFC 6749, 4.4), the secret in the form as every large issuer takes it; or the form a
-    provider's file says."""
+    """A token request with client credentials (RFC 6749, 4.4), with the secret in the form, which all large issuers
+    accept; or the form or body defined by the provider's file. Raises `UpstreamFailed` (alarm `key`) if an option is
+    missing."""
     options, form = auth.options, auth.form
     missing = [
         name
@@ -213,7 +218,7 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
         if not options.get(name)
     ]
     if missing:
-        raise unusable(f"oauth_client needs {', '.join(missing)}")
+        raise unusable_credentials(f"oauth_client needs {', '.join(missing)}")
     if form is not None or auth.body is not None:
         return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
     fixed = {
@@ -233,16 +238,16 @@ def _account(options: Mapping[str, str]) -> dict[str, object]:
         try:
             text = Path(text).read_text("utf-8")
         except (OSError, ValueError):
-            raise unusable("the credentials file of oauth_jwt cannot be read") from None
+            raise unusable_credentials("the credentials file of oauth_jwt cannot be read") from None
     try:
         account = json.loads(text)
     except ValueError:
-        raise unusable(f"{where} of oauth_jwt is not JSON") from None
+        raise unusable_credentials(f"{where} of oauth_jwt is not JSON") from None
     if not isinstance(account, dict):
-        raise unusable(f"{where} of oauth_jwt is not a JSON object")
+        raise unusable_credentials(f"{where} of oauth_jwt is not a JSON object")
     return account
 
 
-def unusable(message: str) -> UpstreamFailed:
-    """The error where the operator's credentials are not such that a call could be authorised with them."""
+def unusable_credentials(message: str) -> UpstreamFailed:
+    """The error for credentials with which no call can be authorised."""
     return UpstreamFailed(message, upstream_status=401, alarm="key")

@@ -1,7 +1,8 @@
-"""The connections to one origin: which are idle, how many there are, who waits for one.
+"""The connection pool of one origin, with its queue of waiting calls.
 
-What must stay true: never more than `limit` connections, first come first served; a slot or a connection that is
-handed to a waiter which is cancelled that very moment goes on to the next; idle ones do not outlive `idle_seconds`.
+Invariants: there are never more than `limit` connections; calls are served first come, first served; a slot or
+connection given to a waiter that is cancelled at that moment goes to the next one; no connection is idle for longer
+than `idle_seconds`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from tollgate.upstream.connection import Connection
 
 IDLE_SECONDS = 55.0
-"""Many servers and load balancers close idle connections after 60 s; leaving first avoids the race."""
+"""Many servers and load balancers close idle connections after 60 s. Closing earlier avoids the race."""
 
 MAX_PER_ORIGIN = 1024
-"""Streams hold a connection for their whole life: this is the most concurrent calls to one provider host."""
+"""The limit of concurrent calls to one provider host, since each takes a connection until it ends."""
 
 
 class Pool:
@@ -40,11 +41,11 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """How many connections wait for a call."""
+        """The number of idle connections."""
         return len(self._idle)
 
     def take(self, now: float) -> Connection | None:
-        """The most recently used idle connection, if one is fit."""
+        """The most recently used idle connection that is usable; None if there is none."""
         while self._idle:
             connection, _ = self._idle.popitem()
             if connection.usable and connection.expires > now:
@@ -53,7 +54,7 @@ class Pool:
         return None
 
     async def acquire(self, now: float, *, fresh: bool = False) -> Connection:
-        """An idle connection (unless `fresh`), else a new one, else the next that comes free."""
+        """An idle connection (unless `fresh`), else a new one, else the next one that is released."""
         while True:
             if not fresh and (connection := self.take(now)) is not None:
                 return connection
@@ -68,7 +69,7 @@ class Pool:
             return await self._open()
 
     async def _open(self) -> Connection:
-        """Dial on a slot already counted; give the slot back if that fails."""
+        """Open a connection for a slot that is already counted; free the slot if that fails."""
         try:
             connection = await self._dial(self)
         except BaseException:
@@ -76,13 +77,13 @@ class Pool:
             raise
         if not connection.usable:
             self._free_slot()
-            return connection  # sending on it fails with the proper error
+            return connection  # closed already: sending on it fails with the right error
         connection.adopted = True
         self._all.add(connection)
         return connection
 
     def _evict(self) -> bool:
-        """Make room for a fresh connection by closing the oldest idle one."""
+        """Close the oldest idle connection to free a slot. Returns whether a slot is free."""
         if not self._idle:
             return False
         connection = next(iter(self._idle))
@@ -92,7 +93,7 @@ class Pool:
         return self.size < self.limit
 
     async def _queue(self) -> Connection | None:
-        """Wait in line: a connection, or None for a slot that is already counted as ours."""
+        """Wait for a connection, or for a slot (None), which is already counted for this caller."""
         waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -107,7 +108,7 @@ class Pool:
             raise
 
     def release(self, connection: Connection) -> None:
-        """The connection's answer has ended cleanly: the next in line gets it, or it rests."""
+        """The connection's answer has ended cleanly: pass it to the next waiter, or keep it idle."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -123,7 +124,7 @@ class Pool:
             self._sweeper = loop.call_later(connection.idle_seconds, self._sweep)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: its slot is free. Harmless when said twice."""
+        """The connection is closed: free its slot. May be called repeatedly."""
         self._idle.pop(connection, None)
         if connection.adopted:
             connection.adopted = False
@@ -151,7 +152,7 @@ class Pool:
             self._sweeper = loop.call_later(max(0.05, soonest - now), self._sweep)
 
     def close(self) -> None:
-        """Drop every connection; whoever waits for an answer learns that it is lost."""
+        """Close every connection. Running answers fail."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

@@ -1,4 +1,4 @@
-"""Which proxy, if any, a host is reached through: the provider's own, or the environment's as it was at start."""
+"""Selects the proxy for a host: the provider's own, or the environment's (read at the start)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollgate.errors import UpstreamUnreachable
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy: tunnels for https (CONNECT), absolute addresses for http."""
+    """An HTTP proxy, used with CONNECT for https and with absolute URLs for http."""
 
     host: str
     port: int
@@ -24,11 +24,11 @@ class Proxy:
 
 
 def parse_proxy(url: str) -> Proxy:
-    """`http://user:pass@host:3128` as a `Proxy`; raises `UpstreamUnreachable` for any other kind."""
+    """Parse `http://user:pass@host:3128`. Raises `UpstreamUnreachable` for any other scheme or form."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or 80
-    except ValueError:  # the message shows what stands where host and port belong: it may be a password
+    except ValueError:  # its message quotes the URL, which may contain a password
         raise UpstreamUnreachable(
             "a proxy must be http://host:port, found one without a usable host and port"
         ) from None
@@ -42,20 +42,21 @@ def parse_proxy(url: str) -> Proxy:
 
 
 class ProxyRules:
-    """HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY (names, `.suffix`, networks, `*`; either case, lower wins)."""
+    """The rules of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY (names, `.suffix`, networks, `*`). Lower-case names
+    of variables take precedence."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         def read(name: str) -> str:
             return environ.get(name, "") or environ.get(name.upper(), "")
 
         everything = read("all_proxy")
-        # Under CGI, HTTP_PROXY is a request header of the client: only the lower-case name is trusted there.
+        # under CGI, HTTP_PROXY is set by a request header: only the lower-case name is trusted there
         plain = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else read("http_proxy")
         self._by_scheme = {"http": plain or everything, "https": read("https_proxy") or everything}
         self._exceptions = [item.strip().lower() for item in read("no_proxy").split(",") if item.strip()]
 
     def find(self, scheme: str, host: str, port: int) -> Proxy | None:
-        """The environment's proxy for this host; this machine itself is never asked for through one."""
+        """The environment's proxy for this host; None if there is none, and always for loopback addresses."""
         url = self._by_scheme.get(scheme, "")
         if not url or self._excepted(host.lower(), port):
             return None

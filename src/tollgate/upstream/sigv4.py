@@ -1,7 +1,7 @@
-"""AWS Signature Version 4, as a pure function: a request and a moment in, headers out.
+"""AWS Signature Version 4 as a pure function from a request and a time to headers.
 
-The body is signed too, so it must be final before; every retry signs again. Equal to the vendor's own library,
-session tokens and doubly escaped paths (`%3A` is signed as `%253A`) included.
+The signature covers the body, so every retry is signed again. The result equals that of the vendor's library, also for
+session tokens and for paths, which are escaped twice (`%3A` is signed as `%253A`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNSIGNED = CONNECTION_HEADERS | {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Whose signature, for which service where."""
+    """The access key, with the service and region it is used for."""
 
     access_key: str
     secret_key: str
@@ -45,7 +45,7 @@ class Credentials:
 def sign(
     credentials: Credentials, method: str, url: str, headers: Mapping[str, str], body: bytes, at: datetime
 ) -> dict[str, str]:
-    """The headers that authorise this request at this moment; all of `headers` but the connection's are signed."""
+    """The headers to add to this request, signed at time `at`. All of `headers` are signed, except `_UNSIGNED`."""
     scheme, host, port, target = split_url(url)
     path, _, query = target.partition("?")
     moment = at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -79,7 +79,7 @@ def sign(
 
 
 def _normal(path: str) -> str:
-    """The path without dot segments and doubled slashes; a last slash stays."""
+    """The path without dot segments and doubled slashes; a trailing slash is kept."""
     if not path or path == "/":
         return "/"
     normal = normpath(path)

@@ -1,4 +1,4 @@
-"""What a transport is: the one seam behind which the way bytes travel can be swapped."""
+"""The interface of transports, by which the HTTP client can be replaced."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """Opens calls of one address scheme. Owns its connections; knows nothing of providers, money or protocols."""
+    """Sends the calls of one URL scheme and owns their connections. It is independent of providers and protocols."""
 
     async def open(self, call: Call) -> Answer:
-        """Send `call`; return once the answer's head is here.
+        """Send `call`. Returns when the answer's head has arrived.
 
-        Raises `UpstreamUnreachable` (no connection, lost or malformed before a head) and `UpstreamTimeout` (connect,
-        first_byte, total). No retry beyond a reused connection that died before the first byte of an answer.
+        Raises `UpstreamUnreachable` (no connection, or lost or malformed before the head) and `UpstreamTimeout`
+        (connect, first_byte, total). Only a reused connection that closed before the first byte of an answer is
+        retried.
         """
         ...
 
     async def close(self) -> None:
-        """Drop every connection, running calls included."""
+        """Close every connection, including those of running calls."""
         ...
