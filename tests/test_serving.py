@@ -60,7 +60,7 @@ def test_a_start_with_an_address_in_use_creates_no_key(tmp_path, engine):
         done = serve(tmp_path, "--bind", address, "--engine", engine)
         assert (
             (done.returncode, done.stdout) == (1, "")
-            and f"cannot listen on {address}: Address already in use; another one:" in done.stderr
+            and f"cannot listen on {address}: Address already in use; to use another address," in done.stderr
             and "Traceback" not in done.stderr
         )
     with served(tmp_path, extra=("--engine", engine)) as running:
@@ -119,7 +119,7 @@ def test_a_unix_socket_in_use_is_not_replaced(tmp_path, engine):
         done = serve(tmp_path / "second", "--bind", f"unix:{path}", "--engine", engine)
         assert (done.returncode, done.stdout) == (1, "")
         assert (
-            f"cannot listen on unix:{path}: a process answers there already; another one:" in done.stderr
+            f"cannot listen on unix:{path}: another process is listening there; to use another address," in done.stderr
             and "Traceback" not in done.stderr
         )
         assert _health(path) == 200, "the first one still answers"

@@ -45,8 +45,8 @@ SSE_HEADERS = [
 class Direct(Protocol):
     """What a server may offer for a request in addition to ASGI's messages."""
 
-    def on_leaving(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell` when the client leaves; None undoes this. Without it, a task must wait for ASGI's message."""
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` when the client leaves; None undoes this. Without it, a task must wait for ASGI's message."""
 
     def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
         """The `send` that the server gave this request. If the application got another one, a middleware wraps it and
@@ -222,7 +222,7 @@ class Responder:
         """From now on a leaving client cancels the current task. To be called after the whole body has been read."""
         self._direct = scope.get("extensions", {}).get(DIRECT)
         if self._direct is not None:
-            self._direct.on_leaving(self._left)
+            self._direct.on_disconnect(self._left)
         else:
             self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
 
@@ -293,7 +293,7 @@ class Responder:
         if self.slot is not None:
             self.slot.leave()
         if self._direct is not None:
-            self._direct.on_leaving(None)
+            self._direct.on_disconnect(None)
         if self._watch is not None:
             self._watch.cancel()
         if self._watcher is not None and not self._watcher.done():

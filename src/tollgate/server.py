@@ -24,7 +24,7 @@ from tollgate.config.model import Gateway
 from tollgate.config.settings import Server
 from tollgate.dashboard import dashboard_app
 from tollgate.discovery import Discoverer
-from tollgate.engines import LAST_CALL_SECONDS, engine_of
+from tollgate.engines import CLOSE_GRACE_SECONDS, engine_of
 from tollgate.errors import ConfigErrors
 from tollgate.health import Health
 from tollgate.images.service import run_refresher
@@ -250,7 +250,7 @@ async def serve(
     async def stopped() -> None:
         await stop.wait()
         # no new connections from now on, but requests that arrive soon on existing ones are still answered
-        asyncio.get_running_loop().call_later(2 * LAST_CALL_SECONDS, setattr, opened.services, "draining", True)
+        asyncio.get_running_loop().call_later(2 * CLOSE_GRACE_SECONDS, setattr, opened.services, "draining", True)
 
     opened.services.tasks.spawn(_tidy(runtime, cache))
     gc.freeze()

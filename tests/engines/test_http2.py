@@ -218,7 +218,7 @@ async def test_an_internal_error_ends_the_connection_but_not_the_gateway(client,
     assert isinstance(farewell, GoAwayFrame) and farewell.error_code == ErrorCodes.INTERNAL_ERROR
     assert await client.served.reader.read() == b""
     assert [record.message for record in caplog.records] == [
-        "an HTTP/2 connection is closed because of a fault of the gateway"
+        "an HTTP/2 connection is closed because of an internal error"
     ]
     client.served.stop.set()
     await asyncio.wait_for(client.served.task, 10)
@@ -393,7 +393,7 @@ async def test_a_shutdown_sends_goaway_and_answers_requests_on_their_way(client,
 
 @pytest.mark.parametrize("client", [patient], indirect=True)
 async def test_a_request_long_after_goaway_is_refused(client, monkeypatch):
-    monkeypatch.setattr(http2, "LAST_CALL_SECONDS", 0)
+    monkeypatch.setattr(http2, "CLOSE_GRACE_SECONDS", 0)
     frames = Frames(client)
     running = client.begin(*SLOW, end=True)
     await frames.wait_for(ends(client.begin(end=True)))

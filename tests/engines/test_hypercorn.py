@@ -71,7 +71,7 @@ class Accepted:
             self.connection.reader.feed_data(early)
 
     async def turn(self) -> asyncio.Task[bool]:
-        task = asyncio.create_task(self.connection._speaks_http2())
+        task = asyncio.create_task(self.connection._is_http2())
         await self.client.exchange([], left=False)
         return task
 
@@ -95,7 +95,7 @@ async def test_an_http2_connection_is_read_by_hypercorn_from_its_first_byte():
 
 
 async def test_a_connection_accepted_during_shutdown_is_closed_soon(monkeypatch):
-    monkeypatch.setattr("tollgate.engines.http1.LAST_CALL_SECONDS", 0.01)
+    monkeypatch.setattr("tollgate.engines.http1.CLOSE_GRACE_SECONDS", 0.01)
     monkeypatch.setattr("tollgate.engines.http1.end_unused", lambda _: True)
     accepted = Accepted(b"")
     accepted.host.end()
@@ -114,7 +114,7 @@ async def test_the_end_of_the_drain_time_aborts_a_connection():
 
 @pytest.mark.parametrize("arrives", ["never", "unread", "read"])
 async def test_a_shutdown_closes_no_connection_with_an_arrived_request(monkeypatch, arrives):
-    monkeypatch.setattr(hypercorn_engine, "LAST_CALL_SECONDS", 0.01)
+    monkeypatch.setattr(hypercorn_engine, "CLOSE_GRACE_SECONDS", 0.01)
     closed, looked = [], []
     connection = _Connection.__new__(_Connection)
     connection.loop, connection.reader = asyncio.get_running_loop(), asyncio.StreamReader()

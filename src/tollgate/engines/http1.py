@@ -1,6 +1,6 @@
-"""HTTP/1 on a client's connection, for both engines: requests are parsed by httptools and answered one after another.
+"""HTTP/1 on a client's connection, for both engines: parses requests with httptools and answers them one by one.
 
-The engine accepts connections and ends the process; `http_exchange.py` has one request and the framing of its answer.
+The engine accepts connections and ends the process. `http_exchange.py` handles one request and frames its answer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import httptools
 
 from tollgate.engines import (
+    CLOSE_GRACE_SECONDS,
     KEEP_ALIVE_SECONDS,
-    LAST_CALL_SECONDS,
     MAX_HEAD_BYTES,
     MOST_DROPPED,
     STUCK_SECONDS,
@@ -36,11 +36,11 @@ log = logging.getLogger("tollgate.engines")
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _MOST_WAITING = 8
-"""Reading is paused when more than this many requests wait behind the one being answered."""
+"""Reading is paused if more than this many pipelined requests wait."""
 
 
 class Host(Protocol):
-    """What the connections of one server share, as uvicorn's `ServerState` does."""
+    """The state shared by the connections of one server; uvicorn's `ServerState` conforms to it."""
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
@@ -48,19 +48,19 @@ class Host(Protocol):
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers that every answer gets."""
+        """The headers of every answer."""
 
 
 class Http1(asyncio.Protocol):
     """A client's connection: requests are parsed by httptools and answered in the order of their arrival.
 
-    It replaces the protocol classes of both servers, which cost more than twice as much, and do not limit heads and
+    It replaces the protocol classes of both servers, which take more than twice as long and do not limit heads and
     trailers. A request that cannot be parsed is answered with an error, after the answers to the requests before it;
     nothing after it is read.
     """
 
     opening: Callable[[bytes], bytes] | None = None
-    """If set, a filter for the first bytes: it gets what arrives and returns what is to be parsed."""
+    """If set, a filter for the first bytes: it gets the bytes that arrive and returns those to parse."""
 
     def __init__(self, app: Asgi, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -121,7 +121,7 @@ class Http1(asyncio.Protocol):
         self._ends = True
         if self._idle():
             self._clock.cancel()
-            self._clock = self.loop.call_later(LAST_CALL_SECONDS, self._check)
+            self._clock = self.loop.call_later(CLOSE_GRACE_SECONDS, self._check)
         elif self._newest is not None:
             self._newest.keep = False
 
@@ -208,7 +208,7 @@ class Http1(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._head_bytes = 0
-        self._pace.came += len(data)
+        self._pace.received += len(data)
         exchange = self._newest
         if exchange is None or self._upgrade is not None:
             return
@@ -241,21 +241,21 @@ class Http1(asyncio.Protocol):
         self._refusal = status
         newest = self._newest
         if self._idle():
-            self._tell_refusal()
+            self._send_refusal()
         elif newest is not None and newest.more:
             if newest is not self._active:
                 self._waiting.pop()
             elif newest.started:
                 self._writes.close()
             else:
-                self._tell_refusal()
+                self._send_refusal()
 
-    def _tell_refusal(self) -> None:
-        self._answer_plainly(self._refusal, REFUSALS[self._refusal])
+    def _send_refusal(self) -> None:
+        self._send_last_answer(self._refusal, REFUSALS[self._refusal])
         self._writes.close()
 
-    def _answer_plainly(self, status: int, text: bytes) -> str:
-        """Write an answer that does not come from the application, the connection's last; returns its request id."""
+    def _send_last_answer(self, status: int, text: bytes) -> str:
+        """Write an answer that does not come from the application, as the connection's last. Returns its request id."""
         answer, request_id = last_answer(status, text, self.host.default_headers)
         self.write(answer)
         return request_id
@@ -276,23 +276,23 @@ class Http1(asyncio.Protocol):
             log.exception("the answer to %s %r failed", scope["method"], scope["path"])
         finally:
             if not (exchange.complete or exchange.gone):
-                self._break_off(exchange)
+                self._abort_answer(exchange)
             if exchange.task is not None:
                 self.host.tasks.discard(exchange.task)
                 exchange.task = None
 
-    def _break_off(self, exchange: HttpExchange) -> None:
-        """Close the connection of an answer that was not completed; with a 500 if nothing of it was sent."""
+    def _abort_answer(self, exchange: HttpExchange) -> None:
+        """Close the connection of an incomplete answer, after a 500 if none of it was sent."""
         if not exchange.started and not self.transport.is_closing():
-            request_id = self._answer_plainly(500, b"Internal Server Error")
-            log.error("its client was answered with 500, as request %s", request_id)
+            request_id = self._send_last_answer(500, b"Internal Server Error")
+            log.error("the client got a 500 for request %s", request_id)
         self._writes.close()
 
     def answered(self, exchange: HttpExchange) -> None:
         """See `Wire`."""
         if not exchange.keep:
             if exchange.more and exchange.framed and not self._ends:
-                # a client that still sends its body when the connection closes would not see the answer
+                # if the connection is closed while the client still sends its body, it may not get the answer
                 self._since = self.loop.time()
                 self.read_on()
             else:
@@ -301,14 +301,14 @@ class Http1(asyncio.Protocol):
             self._begin(*self._waiting.popleft())
             self.read_on()
         elif self._refusal:
-            self._tell_refusal()
+            self._send_refusal()
         else:
             self._since = self.loop.time()
             self._begun = False
             self.read_on()
 
     def pause_writing(self) -> None:
-        """See asyncio's protocols: the client is slow to read."""
+        """See asyncio's protocols: the client reads slowly."""
         self.room = self.loop.create_future()
         self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
 
@@ -328,7 +328,7 @@ class Http1(asyncio.Protocol):
         return self._active is None or self._active.complete
 
     def _check(self) -> None:
-        """Close the connection of a client that sends no request, or does not complete a head or a body."""
+        """Close the connection if the client sends no request, or does not complete a head or a body."""
         idle = self._idle()
         left = self._since + KEEP_ALIVE_SECONDS - self.loop.time() if idle else KEEP_ALIVE_SECONDS
         if idle and (left <= 0 or self._ends):
@@ -343,6 +343,6 @@ class Http1(asyncio.Protocol):
             self._clock = self.loop.call_later(left, self._check)
 
     def _lags(self) -> bool:
-        """Whether hardly any body bytes arrived since the last check although reading was not paused."""
+        """Whether too few body bytes arrived since the last check although reading was not paused."""
         newest = self._newest
         return newest is not None and self._pace.lags(newest) and newest.more and not self._paused

@@ -1,6 +1,6 @@
-"""hypercorn's HTTP/2, made robust against clients that would end the connection of others or waste resources.
+"""Extends hypercorn's HTTP/2 with limits, and with handling for errors that would otherwise end the connection.
 
-A connection is usually that of a proxy, with the requests of many clients: one of them must not end the others'.
+A connection is usually that of a proxy, with the requests of many clients; one client must not end those of the others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hypercorn.protocol.events import Event as RequestEvent
 from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
 from hyperframe.frame import GoAwayFrame
 
-from tollgate.engines import LAST_CALL_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
-from tollgate.engines.http2_body import Applications, UnreadBody
+from tollgate.engines import CLOSE_GRACE_SECONDS, MOST_DROPPED, SLOWEST_BYTES, STUCK_SECONDS
+from tollgate.engines.http2_body import ApplicationTasks, UnreadBody
 from tollgate.engines.request_head import IN_HOSTS
 
 log = logging.getLogger("tollgate.engines")
@@ -31,40 +31,40 @@ log = logging.getLogger("tollgate.engines")
 _MOST_RESETS = 500
 _RESETS_A_SECOND = 50
 """Limits on requests that a client cancels: several times the hundred that may run at once. A request costs the client
-40 bytes and us a task, and cancelled ones do not count among the hundred (CVE-2023-44487)."""
+40 bytes and the gateway a task, and cancelled ones do not count among the hundred (CVE-2023-44487)."""
 
 
-_LEAVING = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
-"""Asks the client to begin no more requests; those that it has sent are still answered (RFC 9113, 6.8). Not sent
-through h2, which ends the connection with this frame."""
+_GOAWAY = GoAwayFrame(stream_id=0, last_stream_id=2**31 - 1).serialize()
+"""Asks the client to start no more requests; those already sent are still answered (RFC 9113, 6.8). Not sent through
+h2, which would end the connection with this frame."""
 _IN_METHODS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~"
 """The characters of a token (RFC 9110, 5.6.2)."""
 _WINDOW = 65_535
-"""Bytes of a body that a client may send before any of it is read (RFC 9113, 6.9.2)."""
+"""The initial flow-control window of a stream (RFC 9113, 6.9.2)."""
 _PIECE = 8 * 1024
 """Bytes that are processed before other tasks get a turn: up to 500 of the smallest frames, which take 10 ms."""
 
 
-class Unsent(StreamBuffer):
+class UnsentAnswer(StreamBuffer):
     """The unsent part of an answer, and the number of bytes that the client has accepted."""
 
-    taken = 0
+    accepted = 0
     stuck_since: float | None = None
-    """Since when the client has accepted hardly anything; None if nothing waits for it."""
-    _taken_then = 0
+    """When the client last accepted a significant amount; None if there is nothing to send."""
+    _accepted_before = 0
 
     async def pop(self, max_length: int) -> bytes:
         """See hypercorn's."""
         data = await super().pop(max_length)
-        self.taken += len(data)
+        self.accepted += len(data)
         return data
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the client has accepted hardly anything for too long; to be called every now and then."""
+        """Whether the client accepted fewer than `SLOWEST_BYTES` within `STUCK_SECONDS`. To be called periodically."""
         if not self.buffer:
             self.stuck_since = None
-        elif self.stuck_since is None or self.taken - self._taken_then >= SLOWEST_BYTES:
-            self.stuck_since, self._taken_then = now, self.taken
+        elif self.stuck_since is None or self.accepted - self._accepted_before >= SLOWEST_BYTES:
+            self.stuck_since, self._accepted_before = now, self.accepted
         return self.stuck_since is not None and now - self.stuck_since >= STUCK_SECONDS
 
 
@@ -74,8 +74,8 @@ class Http2(H2Protocol):
     _resets = 0.0
     """Recently cancelled requests; decreases by `_RESETS_A_SECOND` each second."""
     _reset_at = 0.0
-    _left_at: float | None = None
-    """When the client was told that the server stops."""
+    _goaway_at: float | None = None
+    """When a GOAWAY was sent because the server stops."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -85,30 +85,30 @@ class Http2(H2Protocol):
         """Body bytes received and discarded, by stream, of requests that were answered before their end."""
         self._last_check: dict[int, int] = {}
         """`_body_bytes` at the last call of `end_stuck`."""
-        _answer_who_leaves(self.connection)
-        self.task_group = Applications(self.task_group, self._taken)  # type: ignore[assignment]
+        _keep_answering_after_goaway(self.connection)
+        self.task_group = ApplicationTasks(self.task_group, self._acknowledge)  # type: ignore[assignment]
 
     async def initiate(self, *args: Any, **options: Any) -> None:
         """See hypercorn's."""
         await super().initiate(*args, **options)
-        # unread bodies must not use up the connection's window: each stream gets a window of its own
+        # unread bodies must not exhaust the connection's window: make it as large as those of all streams
         self.connection.increment_flow_control_window(self.config.h2_max_concurrent_streams * _WINDOW)
         await self._flush()
 
-    async def leave(self) -> None:
-        """Tell the client that the server stops."""
-        if self._left_at is None:
-            self._left_at = time.monotonic()
-            await self.send(RawData(_LEAVING))
+    async def announce_stop(self) -> None:
+        """Send a GOAWAY that asks the client to start no more requests."""
+        if self._goaway_at is None:
+            self._goaway_at = time.monotonic()
+            await self.send(RawData(_GOAWAY))
 
-    async def say_last(self) -> None:
-        """Tell the client which request is the last that is answered; the connection can be closed afterwards."""
-        with contextlib.suppress(ProtocolError):  # it is closed by now
+    async def send_final_goaway(self) -> None:
+        """Send a GOAWAY with the last request that was answered; the connection can be closed afterwards."""
+        with contextlib.suppress(ProtocolError):  # closed meanwhile
             self.connection.close_connection()
         await self._flush()
 
     async def stream_send(self, event: RequestEvent) -> None:
-        """See hypercorn's, which closes a connection that is idle at once: requests on their way would be lost."""
+        """See hypercorn's, which closes an idle connection at once, so that requests in transit would be lost."""
         if type(event) is StreamClosed and self.context.terminated.is_set():
             await self._close_stream(event.stream_id)
             await self.send(Updated(idle=self.idle))
@@ -120,20 +120,21 @@ class Http2(H2Protocol):
         now = time.monotonic()
         stuck = {
             number
-            for number, came in self._body_bytes.items()
-            if came - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES and self._has_read(number)
+            for number, received in self._body_bytes.items()
+            if received - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES and self._has_read(number)
         }
         stuck.update(
             number
             for number, unsent in self.stream_buffers.items()
-            if isinstance(unsent, Unsent) and unsent.is_stuck(now)
+            if isinstance(unsent, UnsentAnswer) and unsent.is_stuck(now)
         )
-        # a client whose body we did not read until now gets a whole period before it counts as too slow
+        # if the application had unread bytes of a body, the client gets a whole period before it counts as too slow
         self._last_check = {
-            number: came if self._has_read(number) else -SLOWEST_BYTES for number, came in self._body_bytes.items()
+            number: received if self._has_read(number) else -SLOWEST_BYTES
+            for number, received in self._body_bytes.items()
         }
         for number in stuck:
-            with contextlib.suppress(ProtocolError):  # it is closed by now
+            with contextlib.suppress(ProtocolError):  # closed meanwhile
                 self.connection.reset_stream(number, ErrorCodes.CANCEL)
             await self._close_stream(number)
             await self._window_updated(number)
@@ -144,21 +145,21 @@ class Http2(H2Protocol):
     async def handle(self, event: ConnectionEvent) -> None:
         """See hypercorn's protocols."""
         if not isinstance(event, RawData) or len(event.data) <= _PIECE:
-            await self._hear(event)
+            await self._handle_safely(event)
             return
         for at in range(0, len(event.data), _PIECE):
             if self.closed:
                 return
-            await self._hear(RawData(event.data[at : at + _PIECE]))
+            await self._handle_safely(RawData(event.data[at : at + _PIECE]))
             await asyncio.sleep(0)
 
-    async def _hear(self, event: ConnectionEvent) -> None:
+    async def _handle_safely(self, event: ConnectionEvent) -> None:
         try:
             await super().handle(event)
         except Exception:
-            # further up it would cancel the writer before the tasks that wait for it: neither the connection nor a
-            # stopping server would ever end
-            log.exception("an HTTP/2 connection is closed because of a fault of the gateway")
+            # in hypercorn it would cancel the writer before the tasks that wait for it, so that neither the connection
+            # nor a stopping server would ever end
+            log.exception("an HTTP/2 connection is closed because of an internal error")
             await self._end(ErrorCodes.INTERNAL_ERROR)
 
     async def _end(self, why: ErrorCodes) -> None:
@@ -176,36 +177,36 @@ class Http2(H2Protocol):
             return
         for event in events:
             if type(event) is PingReceived:
-                continue  # h2 answers it by itself
+                continue  # h2 answers it
             if type(event) is PriorityUpdated:
-                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn would remember the streams in it for ever
+                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn would keep the streams in it for ever
             if type(event) is DataReceived:
-                await self._take_piece(event)
+                await self._handle_data(event)
             elif type(event) is RequestReceived and not _is_readable(event):
                 self._refuse(event)
             elif type(event) is RequestReceived and self.context.terminated.is_set():
-                await self._take_late(event)
+                await self._handle_late_request(event)
             else:
-                self._note(event)
+                self._count_body(event)
                 await super()._handle_events([event])
                 if type(event) is StreamReset:
-                    await self.send(Updated(idle=self.idle))  # hypercorn says so of answered ones only
+                    await self.send(Updated(idle=self.idle))  # hypercorn sends this for answered ones only
         await self._flush()
 
-    async def _take_piece(self, event: DataReceived) -> None:
+    async def _handle_data(self, event: DataReceived) -> None:
         stream = self.streams.get(event.stream_id)
         if stream is None:
-            self._decline(event)
+            self._discard(event)
             return
-        self._note(event)
+        self._count_body(event)
         _unread(stream).unacknowledged += event.flow_controlled_length
         await stream.handle(Body(stream_id=event.stream_id, data=event.data))
 
-    async def _taken(self, number: int, size: int) -> None:
-        """The application of a stream has read `size` bytes of its body."""
+    async def _acknowledge(self, number: int, size: int) -> None:
+        """The application of a stream has read `size` bytes of its body: open the client's window again."""
         if self.closed:
             return
-        with contextlib.suppress(ProtocolError):  # it is closed by now
+        with contextlib.suppress(ProtocolError):  # closed meanwhile
             self.connection.acknowledge_received_data(size, number)
         await self._flush()
 
@@ -214,13 +215,13 @@ class Http2(H2Protocol):
         stream = self.streams.get(number)
         return stream is None or _unread(stream).empty
 
-    async def _take_late(self, event: RequestReceived) -> None:
-        """A request that arrived while the server stops: answered if the client could not know that yet, else refused,
-        so that the client can send it elsewhere."""
-        if self._left_at is not None and time.monotonic() - self._left_at > LAST_CALL_SECONDS:
+    async def _handle_late_request(self, event: RequestReceived) -> None:
+        """A request that arrived while the server stops. It is answered if it may have been sent before the GOAWAY
+        arrived, else refused, so that the client can send it elsewhere."""
+        if self._goaway_at is not None and time.monotonic() - self._goaway_at > CLOSE_GRACE_SECONDS:
             self._refuse(event)
             return
-        self._note(event)
+        self._count_body(event)
         await self._create_stream(event)
         await self.send(Updated(idle=False))
 
@@ -229,8 +230,8 @@ class Http2(H2Protocol):
         with contextlib.suppress(ProtocolError):  # already cancelled by the client
             self.connection.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
 
-    def _note(self, event: Event) -> None:
-        """Keep count of what comes."""
+    def _count_body(self, event: Event) -> None:
+        """Update the counts of body bytes per stream."""
         if type(event) is DataReceived:
             assert event.stream_id is not None and event.data is not None
             self._body_bytes[event.stream_id] = self._body_bytes.get(event.stream_id, 0) + len(event.data)
@@ -248,15 +249,15 @@ class Http2(H2Protocol):
         self._reset_at = now
         return self._resets > _MOST_RESETS
 
-    def _decline(self, event: DataReceived) -> None:
-        """The request was answered before its body had come; hypercorn knows the stream no more, and would end the
-        connection. Ending the stream would be right (RFC 9113, 8.1), but curl and Node then lose the answer as well."""
+    def _discard(self, event: DataReceived) -> None:
+        """Discard body bytes of a request that is already answered. hypercorn has forgotten the stream, and would end
+        the connection. Resetting the stream would be right (RFC 9113, 8.1), but curl and Node would lose the answer."""
         number = event.stream_id
         assert number is not None
         self.connection.acknowledge_received_data(event.flow_controlled_length, number)
         self._dropped[number] = self._dropped.get(number, 0) + event.flow_controlled_length
         if self._dropped[number] > MOST_DROPPED:
-            with contextlib.suppress(ProtocolError):  # it is closed by now
+            with contextlib.suppress(ProtocolError):  # closed meanwhile
                 self.connection.reset_stream(number, ErrorCodes.NO_ERROR)
 
     async def _close_stream(self, stream_id: int) -> None:
@@ -264,10 +265,10 @@ class Http2(H2Protocol):
         self._body_bytes.pop(stream_id, None)
         unsent = self.stream_buffers.get(stream_id)
         if unsent is not None:
-            await unsent.close()  # who waits for room in it would do so for ever
+            await unsent.close()  # wakes a task that waits for room in it
         if stream is not None:
             await stream.handle(StreamClosed(stream_id=stream_id))
-            await _unread(stream).acknowledge()  # the window is that of the others, too
+            await _unread(stream).acknowledge()  # the other streams share the connection's window
             await self.has_data.set()
 
 
@@ -276,19 +277,18 @@ def _unread(stream: Any) -> UnreadBody:
     return unread
 
 
-def _answer_who_leaves(connection: H2Connection) -> None:
-    """Let a client that will begin no more requests (GOAWAY) still get the answers to those that it has begun (RFC
-    9113, 6.8), as Node's `session.close()` expects. h2 would end the connection with that frame and read nothing after
-    it."""
-    by_kind = connection._frame_dispatch_table
-    ends = by_kind[GoAwayFrame]
+def _keep_answering_after_goaway(connection: H2Connection) -> None:
+    """Still answer running requests after a client's GOAWAY (RFC 9113, 6.8), as Node's `session.close()` expects. h2
+    would end the connection with that frame and read nothing after it."""
+    handlers = connection._frame_dispatch_table
+    end_connection = handlers[GoAwayFrame]
 
-    def hear(frame: GoAwayFrame) -> Any:
+    def handle_goaway(frame: GoAwayFrame) -> Any:
         if frame.error_code == ErrorCodes.NO_ERROR and connection.open_inbound_streams:
-            return [], []  # the client closes the connection when it has them, or it is closed as any idle one
-        return ends(frame)
+            return [], []  # the client closes the connection after the answers, or the idle timeout does
+        return end_connection(frame)
 
-    by_kind[GoAwayFrame] = hear
+    handlers[GoAwayFrame] = handle_goaway
 
 
 def _is_readable(event: RequestReceived) -> bool:

@@ -1,7 +1,7 @@
-"""The body of an HTTP/2 request between the connection and the application.
+"""Buffers the body of an HTTP/2 request between the connection and the application, with flow control per stream.
 
-Flow control slows down a client: it may send more of a body only as the application reads it. hypercorn's own queue
-opens the window at once, and blocks the whole connection, with all other requests on it, when ten pieces are unread.
+A client may send more of a body only as the application reads it. hypercorn's own queue opens the window at once, and
+blocks the whole connection, with all other requests on it, if ten pieces are unread.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from hypercorn.typing import TaskGroup
 
 
 class UnreadBody:
-    """The part of one request's body that its application has not read; has `put` and `get` like hypercorn's queue."""
+    """The part of one request's body that its application has not read. `put` and `get` replace hypercorn's queue."""
 
-    def __init__(self, taken: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(self, acknowledge: Callable[[int], Awaitable[None]]) -> None:
         self.unacknowledged = 0
         """Bytes of the client's window that are in use. Increased by the receiver of each piece."""
-        self._taken = taken
+        self._acknowledge = acknowledge
         self._body = bytearray()
         self._more = True
-        self._told = False
-        """The application has got the end of the body."""
+        self._end_delivered = False
+        """The application has received the end of the body."""
         self._gone = False
         self._changed = asyncio.Event()
 
@@ -44,7 +44,7 @@ class UnreadBody:
 
     async def get(self) -> dict[str, Any]:
         """See ASGI's `receive`. All pieces that arrived are returned as one message."""
-        while not (self._gone or self._body or not (self._more or self._told)):
+        while not (self._gone or self._body or not (self._more or self._end_delivered)):
             self._changed.clear()
             await self._changed.wait()
         await self.acknowledge()
@@ -52,31 +52,31 @@ class UnreadBody:
             return {"type": "http.disconnect"}
         body = bytes(self._body)
         self._body.clear()
-        self._told = not self._more
+        self._end_delivered = not self._more
         return {"type": "http.request", "body": body, "more_body": self._more}
 
     async def acknowledge(self) -> None:
         """Open the client's window again by the bytes in use."""
         while self.unacknowledged:  # more may arrive while this is sent
             size, self.unacknowledged = self.unacknowledged, 0
-            await self._taken(size)
+            await self._acknowledge(size)
 
 
-class Applications:
-    """Replaces hypercorn's task group, with which a stream starts its application."""
+class ApplicationTasks:
+    """Replaces hypercorn's task group, by which a stream starts its application."""
 
-    def __init__(self, group: TaskGroup, taken: Callable[[int, int], Awaitable[None]]) -> None:
-        """`taken` is called with a stream's number and the number of bytes that the application has read."""
+    def __init__(self, group: TaskGroup, acknowledge: Callable[[int, int], Awaitable[None]]) -> None:
+        """`acknowledge` is called with a stream's number and the number of bytes that the application has read."""
         self.spawn = group.spawn
-        self._taken = taken
+        self._acknowledge = acknowledge
 
     async def spawn_app(self, app: Any, config: Any, scope: Any, send: Any) -> Callable[..., Awaitable[None]]:
         """See hypercorn's."""
         number = send.__self__.stream_id
 
-        async def taken(size: int) -> None:
-            await self._taken(number, size)
+        async def acknowledge(size: int) -> None:
+            await self._acknowledge(number, size)
 
-        unread = UnreadBody(taken)
+        unread = UnreadBody(acknowledge)
         self.spawn(_handle, app, config, scope, unread.get, send, None, None)
         return unread.put

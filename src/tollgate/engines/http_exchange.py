@@ -1,8 +1,8 @@
 """One request on an HTTP/1 connection and its answer: ASGI's `receive` and `send`, with the framing of RFC 9112.
 
-The connection (`http1.py`) reads; an exchange knows nothing of other requests. It does not refer to the `scope`, which
-refers to the exchange (extension `DIRECT`): with such a cycle every request would stay in memory until the garbage
-collector runs.
+The connection (`http1.py`) reads and parses; an exchange is independent of other requests. It must not refer to the
+`scope`, which refers to the exchange (extension `DIRECT`): such a cycle would keep every request in memory until the
+garbage collector runs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Message = MutableMapping[str, Any]
 MOST_UNREAD = 64 * 1024
 """Reading is paused when this many body bytes wait for the application."""
 _COPIED = 8 * 1024
-"""A chunk below this size is copied into one piece; for a larger one, copying costs more than two writes."""
+"""A smaller chunk is copied into one piece with its framing; for a larger one, copying costs more than two writes."""
 _BODILESS = (204, 304)
 
 
 class Wire(Protocol):
-    """What an exchange needs from its connection."""
+    """The interface of the connection for an exchange."""
 
     done: asyncio.Future[None]
     """A completed future: what `send` returns if there is nothing to wait for."""
     room: asyncio.Future[None] | None
-    """Completed when a slow client has caught up; None while the client keeps up."""
+    """Completed when a slow client has read enough; None while writing is not paused."""
     host: Host
-    """Has the headers that every answer gets."""
+    """Has the headers of every answer."""
 
     def write(self, data: bytes) -> None:
-        """Write to the client, at the latest at the end of this turn of the event loop."""
+        """Write to the client by the end of this turn of the event loop."""
 
     def read_on(self) -> None:
         """Continue reading: the application waits for more of the body."""
@@ -50,10 +50,10 @@ class HttpExchange:
 
     __slots__ = (
         "_chunked",
+        "_end_delivered",
         "_left",
+        "_on_disconnect",
         "_parts",
-        "_tell",
-        "_told",
         "_waiter",
         "_wire",
         "complete",
@@ -75,7 +75,7 @@ class HttpExchange:
         self.head = head
         """The request is a HEAD: its answer has no body."""
         self.keep = keep
-        """The connection is kept after the answer."""
+        """The connection is kept open after the answer."""
         self.continues = continues
         """The client waits for `100 Continue` before it sends the body."""
         self.more = True
@@ -90,22 +90,22 @@ class HttpExchange:
         self.complete = False
         self.task: asyncio.Task[None] | None = None
         self._parts: list[bytes] = []
-        self._told = False
+        self._end_delivered = False
         self._waiter: asyncio.Future[None] | None = None
-        self._tell: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._chunked = False
         self._left: int | None = None
-        """Body bytes still to be sent according to `content-length`; None if there is none."""
+        """Body bytes that remain to be sent according to `content-length`; None without that header."""
 
     # The connection's side.
 
     @property
     def framed(self) -> bool:
-        """Whether the end of the answer can be seen without closing the connection."""
+        """Whether the client can detect the end of the answer without a close of the connection."""
         return self._chunked or self._left is not None
 
     def add(self, data: bytes) -> None:
-        """A piece of the body arrived; it is only counted if the answer is already complete."""
+        """Add a piece of the body that arrived. If the answer is already complete, it is counted and discarded."""
         if self.complete:
             self.dropped += len(data)
             return
@@ -123,14 +123,14 @@ class HttpExchange:
         if not self.complete:
             self.gone = True
             self._wake()
-            if self._tell is not None:
-                self._tell()
+            if self._on_disconnect is not None:
+                self._on_disconnect()
 
     # The application's side.
 
-    def on_leaving(self, tell: Callable[[], None] | None) -> None:
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
         """See `http.Direct`."""
-        self._tell = tell
+        self._on_disconnect = callback
 
     async def receive(self) -> Message:
         """See ASGI."""
@@ -138,12 +138,12 @@ class HttpExchange:
             self.continues = False
             self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.gone or self.complete):
-            if self._parts or not (self.more or self._told):
+            if self._parts or not (self.more or self._end_delivered):
                 parts = self._parts
                 body = parts[0] if len(parts) == 1 else b"".join(parts)
                 parts.clear()
                 self.unread = 0
-                self._told = not self.more
+                self._end_delivered = not self.more
                 return {"type": "http.request", "body": body, "more_body": self.more}
             self._wire.read_on()
             self._waiter = asyncio.get_running_loop().create_future()
@@ -154,7 +154,7 @@ class HttpExchange:
         return {"type": "http.disconnect"}
 
     def send(self, message: Message) -> Awaitable[None]:
-        """See ASGI. Raises `RuntimeError` for a message out of order, `ValueError` for a head that cannot be sent."""
+        """See ASGI. Raises `RuntimeError` for a message out of order, `ValueError` for an invalid head."""
         if self._wire.room is not None and not self.gone:
             return self._send_later(message)
         self._send(message)
@@ -183,7 +183,9 @@ class HttpExchange:
             return
         expected = "http.response.body" if self.started else "http.response.start"
         if message["type"] != expected or self.complete:
-            raise RuntimeError(f"{message['type']} was sent where {'nothing' if self.complete else expected} can be")
+            raise RuntimeError(
+                f"got {message['type']}, expected {'nothing after the complete answer' if self.complete else expected}"
+            )
         if self.started:
             self._body(message.get("body", b""), last=not message.get("more_body", False))
         else:
@@ -208,7 +210,7 @@ class HttpExchange:
         lines = [*map(b": ".join, headers)]
         written = b"".join(lines)
         if written.find(b"\n") >= 0 or written.find(b"\r") >= 0:
-            raise ValueError("a header of an answer holds a line break")
+            raise ValueError("a header of the answer contains a line break")
         self.head = self.head or status in _BODILESS
         self.started = True
         self._wire.write(STATUS_LINES[status] + b"\r\n".join([*lines, b"", b""]))
@@ -233,7 +235,7 @@ class HttpExchange:
                 if self._left < 0 or (last and self._left):
                     raise RuntimeError(
                         f"the body of an answer has {abs(self._left)} bytes {'fewer' if self._left > 0 else 'more'} "
-                        "than its head says"
+                        "than its content-length"
                     )
             if body:
                 self._wire.write(body)

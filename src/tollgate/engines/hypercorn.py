@@ -1,7 +1,7 @@
-"""hypercorn on asyncio, the default engine: its server and its HTTP/2, with our own HTTP/1 (`http1.py`).
+"""The default engine: hypercorn's server and HTTP/2 on asyncio, with our own HTTP/1 (`http1.py`).
 
 hypercorn parses HTTP/1 with h11, which is pure Python, and passes requests to the application through a task group and
-queues. Together that costs more than everything the gateway does for a small request.
+queues. Together that takes longer than everything the gateway does for a small request.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import h2
 
-from tollgate.engines import KEEP_ALIVE_SECONDS, LAST_CALL_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
+from tollgate.engines import CLOSE_GRACE_SECONDS, KEEP_ALIVE_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.http2 import Http2, Unsent
+from tollgate.engines.http2 import Http2, UnsentAnswer
 from tollgate.engines.sockets import (
     AddressTaken,
+    allow_group,
+    bound_addresses,
     check_unanswered,
     end_unused,
     has_unread,
-    let_group_in,
-    taken_addresses,
 )
 from tollgate.process.concurrency import shielded
 
@@ -58,7 +58,7 @@ class Hypercorn:
     def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         config = self._config
-        config.bind = [address.removeprefix("*") for address in self._server.bind]  # *:80 is :80, every address
+        config.bind = [address.removeprefix("*") for address in self._server.bind]  # *:80 is :80, all addresses
         config.graceful_timeout = self._server.drain_seconds
         config.include_server_header = False
         config.accesslog = None
@@ -74,11 +74,11 @@ class Hypercorn:
                 raise AddressTaken([address], error) from None
         try:
             sockets = config.create_sockets()  # removes the socket files it finds
-            let_group_in(config.bind)
+            allow_group(config.bind)
         except OSError as error:
             raise AddressTaken(config.bind, error) from None
         config.create_sockets = lambda: sockets  # type: ignore[method-assign]
-        return taken_addresses(self._server.bind, sockets.insecure_sockets)
+        return bound_addresses(self._server.bind, sockets.insecure_sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
@@ -91,14 +91,14 @@ class Hypercorn:
             host.end()
 
         announce()
-        with _ours(partial(_Connection, app, host)):
+        with _our_classes(partial(_Connection, app, host)):
             await serve(app, self._config, shutdown_trigger=stopping, mode="asgi")  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
-def _ours(connection: Callable[..., Any]) -> Iterator[None]:
+def _our_classes(connection: Callable[..., Any]) -> Iterator[None]:
     """Make hypercorn use our classes in place of its own."""
-    replaced = [(run, "TCPServer", connection), (protocol, "H2Protocol", Http2), (h2, "StreamBuffer", Unsent)]
+    replaced = [(run, "TCPServer", connection), (protocol, "H2Protocol", Http2), (h2, "StreamBuffer", UnsentAnswer)]
     kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     try:
         for module, name, ours in replaced:
@@ -135,17 +135,17 @@ def _date(second: int) -> list[tuple[bytes, bytes]]:
 
 
 class _Http1(Http1):
-    """An HTTP/1 connection, unless its first bytes are those of HTTP/2: then they are passed to `http2`, and nothing
-    more is read here."""
+    """An HTTP/1 connection. If its first bytes are the HTTP/2 preface, they are passed to `http2`, and nothing more is
+    read here."""
 
     def __init__(self, app: App, host: _Host, loop: asyncio.AbstractEventLoop, http2: Callable[[bytes], None]) -> None:
         super().__init__(app, host, loop)
-        self.opening = self._look
+        self.opening = self._detect
         self.ended: asyncio.Future[bool] = loop.create_future()
         """Completed when the connection ends (False), or when it turns out to be HTTP/2 (True)."""
         self._http2 = http2
         self._first = b""
-        """The first bytes, kept until it is certain whether they begin HTTP/2."""
+        """The first bytes, kept while they may still become the HTTP/2 preface."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.opening = None  # it refers to this object
@@ -153,7 +153,8 @@ class _Http1(Http1):
         if not self.ended.done():
             self.ended.set_result(False)
 
-    def _look(self, data: bytes) -> bytes:
+    def _detect(self, data: bytes) -> bytes:
+        """Check the first bytes for the HTTP/2 preface. Returns the bytes to parse as HTTP/1."""
         data = self._first + data
         if data.startswith(_HTTP2_PREFACE):
             self.ended.set_result(True)
@@ -168,11 +169,11 @@ class _Http1(Http1):
 
 
 class _Connection(TCPServer):
-    """A connection of hypercorn: passed on to our HTTP/1, or served here if its client speaks HTTP/2. It ends as soon
-    as the client closes it.
+    """A connection of hypercorn: handled by our HTTP/1, or here if the client uses HTTP/2. It ends as soon as the
+    client closes it.
 
-    hypercorn itself keeps socket and memory until the idle timeout: clients that connect anew for every request would
-    use up the process's sockets within a minute.
+    hypercorn itself keeps socket and memory until the idle timeout, so that clients with a new connection for every
+    request would exhaust the process's sockets within a minute.
     """
 
     def __init__(self, application: App, host: _Host, *args: Any) -> None:
@@ -187,14 +188,14 @@ class _Connection(TCPServer):
         """Serve the connection until it ends."""
         # before Python 3.12, asyncio.streams logs it with a traceback
         with contextlib.suppress(asyncio.CancelledError):
-            if await self._speaks_http2():
+            if await self._is_http2():
                 await super().run()
 
-    async def _speaks_http2(self) -> bool:
-        """Whether the connection speaks HTTP/2; returns when that is certain, or when it has ended."""
+    async def _is_http2(self) -> bool:
+        """Handle the connection as HTTP/1. Returns True when it turns out to be HTTP/2, False when it has ended."""
         transport = self.writer.transport
-        http1 = _Http1(self._application, self._host, self.loop, partial(self._take_back, transport.get_protocol()))
-        # bytes that arrived before this task's first turn; reading them does not wait
+        http1 = _Http1(self._application, self._host, self.loop, partial(self._hand_back, transport.get_protocol()))
+        # bytes that arrived before this task started; reading them does not block
         early = await self.reader.read(_EARLY_BYTES) if self.reader._buffer else b""  # type: ignore[attr-defined]
         transport.set_protocol(http1)
         http1.connection_made(transport)  # type: ignore[arg-type]
@@ -210,8 +211,8 @@ class _Connection(TCPServer):
             transport.abort()
             raise
 
-    def _take_back(self, streams: asyncio.BaseProtocol, data: bytes) -> None:
-        """Let hypercorn read from now on, beginning with these first bytes."""
+    def _hand_back(self, streams: asyncio.BaseProtocol, data: bytes) -> None:
+        """Let hypercorn read from now on, beginning with these bytes."""
         self.writer.transport.set_protocol(streams)
         self.reader.feed_data(data)
 
@@ -220,7 +221,7 @@ class _Connection(TCPServer):
         if isinstance(event, RawData):
             try:
                 self.writer.write(event.data)
-            except RuntimeError:  # uvloop's, for a connection that is closed
+            except RuntimeError:  # raised by uvloop if the connection is closed
                 await self.protocol.handle(Closed())
                 return
             if self.writer.transport.get_write_buffer_size():
@@ -228,7 +229,7 @@ class _Connection(TCPServer):
         elif isinstance(event, Updated):
             self._idle_since = self.loop.time() if event.idle else None
             if self.context.terminated.is_set():
-                await super().protocol_send(event)  # ends the watcher, or begins it anew
+                await super().protocol_send(event)  # ends or restarts the watcher
         else:
             await super().protocol_send(event)
 
@@ -244,28 +245,28 @@ class _Connection(TCPServer):
 
     async def _close(self) -> None:
         task = asyncio.current_task()
-        # the drain time is over: a client that does not read must not delay the end
+        # the drain time is over: do not wait for a client that does not read
         if task is not None and task.cancelling():
             self.writer.transport.abort()
-        self._bound_last_words()
+        self._limit_close_time()
         try:
             await super()._close()
         finally:
             if self._stuck is not None:
                 self._stuck.cancel()
 
-    def _bound_last_words(self) -> None:
-        """Limit how long a closing connection waits for its client to read what was written."""
+    def _limit_close_time(self) -> None:
+        """Limit how long a closing connection waits for its client to read the rest."""
         if self._stuck is None:
             self._stuck = self.loop.call_later(STUCK_SECONDS, self.writer.transport.abort)
 
     async def _initiate_server_close(self) -> None:
-        self._bound_last_words()
+        self._limit_close_time()
         await super()._initiate_server_close()
 
     async def _idle_timeout(self) -> None:
-        """Watch the connection as long as it lives. hypercorn starts a new watcher for every request, which costs a
-        tenth of a small request."""
+        """Watch the connection until it ends. hypercorn starts a new watcher for every request, which takes a tenth of
+        the time of a small request."""
         terminated = False
         while not terminated and (left := self._left()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -274,9 +275,9 @@ class _Connection(TCPServer):
             if self._idle_since is None and not terminated and (http2 := self._http2) is not None:
                 await http2.end_stuck()  # regularly: see `_left`
         if terminated and (http2 := self._http2) is not None:
-            await http2.leave()
+            await http2.announce_stop()
         if terminated and self._idle_since is not None:
-            await asyncio.sleep(LAST_CALL_SECONDS)  # a new request ends this task, and its answer starts it again
+            await asyncio.sleep(CLOSE_GRACE_SECONDS)  # a new request ends this task, and its answer starts it again
         while self._idle_since is not None and not await shielded(self._close_idle()):
             await asyncio.sleep(UNREAD_SECONDS)
 
@@ -286,7 +287,7 @@ class _Connection(TCPServer):
         if self._idle_since is None or read or has_unread(self.writer.transport):
             return False
         if (http2 := self._http2) is not None:
-            await http2.say_last()
+            await http2.send_final_goaway()
         if not end_unused(self.writer.transport):
             return False
         await self._initiate_server_close()
@@ -295,8 +296,8 @@ class _Connection(TCPServer):
     @property
     def _http2(self) -> Http2 | None:
         """The HTTP/2 protocol object; None before the client's first bytes."""
-        spoken = self.protocol.protocol
-        return spoken if isinstance(spoken, Http2) else None
+        protocol = self.protocol.protocol
+        return protocol if isinstance(protocol, Http2) else None
 
     def _left(self) -> float:
         """Seconds until the idle timeout."""

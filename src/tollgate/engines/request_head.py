@@ -1,4 +1,4 @@
-"""Checking the head of an HTTP/1 request: what is refused and with which answer; upgrades are ignored."""
+"""Checks the heads of HTTP/1 requests, and builds the answers to those that are refused. Upgrades are ignored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Headers = list[tuple[bytes, bytes]]
 """Headers, with lower-case names."""
 
 REFUSALS = {
-    400: b"what was sent cannot be read as an HTTP/1.1 request",
-    431: b"the headers or trailers of a request may have %d bytes" % MAX_HEAD_BYTES,
-    501: b"the only transfer encoding read here is chunked",
+    400: b"not a valid HTTP/1.1 request",
+    431: b"the headers or trailers of the request exceed %d bytes" % MAX_HEAD_BYTES,
+    501: b"the only supported transfer encoding is chunked",
 }
-"""The text of the answer to a request that cannot be read, by status."""
+"""The text of the answer to a refused request, by status."""
 STATUS_LINES = {status: f"HTTP/1.1 {status} \r\n".encode() for status in range(100, 600)}
 STATUS_LINES |= {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -25,7 +25,7 @@ IN_HOSTS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~%
 
 
 class Refused(Exception):
-    """A request that is answered with `status` (a key of `REFUSALS`), whatever its path, because of its framing."""
+    """The request is answered with `status` (a key of `REFUSALS`) because of its framing, before it is routed."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -33,8 +33,8 @@ class Refused(Exception):
 
 
 def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
-    """The headers by name, the last one of each name. Raises `Refused`: checked_headers("1.1", []) -> Refused(400),
-    because there is no host."""
+    """Check the headers. Returns them by name, the last one of each name. Raises `Refused`, such as `Refused(400)` for
+    checked_headers("1.1", []), which has no host."""
     by_name = dict(headers)
     host = by_name.get(b"host")
     if version not in ("1.0", "1.1") or (host is None and version == "1.1"):  # RFC 9112, 3.2
@@ -51,7 +51,7 @@ def checked_headers(version: str, headers: Headers) -> dict[bytes, bytes]:
 
 
 def last_answer(status: int, text: bytes, headers: Headers) -> tuple[bytes, str]:
-    """An answer that does not come from the application, and its request id; the connection is closed after it.
+    """The bytes of an answer that does not come from the application, with `connection: close`, and its request id.
     `headers` are those of every answer."""
     request_id = new_request_id()
     tag = request_id.encode()
@@ -67,11 +67,10 @@ def last_answer(status: int, text: bytes, headers: Headers) -> tuple[bytes, str]
 
 
 def without_upgrade(method: bytes, target: bytes, version: str, headers: Headers, rest: bytes) -> bytes:
-    """The bytes to parse again after a head with an upgrade: the head without its `upgrade` header, and the `rest`
-    after it.
+    """The bytes to parse again after a head with an `upgrade` header: the head without that header, and the `rest`.
 
-    A server may ignore such a header (RFC 9110, 7.8). Java's client sends one with its first request, and httptools
-    would take the request's body for bytes of the other protocol.
+    A server may ignore the header (RFC 9110, 7.8). Java's client sends it with its first request, and httptools would
+    take the request's body for bytes of the new protocol.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
     lines += [b"%b: %b" % header for header in headers if header[0] != b"upgrade"]

@@ -1,5 +1,5 @@
-"""Sockets: addresses to listen on (`host:port`, `[v6]:port`, `:port` or `unix:/path`), and what the socket of a
-connection tells beyond what asyncio does."""
+"""Sockets: binds addresses to listen on (`host:port`, `[v6]:port`, `:port` or `unix:/path`), and queries and closes
+connections in ways that asyncio does not offer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tollgate.errors import TollgateError
 
 
 def has_unread(transport: asyncio.BaseTransport) -> bool:
-    """Whether bytes have arrived on a connection that nobody has read."""
+    """Whether unread bytes have arrived on a connection."""
     held = transport.get_extra_info("socket")
     count = array.array("i", [0])
     if held is not None and held.fileno() >= 0:
@@ -28,10 +28,10 @@ def has_unread(transport: asyncio.BaseTransport) -> bool:
 
 
 def end_unused(transport: asyncio.WriteTransport) -> bool:
-    """Tell the client that its idle connection has ended, unless bytes of a request have arrived that nobody has read:
-    False then. A connection that is closed over them is reset: that request is lost, and whoever sent it cannot tell.
+    """Shut down an idle connection for writing. Returns False, and does nothing, if unread bytes of a request have
+    arrived: closing would reset the connection, and the client could not know whether its request was processed.
 
-    The end is told here and now: the event loop closes connections in a later turn, and with many of them to close,
+    The shutdown is immediate. The event loop closes connections in a later turn, and with many of them to close,
     requests still arrive in between.
     """
     held = transport.get_extra_info("socket")
@@ -45,11 +45,11 @@ def end_unused(transport: asyncio.WriteTransport) -> bool:
 
 
 def addresses_of(transport: asyncio.BaseTransport) -> tuple[tuple[str, int | None] | None, tuple[str, int] | None]:
-    """Where a connection arrived and who made it, as ASGI's `server` and `client` tell: a unix socket has a path and no
-    port, and its client no address."""
+    """The local and the remote address of a connection, in the form of ASGI's `server` and `client`. A unix socket has
+    a path without a port, and its client no address."""
     try:
         server, client = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    except OSError:  # it is gone already
+    except OSError:  # closed already
         return None, None
     if isinstance(server, str):
         return (server, None), None
@@ -57,33 +57,33 @@ def addresses_of(transport: asyncio.BaseTransport) -> tuple[tuple[str, int | Non
 
 
 class AddressTaken(TollgateError):
-    """An address to listen on cannot be had."""
+    """An address cannot be bound."""
 
     code = "address_taken"
 
     def __init__(self, addresses: Sequence[str], error: OSError) -> None:
         super().__init__(
-            f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; another one: server.bind in "
-            "gateway.yaml, or --bind 127.0.0.1:PORT"
+            f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; to use another address, set "
+            "server.bind in gateway.yaml, or --bind 127.0.0.1:PORT"
         )
 
 
 def check_unanswered(address: str) -> None:
-    """Raises `OSError` for a unix socket at which a process answers: binding replaces its file, which would cut that
-    process off without a word. The file of a process that has ended may be replaced."""
+    """Raises `OSError` for a unix socket on which another process listens: binding replaces its file, and that process
+    would silently get no more connections. The file of a process that has ended may be replaced."""
     if not address.startswith("unix:"):
         return
     path = address[5:]
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return  # no socket's file: binding to it fails by itself
+            return  # not a socket: binding to it fails anyway
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
-            with contextlib.suppress(BlockingIOError):  # its queue is full: it is there
+            with contextlib.suppress(BlockingIOError):  # a full queue: a process listens
                 probe.connect(path)
     except (FileNotFoundError, ConnectionRefusedError):
         return
-    raise OSError(errno.EADDRINUSE, "a process answers there already")
+    raise OSError(errno.EADDRINUSE, "another process is listening there")
 
 
 def bound_socket(address: str) -> socket.socket:
@@ -103,23 +103,23 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
-def let_group_in(addresses: Sequence[str]) -> None:
-    """Let the group of a unix socket's file connect, whatever the umask: that of a proxy, where its folder hands its
-    group on. Raises `OSError`."""
+def allow_group(addresses: Sequence[str]) -> None:
+    """Let the group of a unix socket's file connect, whatever the umask; a proxy's, if the folder has the setgid bit.
+    Raises `OSError`."""
     for address in addresses:
         if address.startswith("unix:"):
             path = address[5:]
             os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
 
 
-def taken_addresses(asked: Sequence[str], sockets: Sequence[socket.socket]) -> tuple[str, ...]:
-    """The addresses these sockets were bound to, as they were asked for, but for the port where any would do.
+def bound_addresses(requested: Sequence[str], sockets: Sequence[socket.socket]) -> tuple[str, ...]:
+    """The requested addresses, with the port of each socket in place of port 0.
 
     ["127.0.0.1:0"] -> ("127.0.0.1:43121",)
     """
-    return tuple(_taken(address, sock) for address, sock in zip(asked, sockets, strict=True))
+    return tuple(_bound_address(address, sock) for address, sock in zip(requested, sockets, strict=True))
 
 
-def _taken(address: str, sock: socket.socket) -> str:
+def _bound_address(address: str, sock: socket.socket) -> str:
     host, _, port = address.rpartition(":")
     return address if address.startswith("unix:") or int(port) else f"{host}:{sock.getsockname()[1]}"

@@ -1,6 +1,6 @@
-"""The engine of the extra `uvicorn`: uvicorn's server, with our own connections (`http1.py`) in place of its.
+"""The engine of the extra `uvicorn`: uvicorn's server, with our own HTTP/1 (`http1.py`).
 
-The server is given sockets that are bound already; signals are left to the caller."""
+The server gets sockets that are already bound. The caller handles signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 
 from tollgate.engines import Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.sockets import AddressTaken, bound_socket, check_unanswered, let_group_in, taken_addresses
+from tollgate.engines.sockets import AddressTaken, allow_group, bound_addresses, bound_socket, check_unanswered
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -36,10 +36,10 @@ class Uvicorn:
             try:
                 check_unanswered(address)
                 self._sockets.append(bound_socket(address))
-                let_group_in([address])
+                allow_group([address])
             except OSError as error:
                 raise AddressTaken([address], error) from None
-        return taken_addresses(self._server.bind, self._sockets)
+        return bound_addresses(self._server.bind, self._sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
@@ -60,8 +60,7 @@ class Uvicorn:
 
 
 async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    """Run uvicorn on these sockets until `stopped` returns; signals are left to the caller. The sandbox is served so
-    too."""
+    """Run uvicorn on these sockets until `stopped` returns. The caller handles signals. Also used for the sandbox."""
     running = uvicorn.Server(config)
     running.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
 
@@ -77,7 +76,7 @@ async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[so
 
 
 class _Connection(Http1):
-    """`Http1` as uvicorn makes it."""
+    """`Http1` with uvicorn's constructor."""
 
     def __init__(
         self,
