@@ -48,7 +48,7 @@ async def test_an_account_id_with_other_characters_is_rejected(books: Ledger, id
         (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
         (KeyForm(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
         (KeyForm(window="year"), 'window is "year"'),
-        (KeyForm(models="acme/*, ! acme/old"), "wanted what is left out right after its !"),
+        (KeyForm(models="acme/*, ! acme/old"), "wanted the excluded model directly after its !"),
         (KeyForm(models=" ".join(f"{i}*" for i in range(501))), "models has 501 entries, wanted at most 500"),
         (KeyForm(models="a" * 201), "of at most 200 characters"),
         (KeyForm(rpm="0"), 'rpm is "0"'),

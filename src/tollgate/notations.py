@@ -80,7 +80,7 @@ def read_models(text: str) -> tuple[str, ...] | None:
         )
     if "!" in parts:
         raise BadRequest(
-            f'models is "{entered[:100]}", wanted what is left out right after its !, such as !acme/old', "models"
+            f'models is "{entered[:100]}", wanted the excluded model directly after its !, such as !acme/old', "models"
         )
     return parts
 

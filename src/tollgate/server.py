@@ -135,13 +135,13 @@ async def _opened(
 ) -> Opened:
     """`open_gateway` on an open ledger."""
     configured = runtime.gateway.server.bind
-    taken = bind() if bind is not None else configured
+    bound = bind() if bind is not None else configured
 
     def at_ports(read: Gateway) -> Gateway:
         """These settings with the bound ports in place of port 0 (any free port)."""
-        if taken == configured or read.server.bind != configured:
+        if bound == configured or read.server.bind != configured:
             return read
-        return replace(read, server=served_at(read.server, taken))
+        return replace(read, server=served_at(read.server, bound))
 
     first_key = await ledger.ensure_default_account()
     account = await initial_account(ledger)

@@ -249,8 +249,8 @@ def upper_bound(
     """The most a request can cost in USD, which its hold reserves: every prompt token and every output token at the
     highest price that may apply, and so many searches and pictures.
 
-    `hour_cache`: the request asks for cache entries of one hour, which some providers sell at twice the prompt price.
-    `service_tier` is the tier it asks for: it may get that one or the default. `multipliers` are words of the request.
+    `hour_cache`: the request has cache entries of one hour, for which some providers charge twice the prompt price.
+    `service_tier` is the requested tier; the request may get the default instead. `multipliers` are words of it.
     A `volumes` row for smaller requests counts too, because the request may use less; so does each row that has a
     `word`.
     """

@@ -227,7 +227,7 @@ async def _parsed(
     vectors = hub.get("vectors")
     if not isinstance(vectors, list) or len(vectors) != len(part.items):
         raise unusable(
-            f"{len(vectors) if isinstance(vectors, list) else 'no'} vectors came for {len(part.items)} inputs", 200
+            f"got {len(vectors) if isinstance(vectors, list) else 'no'} vectors for {len(part.items)} inputs", 200
         )
     await _write(part, vectors, data, written)
     part.tokens = _input_tokens(reported if isinstance(reported, Mapping) else hub.get("usage"))

@@ -156,15 +156,15 @@ def vector_text(vector: object) -> bytes:
     if isinstance(vector, Mapping):
         kind = str(vector.get("type") or "float")
         if "base64" not in vector:
-            raise ValueError("a vector came as an object without base64")
+            raise ValueError("a vector is an object without base64")
         vector = vector["base64"]
     if not isinstance(vector, str):
-        raise ValueError(f"a vector came as {type(vector).__name__}")
+        raise ValueError(f"a vector has the unsupported type {type(vector).__name__}")
     packed = _decoded(vector)
     if kind in _SIGNED:
         return orjson.dumps(array.array(_SIGNED[kind], packed).tolist())
     if kind not in ("float", "float32"):
-        raise ValueError(f"a vector came as {kind}")
+        raise ValueError(f"a vector has the unsupported type {kind}")
     floats = array.array("f", _whole(packed))
     if sys.byteorder == "big":
         floats.byteswap()

@@ -17,7 +17,7 @@ class AnswerUnpacker(Unpacker):
         try:
             super().__init__(coding)
         except UnknownCoding:
-            raise UpstreamFailed(f"the answer has content-encoding {coding!r}, though identity was asked for") from None
+            raise UpstreamFailed(f"the answer has content-encoding {coding!r}, but identity was requested") from None
 
     def unpack(self, data: bytes) -> bytes:
         try:

@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         status = parser.get_status_code()
         if status < 200:
             if status == 101 or status < 100:
-                raise _Malformed("101 to a request that asked for no upgrade" if status == 101 else f"status {status}")
+                raise _Malformed("101 to a request without an upgrade" if status == 101 else f"status {status}")
             self._interim = True
             return
         headers = _headers_of(self._heading)

@@ -247,5 +247,5 @@ def _head_start(call: Call, route: _Route) -> bytes:
     except UnicodeEncodeError:
         raise UpstreamUnreachable("a header for the upstream has characters outside Latin-1") from None
     if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
-        raise UpstreamUnreachable("a header for the upstream holds a line break")
+        raise UpstreamUnreachable("a header for the upstream contains a line break")
     return head
