@@ -51,15 +51,14 @@ def stream_error_events(
     """
     message = public_message(error)
     if dialect == "messages":
-        kind = (
-            "overloaded_error"
-            if getattr(error, "overloaded", False)
-            else "timeout_error"
-            if isinstance(error, UpstreamTimeout)
-            else "api_error"
-        )
         if isinstance(error, UpstreamRejected):
             kind = messages_error_type(error)
+        elif isinstance(error, UpstreamFailed) and error.overloaded:
+            kind = "overloaded_error"
+        elif isinstance(error, UpstreamTimeout):
+            kind = "timeout_error"
+        else:
+            kind = "api_error"
         return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
@@ -171,9 +170,10 @@ def responses_error_type(error: UpstreamRejected) -> tuple[str, str | None]:
     kind, code = error.kind, error.upstream_code
     if error.status == 413 or kind == "request_too_large":
         code = "request_too_large"
-    # some providers send a class name or a constant (BadRequestError, INVALID_ARGUMENT)
-    own = kind and kind.islower() and kind not in _MESSAGES_TYPES.values()
-    return kind if kind and own else "invalid_request_error", code
+    # some providers send a class name or a constant instead (BadRequestError, INVALID_ARGUMENT)
+    if not kind or not kind.islower() or kind in _MESSAGES_TYPES.values():
+        kind = "invalid_request_error"
+    return kind, code
 
 
 def public_message(error: TollgateError) -> str:
