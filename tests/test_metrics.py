@@ -12,14 +12,14 @@ from tollgate.metrics import Metrics
 def test_event_names_of_an_upstream_are_bounded_in_number_and_length():
     metrics = Metrics()
     for number in range(1000):
-        metrics.unmatched("acme", {f"event {number} {'x' * 500}": 2})
+        metrics.count_unmatched("acme", {f"event {number} {'x' * 500}": 2})
     assert len(metrics.unmatched_events) <= 201 and sum(metrics.unmatched_events.values()) == 2000
     assert all(len(name) <= 100 for name in metrics.unmatched_events)
 
 
 def test_label_values_are_escaped():
     metrics = Metrics()
-    metrics.unmatched("acme", {'a"} 1\nevil_total{x="\\': 1})
+    metrics.count_unmatched("acme", {'a"} 1\nevil_total{x="\\': 1})
     [line] = [line for line in metrics.render().splitlines() if "evil" in line]
     assert line == 'tollgate_unmatched_stream_events_total{event="acme a\\"} 1\\nevil_total{x=\\"\\\\"} 1'
 

@@ -14,7 +14,7 @@ import pytest
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess, replying, write_config
 from support.running import gateway
-from tollgate.errors import Crowded
+from tollgate.errors import BodyMemoryFull
 from tollgate.room import SMALL, Room
 
 BIG = 4 * SMALL
@@ -65,7 +65,9 @@ async def test_a_body_that_waits_too_long_is_rejected_and_holds_nothing():
     room = Room(BIG, patience=0.01)
     first, second = room.place(), room.place()
     await first.widen(BIG)
-    with pytest.raises(Crowded, match=f"no room for {BIG} bytes of a request body within 0.01 s: {BIG} of at most"):
+    with pytest.raises(
+        BodyMemoryFull, match=f"no room for {BIG} bytes of a request body within 0.01 s: {BIG} of at most"
+    ):
         await second.widen(BIG)
     second.leave()
     assert (room.held, room.waiting) == (BIG, 0)
@@ -125,7 +127,7 @@ async def test_random_arrivals_and_departures_keep_the_bound_and_end_at_zero():
             await asyncio.sleep(stay)
             place.narrow(size // 2)
             await asyncio.sleep(stay)
-        except Crowded:
+        except BodyMemoryFull:
             pass
         finally:
             place.leave()

@@ -143,7 +143,7 @@ class App:
             responder.close()
             self._running.discard(responder)
             services.metrics.running -= 1
-            services.metrics.answered(route.name if route else "unknown", responder.status, time.monotonic() - began)
+            services.metrics.count_reply(route.name if route else "unknown", responder.status, time.monotonic() - began)
 
     def _noted(self, error: Exception, failed: str) -> TollgateError:
         """Count an expected error, or log an unexpected one with the message `failed`. Returns the error for the

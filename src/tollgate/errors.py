@@ -21,8 +21,8 @@ that module, as a subclass of one of these.
     │   │   └── OutOfSockets      503  no connection, because the gateway has no descriptors, ports or memory left
     │   └── UpstreamTimeout       one of the four budgets ran out
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
-    │   ├── Unwritten             503  the operation was done but is not durable yet
-    │   ├── Crowded               503  the request bodies in memory leave no room for another
+    │   ├── NotDurable            503  the operation was done but is not durable yet
+    │   ├── BodyMemoryFull        503  the request bodies in memory leave no room for another
     │   └── ShuttingDown          503  the gateway is shutting down
     └── InternalError             500  a bug in the gateway
 
@@ -286,11 +286,11 @@ class Unavailable(TollgateError):
     code = "unavailable"
 
 
-class Unwritten(Unavailable):
+class NotDurable(Unavailable):
     """The requested operation was done but could not be made durable yet."""
 
 
-class Crowded(Unavailable):
+class BodyMemoryFull(Unavailable):
     """The bodies of running requests left no room for one of `size` bytes within `seconds`."""
 
     code = "too_much_at_once"

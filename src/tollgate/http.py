@@ -75,7 +75,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
     """The whole body as sent. Its bytes are reserved in `place` before they are read. Raises `BodyTooLarge` as soon as
-    the limit is exceeded, `Crowded` if there is no room, `ClientGone`."""
+    the limit is exceeded, `BodyMemoryFull` if there is no room, `ClientGone`."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit():
         size = int(length[:20])
@@ -112,7 +112,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, pl
 
 async def unpacked(body: bytes, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
     """The body decompressed as `Content-Encoding` says; `place` then holds its new size. Raises `BodyTooLarge`,
-    `BadRequest`, `Crowded`."""
+    `BadRequest`, `BodyMemoryFull`."""
     encoding = headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding == "identity":
         return body

@@ -34,7 +34,7 @@ class Metrics:
         self._seconds: dict[str, list[int]] = {}
         self._seconds_sum: dict[str, float] = defaultdict(float)
 
-    def unmatched(self, protocol: str, types: Mapping[str, int]) -> None:
+    def count_unmatched(self, protocol: str, types: Mapping[str, int]) -> None:
         """Count the stream events that no mapping rule reads. Upstreams choose their names, so further names share one
         counter after a limit."""
         for name, count in types.items():
@@ -42,7 +42,7 @@ class Metrics:
             known = event in self.unmatched_events or len(self.unmatched_events) < _MOST_EVENTS
             self.unmatched_events[event if known else f"{protocol} (others)"] += count
 
-    def answered(self, endpoint: str, status: int, seconds: float) -> None:
+    def count_reply(self, endpoint: str, status: int, seconds: float) -> None:
         """Count one reply of an endpoint, with its duration."""
         self.requests[endpoint, status] += 1
         buckets = self._seconds.get(endpoint)

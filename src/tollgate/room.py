@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from tollgate.errors import Crowded
+from tollgate.errors import BodyMemoryFull
 
 SMALL = 64 * 1024
 """A body up to this size is counted but never waits."""
@@ -78,7 +78,7 @@ class Room:
         return self.most - self.held >= self._least or self.held <= self._heaviest
 
     async def wait(self, place: Place, size: int) -> None:
-        """Wait until `place` has grown to `size` bytes. Raises `Crowded` when that takes too long."""
+        """Wait until `place` has grown to `size` bytes. Raises `BodyMemoryFull` when that takes too long."""
         admitted = asyncio.get_running_loop().create_future()
         wanted = size - place.bytes
         self._least = min(self._least, wanted) if self._waiting else wanted
@@ -88,7 +88,7 @@ class Room:
             async with asyncio.timeout(self.patience):
                 await admitted
         except TimeoutError:
-            raise Crowded(size, self.held, self.most, self.patience) from None
+            raise BodyMemoryFull(size, self.held, self.most, self.patience) from None
         finally:
             if admitted.cancelled():  # by the time limit, or with the request
                 self._waiting.pop(admitted, None)
@@ -111,7 +111,7 @@ class Place:
         self.bytes = size
 
     async def widen(self, size: int) -> None:
-        """Hold at least `size` bytes, as soon as there is room. Raises `Crowded` when that takes too long."""
+        """Hold at least `size` bytes, as soon as there is room. Raises `BodyMemoryFull` when that takes too long."""
         if size <= self.bytes:
             return
         if size <= SMALL or self._room.fits(self, size):

@@ -11,7 +11,7 @@ import pytest
 from support.image_jobs import URL, Script, create, look
 from support.image_provider import close_services, make_offer, settled
 from support.stores import available_to
-from tollgate.errors import Unavailable, Unwritten
+from tollgate.errors import NotDurable, Unavailable
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.service import jobs_of, list_generations
@@ -220,7 +220,7 @@ async def test_an_end_that_cannot_be_written_is_unsaved_and_may_be_polled_again(
     assert (raised.value.status, raised.value.billed) == (500, False)
 
     async def unwritten(*_):
-        raise Unwritten("disk full")
+        raise NotDurable("disk full")
 
     services.ledger.generations.get = unwritten
     with pytest.raises(Unsaved) as raised:

@@ -12,7 +12,7 @@ import pytest
 
 from support.stores import available_to, spent_by
 from support.waiting import until
-from tollgate.errors import Unavailable, Unwritten
+from tollgate.errors import NotDurable, Unavailable
 from tollgate.ledger import Generation, records
 
 from .conftest import Alice, new_ledger, row
@@ -70,7 +70,7 @@ async def test_an_end_that_is_not_durable_is_not_returned(tmp_path: Path, monkey
         monkeypatch.setattr(ledger._backend, "append", lambda kind, event: failed)
         with pytest.raises(Unavailable):
             await ledger.generations.update(made.id, DONE)
-        with pytest.raises(Unwritten, match="disk full"):
+        with pytest.raises(NotDurable, match="disk full"):
             await ledger.generations.get("alice", made.id)
         assert await ledger.generations.get("bob", made.id) is None
         assert await ledger.generations.succeeded("alice", 100) == []

@@ -76,7 +76,7 @@ class ConvertedStream:
         out = self._take(self._events.finish())
         self._end_at_done()  # `[DONE]` may have come without its blank line
         if converter.unmatched:
-            self._exchange.services.metrics.unmatched(self._offer.protocol, converter.unmatched)
+            self._exchange.services.metrics.count_unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop is None:
             self.error = UpstreamFailed(self._ended_early())
         elif self.error is None and converter.stop == "error":

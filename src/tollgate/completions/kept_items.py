@@ -69,7 +69,7 @@ async def put_in_items(
 ) -> dict[str, Any] | None:
     """The body with its `references` replaced by the remembered items, after the conversation that a remembered
     `previous_response_id` stands for; None if nothing is remembered for them. `inbound.body` is set to the new body's
-    bytes. Raises `Crowded` when there is no room for them, `BadRequest` when they exceed the limits of a request."""
+    bytes. Raises `BodyMemoryFull` if there is no room for them, `BadRequest` if they exceed the limits of a request."""
     found = _find(services.answer_items, inbound.key.account_id, references)
     if found.conversation is None and not found.items:
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tollgate.errors import NotFound, Unavailable, Unwritten
+from tollgate.errors import NotDurable, NotFound, Unavailable
 from tollgate.images.billing import Terms, usage_row
 from tollgate.images.order import Unsaved
 from tollgate.images.state import Watch, changes, is_job_id, job_facts, seconds_since, with_state
@@ -75,7 +75,7 @@ class TrackedJobs:
             raise NotFound("generation not found")
         try:
             generation = await self._services.ledger.generations.get(account_id, job_id.lower())
-        except Unwritten as error:
+        except NotDurable as error:
             raise Unsaved(error.message) from error
         if generation is None:
             raise NotFound("generation not found")

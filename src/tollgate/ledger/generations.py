@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import Unavailable, Unwritten
+from tollgate.errors import NotDurable, Unavailable
 from tollgate.ledger.interface import Backend
 from tollgate.ledger.memory import Hold
 from tollgate.ledger.records import Generation, encode, encode_row, fitting
@@ -66,7 +66,7 @@ class Generations:
 
     async def get(self, account_id: str, id: str) -> Generation | None:
         """One job of this account; None when there is none, or it is another account's. A job that has ended is
-        returned only once its end is durable; raises `Unwritten` while that cannot be written."""
+        returned only once its end is durable; raises `NotDurable` while that cannot be written."""
         found = self._pending.get(id)
         if found is None and (ended := self._unstored.get(id)) is not None:
             found = ended.generation
@@ -74,7 +74,7 @@ class Generations:
                 try:
                     await shielded(ended.durable)
                 except Unavailable as error:
-                    raise Unwritten(error.message) from None
+                    raise NotDurable(error.message) from None
         if found is None:
             return await self._backend.generation(account_id, id)
         return found if found.account_id == account_id else None

@@ -62,7 +62,7 @@ class ToolsApp:
         finally:
             answer.end()
             metrics.running -= 1
-            metrics.answered("mcp", answer.status or CLIENT_LEFT, asyncio.get_running_loop().time() - began)
+            metrics.count_reply("mcp", answer.status or CLIENT_LEFT, asyncio.get_running_loop().time() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Check a request and handle it, or answer with the error."""
