@@ -39,7 +39,7 @@ def vector(text, size=4):
 
 
 def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
-    """An OpenAI-like embeddings server; `fail(body)` may give (status, body)."""
+    """An embeddings server like OpenAI's; `fail(body)` may return (status, body)."""
 
     def answer(method, path, body):
         if fail and (found := fail(body)):
@@ -62,10 +62,10 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
             )
         if shuffle:
             data.reverse()
-        said = {"object": "list", "data": data, "model": "embed-1", "id": "emb_1"}
+        content = {"object": "list", "data": data, "model": "embed-1", "id": "emb_1"}
         if usage:
-            said["usage"] = {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
-        return 200, said
+            content["usage"] = {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
+        return 200, content
 
     return answer
 
@@ -86,7 +86,7 @@ async def gateway(folder, *, acme=None, bemo=None, **options):
         yield here
 
 
-async def test_a_native_float_answer_passes_as_it_came(tmp_path):
+async def test_a_native_float_answer_passes_byte_for_byte(tmp_path):
     answer = (
         b'{ "object":"list", "own": 1, "data":[{"object":"embedding","index":0,"embedding":[0.10, -1e-5]}],'
         b'"model":"embed-1","usage":{"prompt_tokens":2,"total_tokens":2, "x":null} }'
@@ -100,7 +100,7 @@ async def test_a_native_float_answer_passes_as_it_came(tmp_path):
         assert reply.headers["x-tollgate-provider"] == "acme"
 
 
-async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
+async def test_base64_is_requested_upstream_and_floats_are_returned(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "encoding_format": "base64"})
         assert here.apps["acme"].calls[0][2]["encoding_format"] == "base64"
@@ -122,35 +122,35 @@ async def test_base64_is_asked_for_and_floats_are_given(tmp_path):
         {"user_agent": "OpenAI/2.1.0 (.NET 8.0.10; Unix)"},
         {"user_agent": "Semantic-Kernel OpenAI/2.7.0 (.NET Framework 4.8; Windows)"},
     ],
-    ids=["JavaScript", "dotnet", "dotnet with a name in front"],
+    ids=["JavaScript", ".NET", ".NET behind another name"],
 )
-async def test_clients_that_decode_base64_without_a_look_get_it(tmp_path, upstream, inputs, client):
-    """openai 6.49 for JavaScript asks for base64 unasked and makes zeros of float arrays, without an error; the SDK for
-    .NET always asks for it and raises when it gets numbers."""
+async def test_clients_that_always_decode_base64_receive_it(tmp_path, upstream, inputs, client):
+    """openai 6.49 for JavaScript requests base64 by default and silently decodes float arrays to zeros; the SDK for
+    .NET always requests it and raises on numbers."""
     async with gateway(tmp_path, acme=answering(base64_wanted=upstream)) as here:
-        asked = {**ONE, "input": inputs, "encoding_format": "base64"}
-        reply = await here.post("/v1/embeddings", asked, **client)
+        request = {**ONE, "input": inputs, "encoding_format": "base64"}
+        reply = await here.post("/v1/embeddings", request, **client)
         found = [array.array("f", base64.b64decode(item["embedding"])).tolist() for item in reply.json()["data"]]
         assert found == [vector(text) for text in inputs]
         assert reply.json()["usage"] == {"prompt_tokens": 2 * len(inputs), "total_tokens": 2 * len(inputs)}
-        floats = await here.post("/v1/embeddings", {**asked, "encoding_format": "float"}, **client)
+        floats = await here.post("/v1/embeddings", {**request, "encoding_format": "float"}, **client)
         assert [item["embedding"] for item in floats.json()["data"]] == found
 
 
 @pytest.mark.parametrize("given", [[1, 2, 3], [[1, 2], [3]]], ids=["one", "many"])
-async def test_token_arrays_go_to_providers_that_take_them(tmp_path, given):
+async def test_token_arrays_go_to_providers_that_accept_them(tmp_path, given):
     async with gateway(tmp_path, bemo=lambda *_: (200, {})) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": given})
         assert reply.status_code == 200
         assert here.apps["acme"].calls[0][2]["input"] == given
 
 
-async def test_token_arrays_count_as_given():
+async def test_token_arrays_are_counted_by_their_length():
     assert await count_items([[1, 2], [3]], None) == 3
     assert await count_items([[1, 2], "hi"], None) == 3
 
 
-async def test_token_arrays_that_nobody_takes_are_refused(tmp_path):
+async def test_token_arrays_that_no_provider_accepts_are_rejected(tmp_path):
     async with gateway(
         tmp_path, providers={"acme": ACME.replace("models:", "can: {token_ids: false}\nmodels:")}
     ) as here:
@@ -177,7 +177,7 @@ async def test_a_large_batch_is_split_and_joined_in_order(tmp_path, shuffle):
         assert here.balance() == Decimal("99.99998")
 
 
-async def test_one_failing_part_fails_the_whole_and_costs_nothing(tmp_path):
+async def test_one_failed_part_fails_the_whole_request_and_costs_nothing(tmp_path):
     def fail(body):
         return (500, {"error": {"message": "boom"}}) if "bad" in body["input"] else None
 
@@ -187,7 +187,7 @@ async def test_one_failing_part_fails_the_whole_and_costs_nothing(tmp_path):
         assert here.balance() == Decimal(100)
 
 
-async def test_a_client_that_leaves_pays_for_the_parts_on_their_way(tmp_path):
+async def test_a_client_that_leaves_pays_for_the_parts_in_flight(tmp_path):
     async def answer(method, path, body):
         await asyncio.sleep(30)
 
@@ -232,22 +232,22 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
         assert "input_type" not in reply.headers["x-tollgate-dropped"]
 
 
-@pytest.mark.parametrize("asked", ["{inputs: $.inputs}", "$.inputs"])
-async def test_a_request_may_be_the_bare_list_of_texts_and_an_answer_that_of_vectors(tmp_path, asked):
+@pytest.mark.parametrize("template", ["{inputs: $.inputs}", "$.inputs"])
+async def test_a_request_may_be_a_bare_list_of_texts_and_an_answer_one_of_vectors(tmp_path, template):
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "bare.yaml").write_text(
-        f"mapping: bare\nhub: embeddings\nrequest: {{from_hub: {asked}}}\nresponse: {{to_hub: {{vectors: $}}}}\n"
+        f"mapping: bare\nhub: embeddings\nrequest: {{from_hub: {template}}}\nresponse: {{to_hub: {{vectors: $}}}}\n"
     )
     cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: bare")
-    texts = itemgetter("inputs") if ":" in asked else list
+    texts = itemgetter("inputs") if ":" in template else list
     answer = Provider(lambda method, path, body: (200, [vector(text) for text in texts(body)]))
     async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
         reply = (await here.post("/v1/embeddings", {**ONE, "input": ["a", "bb", "ccc", "dddd"]})).json()
         assert [item["embedding"] for item in reply["data"]] == [vector(text) for text in ("a", "bb", "ccc", "dddd")]
-        assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}  # counted here, one for each
+        assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}  # estimated, one token for each
 
 
-async def test_missing_usage_is_counted_here(tmp_path):
+async def test_missing_usage_is_estimated(tmp_path):
     async with gateway(tmp_path, acme=answering(usage=False)) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})
         assert reply.json()["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
@@ -256,7 +256,7 @@ async def test_missing_usage_is_counted_here(tmp_path):
         assert tokens.json()["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
 
 
-async def test_more_tokens_than_can_be_are_counted_here(tmp_path):
+async def test_an_impossible_token_count_is_replaced_by_an_estimate(tmp_path):
     answer = {
         "data": [{"index": 0, "embedding": [1.0]}],
         "model": "m",
@@ -267,7 +267,7 @@ async def test_more_tokens_than_can_be_are_counted_here(tmp_path):
         assert reply.json()["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
 
 
-async def test_a_total_alone_becomes_both_counts(tmp_path):
+async def test_a_total_alone_is_reported_as_both_counts(tmp_path):
     answer = {"data": [{"index": 0, "embedding": [1.0]}], "model": "m", "usage": {"total_tokens": 7}}
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
         assert (await here.post("/v1/embeddings", ONE)).json()["usage"] == {"total_tokens": 7, "prompt_tokens": 7}
@@ -290,7 +290,7 @@ async def test_a_total_alone_becomes_both_counts(tmp_path):
         ),
     ],
 )
-async def test_a_wrong_request_is_a_400_that_costs_nothing(tmp_path, body, message):
+async def test_an_invalid_request_is_a_400_that_costs_nothing(tmp_path, body, message):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", body)
         assert (reply.status_code, reply.json()["success"], reply.json()["code"]) == (400, False, 400)
@@ -299,7 +299,7 @@ async def test_a_wrong_request_is_a_400_that_costs_nothing(tmp_path, body, messa
         assert here.balance() == Decimal(100)
 
 
-async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
+async def test_a_request_that_the_provider_rejects_is_a_400(tmp_path):
     fail = lambda body: (400, {"error": {"message": "-1 is less than the minimum of 1 - 'dimensions'"}})
     async with gateway(tmp_path, acme=answering(fail=fail), bemo=lambda *_: (200, {})) as here:
         reply = await here.post("/v1/embeddings", ONE)
@@ -322,19 +322,19 @@ async def test_what_the_provider_finds_wrong_is_a_400(tmp_path):
         b"<html>",
         b'{"data":[{"embedding":[0.25,0.5',
     ],
-    ids=["no base64", "too few", "no data", "no vector", "no object", "html", "cut off"],
+    ids=["invalid base64", "too few", "no data", "no vector", "not an object", "HTML", "truncated"],
 )
-async def test_a_broken_answer_is_the_providers_failure(tmp_path, answer):
+async def test_an_invalid_answer_is_a_500_that_costs_nothing(tmp_path, answer):
     async with gateway(tmp_path, acme=lambda *_: (200, answer)) as here:
         reply = await here.post("/v1/embeddings", ONE)
         assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
         assert here.balance() == Decimal(100)
 
 
-async def test_an_answer_that_an_edit_cannot_work_with_is_no_answer_and_unreadable_usage_is_counted_here(tmp_path):
+async def test_an_answer_that_an_edit_fails_on_is_a_500_and_unreadable_usage_is_estimated(tmp_path):
     edited = ACME + "response: [{set: {n: '{{ $.data[0].index - 1 }}'}}]\nusage: {read: {input: '{{ $.model - 1 }}'}}\n"
-    odd, good = ({"model": "m", "data": [{"index": at, "embedding": [0.5]}]} for at in ("first", 0))
-    answers = {"ab": odd, "c": good}
+    bad, good = ({"model": "m", "data": [{"index": at, "embedding": [0.5]}]} for at in ("first", 0))
+    answers = {"ab": bad, "c": good}
     providers = {"acme": edited}
     async with gateway(tmp_path, acme=lambda _, __, body: (200, answers[body["input"]]), providers=providers) as here:
         assert (await here.post("/v1/embeddings", {**ONE, "input": "ab"})).status_code == 500
@@ -342,8 +342,8 @@ async def test_an_answer_that_an_edit_cannot_work_with_is_no_answer_and_unreadab
         assert (await here.post("/v1/embeddings", {**ONE, "input": "c"})).json()["usage"]["total_tokens"] == 1
 
 
-async def test_a_native_answer_with_fewer_vectors_than_inputs_is_the_providers_failure(tmp_path):
-    """SPEC: one embedding per entry. Whoever pairs texts with vectors would pair the wrong ones."""
+async def test_a_native_answer_with_fewer_vectors_than_inputs_is_a_500(tmp_path):
+    """SPEC: one embedding per entry. A client that pairs texts with vectors would pair the wrong ones."""
     few = {"object": "list", "data": [{"index": 0, "embedding": [0.25]}], "usage": {"prompt_tokens": 1}}
     async with gateway(tmp_path, acme=lambda *_: (200, few)) as here:
         assert (await here.post("/v1/embeddings", {**ONE, "input": ["a"]})).json()["data"] == few["data"]
@@ -351,14 +351,14 @@ async def test_a_native_answer_with_fewer_vectors_than_inputs_is_the_providers_f
         assert reply.json() == {"success": False, "code": 500, "message": "internal error, please try again later"}
 
 
-async def test_without_credits_it_is_a_403(tmp_path):
+async def test_a_request_without_credits_is_a_403(tmp_path):
     async with gateway(tmp_path) as here:
         await here.services.ledger.grant("default", Decimal("-99.995"))
         reply = await here.post("/v1/embeddings", ONE)
         assert reply.json() == {"success": False, "code": 403, "message": "user quota exceeded"}
 
 
-async def test_usage_that_cannot_be_saved_is_not_to_be_repeated(tmp_path):
+async def test_an_answer_whose_row_cannot_be_written_is_not_to_be_retried(tmp_path):
     from tollgate.errors import Unavailable
 
     async with gateway(tmp_path) as here:
@@ -372,7 +372,7 @@ async def test_usage_that_cannot_be_saved_is_not_to_be_repeated(tmp_path):
         assert reply.headers["x-should-retry"] == "false"
 
 
-async def test_a_large_answer_leaves_in_blocks(tmp_path):
+async def test_a_large_answer_is_sent_in_blocks(tmp_path):
     numbers = json.dumps([0.123456789] * 1536)
     answer = (
         '{"object":"list","data":['
@@ -386,7 +386,7 @@ async def test_a_large_answer_leaves_in_blocks(tmp_path):
         assert reply.headers["content-type"] == "application/json"
 
 
-async def test_the_sandbox_embeds(tmp_path):
+async def test_the_sandbox_returns_embeddings_of_the_requested_size(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"], "dimensions": 256})
         assert [len(item["embedding"]) for item in reply.json()["data"]] == [256, 256]

@@ -1,4 +1,4 @@
-"""mappings/*embeddings.yaml: every file compiles without a warning and its examples come out."""
+"""mappings/*embeddings.yaml: every file compiles without a warning and its examples pass."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ FILES = sorted((Path(__file__).resolve().parents[2] / "mappings").glob("*embeddi
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_a_mapping_compiles_and_its_examples_come_out(path):
+def test_an_embeddings_mapping_compiles_and_its_examples_pass(path):
     mapping = compile_mapping(read_file(path, f"mappings/{path.name}"))
     assert [warning.render() for warning in mapping.warnings] == []
     assert mapping.hub == "embeddings"

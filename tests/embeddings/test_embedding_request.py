@@ -1,4 +1,4 @@
-"""tollgate.embeddings.request: the shapes of `input`, and each wrong field with its message."""
+"""tollgate.embeddings.request: the shapes of `input`, and the message for each invalid field."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tollgate.errors import BadRequest
     [("a", ["a"]), ("", [""]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
     ids=["text", "empty text", "texts", "tokens", "token lists"],
 )
-def test_inputs_one_by_one(given, items):
+def test_inputs_of_every_shape_become_items(given, items):
     request = read_request({"model": "m", "input": given})
     assert request.items == items
     assert request.native(request.items) is request.body
@@ -56,12 +56,12 @@ def test_a_part_of_the_inputs_keeps_every_other_field():
         ({"model": "m", "input": "a", "user": [None]}, "user is [null], wanted text"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(body, message):
+def test_an_invalid_field_is_rejected_by_name(body, message):
     with pytest.raises(BadRequest) as raised:
         read_request(body)
     assert raised.value.message == message
 
 
-def test_more_inputs_than_the_model_takes():
+def test_more_inputs_than_the_model_accepts_are_rejected():
     with pytest.raises(BadRequest, match="input has 3 entries, the most for this model is 2"):
         check_count(["a"] * 3, 2)

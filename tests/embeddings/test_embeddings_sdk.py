@@ -1,4 +1,4 @@
-"""The official client over a real loopback server, and what a very large answer costs in memory."""
+"""The official client over a real loopback server, and the memory that a very large answer takes."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from support.inprocess import unspoken
 from support.running import ROOT, gateway
 
 
-def light(folder):
-    """One provider, and no conversation mappings: they are not needed here and take half a second to compile."""
+def sandbox_only(folder):
+    """Writes one provider and no conversation mappings, which are not needed here and take half a second to compile."""
     (folder / "providers").mkdir(exist_ok=True)
     (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
     (folder / "mappings").mkdir(exist_ok=True)
@@ -26,11 +26,11 @@ def light(folder):
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    with gateway(light(tmp_path_factory.mktemp("embeddings"))) as running:
+    with gateway(sandbox_only(tmp_path_factory.mktemp("embeddings"))) as running:
         yield running
 
 
-def test_the_official_client_gets_floats_though_it_asks_for_base64(running):
+def test_the_official_client_receives_floats_although_it_requests_base64(running):
     client = OpenAI(base_url=running.url, api_key=running.key)
     found = client.embeddings.create(model="sandbox/embed", input=["one", "two"])
     assert [len(item.embedding) for item in found.data] == [1536, 1536]
@@ -38,11 +38,11 @@ def test_the_official_client_gets_floats_though_it_asks_for_base64(running):
     raw = client.embeddings.with_raw_response.create(model="sandbox/embed", input="one")
     assert isinstance(json.loads(raw.text)["data"][0]["embedding"], list)
     assert raw.headers["x-request-id"].startswith("req_")
-    asked = client.embeddings.create(model="embed", input="one", encoding_format="float", dimensions=256)
-    assert len(asked.data[0].embedding) == 256
+    explicit = client.embeddings.create(model="embed", input="one", encoding_format="float", dimensions=256)
+    assert len(explicit.data[0].embedding) == 256
 
 
-def test_arrays_of_tokens_are_taken_as_input(running):
+def test_token_arrays_are_accepted_as_input(running):
     client = OpenAI(base_url=running.url, api_key=running.key)
     assert len(client.embeddings.create(model="sandbox/embed", input=[1, 2, 3]).data) == 1
     many = client.embeddings.create(model="sandbox/embed", input=[[1, 2], [3]])
@@ -50,7 +50,7 @@ def test_arrays_of_tokens_are_taken_as_input(running):
     assert many.usage.prompt_tokens == 3
 
 
-async def test_the_asynchronous_client(running):
+async def test_the_asynchronous_client_receives_usage(running):
     async with AsyncOpenAI(base_url=running.url, api_key=running.key) as client:
         found = await client.embeddings.create(model="sandbox/embed", input="one")
         assert found.usage.prompt_tokens == found.usage.total_tokens == 1
@@ -77,7 +77,7 @@ models:
 
 
 def large_answer(inputs, packed):
-    """An answer of so many vectors of 1,536 dimensions, as text or as base64."""
+    """An answer with this many vectors of 1,536 dimensions, as numbers or as base64."""
     generator = random.Random(7)
     if packed:
         vector = json.dumps("".join(generator.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij") for _ in range(8192)))
@@ -114,8 +114,8 @@ async def upstream(answers):
         yield server.sockets[0].getsockname()[1]
 
 
-def most_memory(process):
-    """The most resident memory the process ever had, in bytes."""
+def peak_memory(process):
+    """The peak resident memory of the process, in bytes."""
     line = next(
         line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
     )
@@ -127,10 +127,10 @@ def most_memory(process):
     [(False, 2048), (True, 2048), (False, 256)],
     ids=["floats pass", "base64 decoded", "split and joined"],
 )
-async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, packed, batch):
+async def test_a_very_large_answer_takes_less_than_twice_its_size_in_memory(tmp_path, packed, batch):
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc here: the peak memory of a process cannot be read")
-    light(tmp_path)
+    sandbox_only(tmp_path)
     answers = {1: large_answer(1, packed), batch: large_answer(batch, packed)}
     async with upstream(answers) as port:
         (tmp_path / "providers" / "far.yaml").write_text(FAR.replace("PORT", str(port)).replace("BATCH", str(batch)))
@@ -138,21 +138,21 @@ async def test_a_very_large_answer_takes_less_than_twice_its_size(tmp_path, pack
             async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:
 
                 async def ask(inputs):
-                    size, said = 0, b""
+                    size, tail = 0, b""
                     async with http.stream(
                         "POST", f"{running.url}/embeddings", json={"model": "far/embed", "input": ["x"] * inputs}
                     ) as reply:
                         assert reply.status_code == 200
                         async for block in reply.aiter_bytes():
                             size += len(block)
-                            said = (said + block)[-200:]
-                    assert json.loads(b"{" + said[said.rindex(b'"usage"') :])["usage"]["prompt_tokens"] == inputs
+                            tail = (tail + block)[-200:]
+                    assert json.loads(b"{" + tail[tail.rindex(b'"usage"') :])["usage"]["prompt_tokens"] == inputs
                     return size
 
                 await ask(1)
-                before = most_memory(running.process)
+                before = peak_memory(running.process)
                 size = await ask(2048)
-                used = most_memory(running.process) - before
+                used = peak_memory(running.process) - before
     assert size > 30_000_000
     assert used < 2 * size, f"{used / 1e6:.0f} MB for an answer of {size / 1e6:.0f} MB"
     print(f"{used / size:.2f} times the answer of {size / 1e6:.0f} MB")

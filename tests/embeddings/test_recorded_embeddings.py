@@ -1,4 +1,4 @@
-"""Recorded embeddings traffic through a whole gateway: native bytes, decoded base64, foreign dialects, errors."""
+"""Recorded embeddings traffic through a whole gateway: native bytes, decoded base64, other formats, errors."""
 
 import array
 import base64
@@ -58,8 +58,8 @@ def floats(vector):
     return array.array("f", base64.b64decode(vector)).tolist()
 
 
-async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are(tmp_path):
-    told = Counter()
+async def test_recorded_exchanges_of_the_same_format_pass_unchanged(tmp_path):
+    outcomes = Counter()
     async with gateway(tmp_path, "embeddings") as here:
         for each in exchanges("openai-embeddings"):
             request, status, answer = each["request"]["body"], each["response"]["status"], each["response"]["body"]
@@ -68,14 +68,14 @@ async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are
             reply = await here.post("/v1/embeddings", {**request, "model": "rec/embed"})
             if request.get("encoding_format") == "invalid_format":
                 assert (reply.status_code, here.state["calls"]) == (400, [])
-                told["refused here"] += 1
+                outcomes["rejected here"] += 1
                 continue
             assert here.state["calls"] == [{**request, "model": "embed-1"}], each["id"]
             if status >= 400:
-                # our key, or a model the provider does not have: no fault of the caller's
+                # our key, or a model that the provider does not have: not the caller's fault
                 assert reply.status_code == (500 if status in (401, 403, 404) else 400), each["id"]
                 assert reply.json()["success"] is False
-                told["errors"] += 1
+                outcomes["errors"] += 1
                 continue
             assert reply.status_code == 200, reply.text
             found = reply.json()
@@ -91,14 +91,14 @@ async def test_recorded_requests_and_answers_of_the_same_format_pass_as_they_are
                     usage["total_tokens"],
                 )
             else:
-                assert found["usage"]["prompt_tokens"] > 0, "a count of zero for text is no count"
+                assert found["usage"]["prompt_tokens"] > 0, "a count of zero for text is replaced"
             if all(isinstance(item["embedding"], list) for item in answer["data"]) and "prompt_tokens" in usage:
                 assert found == answer
-                told["native as it came"] += 1
+                outcomes["native unchanged"] += 1
             else:
-                told["decoded"] += 1
-    assert sum(told.values()) == len(exchanges("openai-embeddings"))
-    assert told["native as it came"] >= 10 and told["decoded"] >= 10, told
+                outcomes["decoded"] += 1
+    assert sum(outcomes.values()) == len(exchanges("openai-embeddings"))
+    assert outcomes["native unchanged"] >= 10 and outcomes["decoded"] >= 10, outcomes
 
 
 CASES = {
@@ -128,15 +128,15 @@ CASES = {
 
 
 @pytest.mark.parametrize("protocol", CASES)
-async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_path, protocol):
-    mapping, asked, vectors, counted = CASES[protocol]
-    told = Counter()
+async def test_recorded_answers_of_other_formats_become_vectors_and_usage(tmp_path, protocol):
+    mapping, request_fields, vectors, counted = CASES[protocol]
+    outcomes = Counter()
     async with gateway(tmp_path, mapping) as here:
         for each in exchanges(protocol):
             request, status, answer = each["request"]["body"], each["response"]["status"], each["response"]["body"]
             if protocol == "gemini-embeddings" and "requests" not in request:
                 request = {"requests": [{"content": request["content"]}]}  # embedContent: one text, one vector
-            texts, dimensions, kind = asked(request)
+            texts, dimensions, kind = request_fields(request)
             here.state["calls"].clear()
             here.state["answer"] = (status, answer)
             reply = await here.post(
@@ -148,19 +148,19 @@ async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_p
                     **({"input_type": kind} if kind else {}),
                 },
             )
-            assert asked(here.state["calls"][0])[:2] == (texts, dimensions), each["id"]
+            assert request_fields(here.state["calls"][0])[:2] == (texts, dimensions), each["id"]
             if kind in ("search_query", "search_document", "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"):
-                assert asked(here.state["calls"][0])[2] == kind
+                assert request_fields(here.state["calls"][0])[2] == kind
             if status >= 400:
                 assert (reply.status_code, reply.json()["success"]) == (500 if status in (401, 403) else 400, False), (
                     each["id"]
                 )
-                told["errors"] += 1
+                outcomes["errors"] += 1
                 continue
             wanted = [answer["embedding"]["values"]] if "embedding" in answer else vectors(answer)
             if wanted is None:
-                assert reply.status_code == 500, "another type than was asked for"
-                told["another type"] += 1
+                assert reply.status_code == 500, "another type than requested"
+                outcomes["another type"] += 1
                 continue
             assert reply.status_code == 200, (each["id"], reply.text)
             assert [item["embedding"] for item in reply.json()["data"]] == wanted, each["id"]
@@ -169,6 +169,6 @@ async def test_recorded_answers_of_other_formats_become_vectors_and_counts(tmp_p
                 assert reply.json()["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
             else:
                 assert reply.json()["usage"]["prompt_tokens"] > 0
-            told["converted"] += 1
-    assert sum(told.values()) == len(exchanges(protocol))
-    assert told["converted"] >= 3, told
+            outcomes["converted"] += 1
+    assert sum(outcomes.values()) == len(exchanges(protocol))
+    assert outcomes["converted"] >= 3, outcomes

@@ -1,4 +1,4 @@
-"""tollgate.embeddings.vectors: answers read without building their numbers, base64 decoded, answers written."""
+"""tollgate.embeddings.vectors: answers read without parsing their numbers, base64 decoded, answers written."""
 
 import array
 import base64
@@ -27,7 +27,7 @@ def packed(*values):
         pytest.param(
             b'{ "data" : [ { "embedding" : [ 1.0 ] } ] , "usage" : { "total_tokens" : 4 } }',
             {"total_tokens": 4},
-            id="spaced out",
+            id="with whitespace",
         ),
         pytest.param(b'{"data":[{"embedding":[1.0]}],"usage":null}', None, id="null"),
         pytest.param(b'{"data":[{"embedding":[1.0]}]}', None, id="none"),
@@ -39,7 +39,7 @@ def packed(*values):
         pytest.param(
             b'{"data":[{"embedding":[1.0],"usage":{"prompt_tokens":3}},{"embedding":[2.0],"usage":{"prompt_tokens":4}}]}',
             None,
-            id="of each vector, behind it",
+            id="of each vector, after it",
         ),
         pytest.param(
             b'{"data":[{"usage":{"prompt_tokens":3},"embedding":[1.0]}],"model":"m"}',
@@ -49,11 +49,11 @@ def packed(*values):
         pytest.param(
             b'{"data":[{"embedding":[1.0],"usage":{"prompt_tokens":3}}],"usage":{"prompt_tokens":7},"warnings":[]}',
             {"prompt_tokens": 7},
-            id="of a vector and of all",
+            id="of a vector and of the answer",
         ),
     ],
 )
-def test_usage_of_float_answers(answer, usage):
+def test_usage_is_read_from_float_answers(answer, usage):
     for blocks in ([answer], [answer[:9], answer[9:]]):
         found = as_native(blocks)
         assert found is not None
@@ -61,24 +61,24 @@ def test_usage_of_float_answers(answer, usage):
         assert b"".join(found.blocks()) == answer
 
 
-def test_base64_answers_have_to_be_parsed():
+def test_base64_answers_must_be_parsed():
     assert as_native([b'{"data":[{"object":"embedding","embedding":"AAAA"}]}']) is None
     assert as_native([b'{"error":{"message":"no"}}']) is None
 
 
-def test_an_answer_that_is_cut_off_has_to_be_parsed():
+def test_a_truncated_answer_must_be_parsed():
     assert [as_native([FLOATS[:cut]]) for cut in range(len(FLOATS)) if FLOATS[cut - 1 : cut] != b"}"] == [None] * (
         len(FLOATS) - 2
     )
     assert as_native([FLOATS + b"\r\n"]) is not None
 
 
-def test_usage_is_put_in_without_touching_the_rest():
+def test_usage_is_inserted_without_changing_the_rest():
     wanted = {"prompt_tokens": 9, "total_tokens": 9}
     replaced = as_native([FLOATS])
     replaced.with_usage(wanted)
-    said = b"".join(replaced.blocks())
-    assert said.startswith(FLOATS[:100]) and json.loads(said)["usage"] == wanted
+    written = b"".join(replaced.blocks())
+    assert written.startswith(FLOATS[:100]) and json.loads(written)["usage"] == wanted
     bare = as_native([b'{"data":[{"embedding":[1.0]}]}'])
     bare.with_usage(wanted)
     assert json.loads(b"".join(bare.blocks())) == {"data": [{"embedding": [1.0]}], "usage": wanted}
@@ -97,15 +97,15 @@ def test_usage_is_put_in_without_touching_the_rest():
         (b'{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[2]}]}', None),
         (b'{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":"AAAA"}]}', None),
     ],
-    ids=["in order", "shuffled", "no index", "an index twice", "mixed"],
+    ids=["in order", "shuffled", "no index", "a duplicate index", "mixed"],
 )
-def test_vectors_are_cut_out_without_parsing(answer, wanted):
+def test_vectors_are_extracted_without_parsing(answer, wanted):
     assert split_vectors(as_native([answer])) == wanted
 
 
 @pytest.mark.parametrize("size", [1, 1000, 65_536, 200_000])
 @pytest.mark.parametrize("first", [True, False], ids=["usage first", "usage last"])
-def test_the_middle_of_a_large_answer_is_never_joined(size, first):
+def test_the_blocks_of_a_large_answer_are_not_joined(size, first):
     data = (
         b'"data":['
         + b",".join(
@@ -135,11 +135,11 @@ def test_the_middle_of_a_large_answer_is_never_joined(size, first):
         pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "uint8"}, [255, 1], id="uint8"),
     ],
 )
-def test_a_vector_is_read_however_it_is_packed(vector, wanted):
+def test_a_vector_is_read_in_any_encoding(vector, wanted):
     assert json.loads(vector_text(vector)) == wanted
 
 
-def test_base64_floats_are_the_very_float32_values():
+def test_base64_floats_keep_their_exact_float32_values():
     value = array.array("f", [0.1])[0]
     assert json.loads(vector_text(packed(0.1))) == [value]
 
@@ -163,8 +163,9 @@ def test_base64_floats_are_the_very_float32_values():
         [{"index": 7, "value": 0.5}],
     ],
 )
-def test_a_broken_vector_is_refused(vector):
-    """No numbers are made of tokens' vectors or of a sparse vector's pairs: SPEC wants an array of float."""
+def test_an_invalid_vector_is_rejected(vector):
+    """Token-level vectors and the pairs of sparse vectors are not accepted as numbers: SPEC requires an array of
+    float."""
     with pytest.raises(ValueError):
         vector_text(vector)
     with pytest.raises(ValueError):
@@ -176,12 +177,12 @@ def test_a_broken_vector_is_refused(vector):
     [[0.5, -2, 1e-3], packed(0.5, -2, 1e-3), {"base64": packed(0.5, -2, 1e-3)}],
     ids=["numbers", "base64", "typed"],
 )
-def test_vectors_packed_for_clients_that_read_only_base64(vector):
+def test_vectors_are_encoded_as_base64(vector):
     assert json.loads(packed_vector(vector)) == packed(0.5, -2, 1e-3)
 
 
 @pytest.mark.parametrize("vector", [["a"], [None], [[1.0]]])
-def test_what_cannot_be_packed(vector):
+def test_a_vector_that_cannot_be_encoded_is_rejected(vector):
     with pytest.raises(ValueError):
         packed_vector(vector)
 

@@ -1,4 +1,4 @@
-"""What a mapping author is told about a mistake: one golden file per mistake, the YAML above, the words below."""
+"""The errors for mistakes in a mapping: one golden file per mistake, the YAML above, the messages below."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.yaml_words import in_our_words
+from support.yaml_words import without_parser_words
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import compile_mapping, run_examples
@@ -16,7 +16,7 @@ DIVIDER = "\n--- says\n"
 CASES = sorted(GOLDEN.glob("*.txt"))
 
 
-def messages_of(text: str) -> str:
+def messages_for(text: str) -> str:
     try:
         mapping = compile_mapping(read_text(text, "mappings/x.yaml"))
     except ConfigErrors as errors:
@@ -26,12 +26,12 @@ def messages_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
-def test_a_mistake_is_said_with_place_and_hint(path: Path) -> None:
+def test_a_config_error_has_a_place_and_a_hint(path: Path) -> None:
     text, _, expected = path.read_text(encoding="utf-8").partition(DIVIDER)
-    assert in_our_words(messages_of(text + "\n")) == in_our_words(expected)
+    assert without_parser_words(messages_for(text + "\n")) == without_parser_words(expected)
 
 
-def test_there_are_at_least_forty() -> None:
+def test_there_are_at_least_forty_golden_errors() -> None:
     assert len(CASES) >= 40
 
 
@@ -39,8 +39,8 @@ def test_there_are_at_least_forty() -> None:
 def test_every_message_names_its_place(path: Path) -> None:
     expected = path.read_text(encoding="utf-8").partition(DIVIDER)[2]
     assert expected.startswith("mappings/x.yaml:")
-    assert "^" in expected, "a caret points at it"
+    assert "^" in expected, "a caret marks the place"
 
 
-def test_a_name_whose_fields_are_copied_is_read() -> None:
-    assert messages_of("mapping: x\nrequest:\n  to_hub: {$let: {a: $.meta}, $copy: {$a: [user]}}\n") == ""
+def test_a_name_whose_fields_are_copied_counts_as_used() -> None:
+    assert messages_for("mapping: x\nrequest:\n  to_hub: {$let: {a: $.meta}, $copy: {$a: [user]}}\n") == ""

@@ -1,4 +1,4 @@
-"""Ids of provider-side state are known for the account that got them, also after a restart, and for nobody else."""
+"""Ids of provider-side state are known for the account that received them, also after a restart, and for no other."""
 
 import threading
 
@@ -22,7 +22,7 @@ async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_pa
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000], ids=["short", "long"])
-async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restart(tmp_path, size):
+async def test_the_origin_of_an_encrypted_text_is_known_for_its_account_and_survives_a_restart(tmp_path, size):
     path = tmp_path / "minted.sqlite"
     first, second = "A" * size, "B" * size
     register = Minted(path)
@@ -30,14 +30,14 @@ async def test_who_encrypted_a_text_is_known_for_its_account_also_after_a_restar
     await register.remember_minter("alice", "", [second])
     register.close()
     again = Minted(path)
-    texts = [first, second, "unheard"]
+    texts = [first, second, "unknown"]
     assert await again.minters_of("alice", texts) == {first: "elsewhere", second: ""}
     assert await again.minters_of("bob", texts) == {} and await again.provider_of("alice", first) is None
     again.close()
 
 
-@pytest.mark.parametrize(("size", "beside"), [(1_000, False), (1_000_000, True)], ids=["short", "long"])
-async def test_digests_of_long_texts_are_made_beside_the_event_loop(monkeypatch, size, beside):
+@pytest.mark.parametrize(("size", "off_loop"), [(1_000, False), (1_000_000, True)], ids=["short", "long"])
+async def test_digests_of_long_texts_are_computed_off_the_event_loop(monkeypatch, size, off_loop):
     made_by = []
 
     def of_text(account_id, text):
@@ -48,11 +48,11 @@ async def test_digests_of_long_texts_are_made_beside_the_event_loop(monkeypatch,
     register = Minted(None)
     await register.remember_minter("alice", "elsewhere", ["A" * size])
     assert await register.minters_of("alice", ["A" * size]) == {"A" * size: "elsewhere"}
-    assert [thread != threading.get_ident() for thread in made_by] == [beside, beside]
+    assert [thread != threading.get_ident() for thread in made_by] == [off_loop, off_loop]
     register.close()
 
 
-async def test_its_files_are_its_owners_alone_whatever_folder_they_are_in(tmp_path):
+async def test_its_files_are_readable_by_the_owner_only_in_any_folder(tmp_path):
     register = Minted(tmp_path / "minted.sqlite")
     await register.remember("alice", "acme", ["resp_1"])
     assert {oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()} == {"0o600"}
@@ -70,14 +70,14 @@ async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     again.close()
 
 
-async def test_few_ids_are_kept_in_memory_and_none_twice(tmp_path, monkeypatch):
+async def test_a_few_ids_are_cached_and_the_rest_is_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr("tollgate.remembered.minted._RECENT", 3)
     register = Minted(tmp_path / "minted.sqlite")
     for number in range(9):
         await register.remember_minter("alice", "acme", [f"text {number}"])
     assert (len(register._recent), register._unwritten) == (3, [])
     texts = [f"text {number}" for number in range(9)]
-    assert await register.minters_of("alice", texts) == dict.fromkeys(texts, "acme"), "the file has the others"
+    assert await register.minters_of("alice", texts) == dict.fromkeys(texts, "acme"), "the others are in the file"
     register.close()
 
 
@@ -88,7 +88,7 @@ async def test_an_id_that_cannot_be_written_is_known_and_written_with_the_next(t
     await register.remember("alice", "acme", ["resp_1"])
     await register.remember("alice", "acme", ["resp_2"])
     assert await register.provider_of("alice", "resp_1") == "acme"
-    assert [record.levelname for record in caplog.records] == ["ERROR"], "said once"
+    assert [record.levelname for record in caplog.records] == ["ERROR"], "logged once"
     (tmp_path / "var").unlink()
     await register.remember("alice", "acme", ["resp_3"])
     register.close()
@@ -97,7 +97,7 @@ async def test_an_id_that_cannot_be_written_is_known_and_written_with_the_next(t
     again.close()
 
 
-async def test_a_write_that_fails_half_way_is_taken_back_and_done_with_the_next(tmp_path):
+async def test_a_failed_write_is_rolled_back_and_repeated_with_the_next(tmp_path):
     register = Minted(tmp_path / "minted.sqlite")
     await register.remember("alice", "acme", ["resp_1"])
     register._opened.execute(
@@ -112,9 +112,9 @@ async def test_a_write_that_fails_half_way_is_taken_back_and_done_with_the_next(
     again.close()
 
 
-@pytest.mark.parametrize("asked", ["provider_of", "foreign", "minters_of", "remember"])
-@pytest.mark.parametrize("intact", [0, 4096], ids=["all of it", "behind its head"])
-async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog, asked, intact):
+@pytest.mark.parametrize("operation", ["provider_of", "foreign", "minters_of", "remember"])
+@pytest.mark.parametrize("intact", [0, 4096], ids=["all of it", "all but its header"])
+async def test_a_damaged_file_is_renamed_and_a_new_one_is_created(tmp_path, caplog, operation, intact):
     path = tmp_path / "minted.sqlite"
     register = Minted(path)
     await register.remember("alice", "acme", [f"resp_{each}" for each in range(1000)])
@@ -122,7 +122,7 @@ async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog,
     pages = path.read_bytes()
     path.write_bytes(pages[:intact] + b"x" * (len(pages) - intact))
     register = Minted(path)
-    match asked:
+    match operation:
         case "provider_of":
             assert await register.provider_of("alice", "resp_1") is None
         case "foreign":
@@ -139,16 +139,16 @@ async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path, caplog,
     again.close()
 
 
-async def test_a_file_that_cannot_be_read_says_nothing_about_whose_an_id_is(tmp_path):
+async def test_a_file_that_cannot_be_read_is_an_error_and_not_an_unknown_id(tmp_path):
     (tmp_path / "minted.sqlite").mkdir()
     register = Minted(tmp_path / "minted.sqlite")
-    for asked in (register.provider_of("alice", "resp_1"), register.foreign("alice", ["resp_1"])):
+    for lookup in (register.provider_of("alice", "resp_1"), register.foreign("alice", ["resp_1"])):
         with pytest.raises(Unavailable, match="cannot be looked up now"):
-            await asked
+            await lookup
     assert (tmp_path / "minted.sqlite").is_dir()
 
 
-async def test_a_table_that_cannot_be_read_says_nothing_about_whose_an_id_is(tmp_path, caplog):
+async def test_a_table_that_cannot_be_read_is_an_error_and_not_an_unknown_id(tmp_path, caplog):
     register = Minted(tmp_path / "minted.sqlite")
     await register.remember("alice", "acme", ["resp_1"])
     register._opened.execute("DROP TABLE minted")

@@ -1,4 +1,4 @@
-"""A small raw HTTP/1.1 client: one socket, bytes out, bytes in; can leave whenever a test wants it to."""
+"""A small raw HTTP/1.1 client: one socket, bytes out, bytes in; it can leave at any time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 
 class CutOff(Exception):
-    """The other side ended in the middle of a body."""
+    """The server closed the connection in the middle of a body."""
 
 
 class Raw:
-    """One connection to `base`. Not reused after a request that was left."""
+    """One connection to `base`. It is not reused after an abandoned request."""
 
     def __init__(self, base: str, key: str) -> None:
         self._at = urlsplit(base)
@@ -34,7 +34,7 @@ class Raw:
             await self.writer.wait_closed()
 
     async def send(self, path: str, body: Any) -> None:
-        """Write a request."""
+        """Sends a request."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = (
             f"POST {path} HTTP/1.1\r\nhost: {self._at.netloc}\r\nauthorization: Bearer {self._key}\r\ncontent-type: "
@@ -44,7 +44,7 @@ class Raw:
         await self.writer.drain()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the answer."""
+        """Status and headers of the response."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         return int(lines[0].split()[1]), {
             name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:]) if name
@@ -66,13 +66,13 @@ class Raw:
         return int(line, 16)
 
     async def ask(self, path: str, body: Any) -> tuple[int, dict[str, str], bytes]:
-        """A request and its whole answer; the connection stays open."""
+        """Sends a request and reads its whole response; the connection stays open."""
         await self.send(path, body)
         status, headers = await self.head()
         return status, headers, await self.body(headers)
 
     def reset(self) -> None:
-        """Leave without a goodbye (RST)."""
+        """Closes the connection with a reset (RST)."""
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()

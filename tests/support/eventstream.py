@@ -1,4 +1,4 @@
-"""Messages of an AWS event stream, for upstreams that answer in them."""
+"""Messages of an AWS event stream, for fake upstreams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that may open only so many files more, as in a shell that allows 1,024."""
+"""Limits how many more files this process may open, like a shell that allows 1,024."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def few_descriptors(count: int) -> Iterator[None]:
-    """`count` more files can be opened for the length of a block."""
+    """Allows only `count` more files to be opened inside the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     more = [os.open(os.devnull, os.O_RDONLY) for _ in range(count + 1)]
     for each in more:

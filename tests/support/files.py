@@ -1,4 +1,4 @@
-"""Files that a test needs."""
+"""Files for tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pathlib import Path
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file, and make the folders that it stands in."""
+    """Writes a file and creates its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")

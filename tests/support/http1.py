@@ -1,5 +1,5 @@
-"""Requests over HTTP/1, right ones and wrong ones, and what h11 makes of them and of their answers, which is the second
-opinion; and a client without a socket."""
+"""Valid and invalid HTTP/1 requests; what h11 reads of them and of their responses, as a second opinion; and a client
+without a socket."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tollgate.engines.http1 import Http1
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-ANSWER = b'{"said": "so"}'
+ANSWER = b'{"ok": true}'
 
 READ = {
     "a body of known length": (
@@ -26,23 +26,23 @@ READ = {
         ),
         ("POST", "/", "1.1", b"abc"),
     ),
-    "a whole address": (
+    "an absolute URL": (
         b"GET http://x:80/v1/models?a HTTP/1.1\r\nHost: x\r\n\r\n",
         ("GET", "http://x:80/v1/models", "1.1", b""),
     ),
     "an asterisk": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", ("OPTIONS", "*", "1.1", b"")),
     "escapes in the path": (b"GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/a b", "1.1", b"")),
     "HTTP/1.0": (b"GET / HTTP/1.0\r\n\r\n", ("GET", "/", "1.0", b"")),
-    "line breaks before": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
-    "an upgrade to HTTP/2 asked for beside a body": (
+    "empty lines before the request": (b"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", ("GET", "/", "1.1", b"")),
+    "an upgrade to HTTP/2 with a body": (
         b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 1\r\n\r\na",
         ("POST", "/", "1.1", b"a"),
     ),
-    "a loud one": (
+    "an upgrade in capitals": (
         b"POST / HTTP/1.1\r\nHost: x\r\nCONNECTION: UPGRADE\r\nUPGRADE: H2C\r\nContent-Length: 1\r\n\r\na",
         ("POST", "/", "1.1", b"a"),
     ),
-    "an upgrade asked for beside chunks": (
+    "an upgrade with a chunked body": (
         (
             b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: odd\r\nTransfer-Encoding: "
             b"chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"
@@ -53,36 +53,36 @@ READ = {
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\na\r\nupgrade: b\r\nc",
         ("POST", "/", "1.1", b"a\r\nupgrade: b\r\nc"),
     ),
-    "an upgrade to a web socket asked for": (
+    "an upgrade to a web socket": (
         b"GET /w HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         ("GET", "/w", "1.1", b""),
     ),
 }
-"""A request as it is sent; its method, path, version and body as the application sees them."""
+"""A request as it is sent; its method, path, version and body as the application receives them."""
 
 REFUSED = {
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     "a path in a host": b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
     "a user in a host": b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
-    "a blank in a host": b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
-    "no HTTP": b"\x16\x03\x01\x02\x00",
-    "a version to come": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+    "a space in a host": b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+    "not HTTP": b"\x16\x03\x01\x02\x00",
+    "an unsupported version": b"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     "a length and chunks": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: "
     b"chunked\r\n\r\n0\r\n\r\n",
     "a sign in a length": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
-    "a blank before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+    "a space before the colon": b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
     "a folded header": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
     "a control character": b"GET / HTTP/1.1\r\nHost: a\r\nX: b\x01\r\n\r\n",
     "bare line feeds": b"GET / HTTP/1.1\nHost: a\n\n",
-    "a byte beyond ASCII in the address": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
-    "another coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+    "a non-ASCII byte in the path": b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+    "another transfer coding": b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
 }
 
 
 async def whole(receive: Any) -> bytes | None:
-    """A request's body; None when its client left."""
+    """A request's body, or None if the client left."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -93,14 +93,14 @@ async def whole(receive: Any) -> bytes | None:
     return body
 
 
-def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]:
-    """Status, body and whether the connection is kept, as h11 reads the answers to requests of these methods."""
+def answers_of(written: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]:
+    """Status, body and whether the connection is kept alive, as h11 reads the responses to these methods."""
     found = []
     for method in methods:
         client = h11.Connection(h11.CLIENT)
         client.send(h11.Request(method=method, target="/", headers=[("host", "a")]))
         client.send(h11.EndOfMessage())
-        client.receive_data(said)
+        client.receive_data(written)
         status, body = 0, b""
         while True:
             event = client.next_event()
@@ -113,8 +113,8 @@ def answers_of(said: bytes, methods: list[str]) -> list[tuple[int, bytes, bool]]
             elif event is h11.NEED_DATA:
                 client.receive_data(b"")
         found.append((status, body, client.their_state is h11.DONE))
-        said = client.trailing_data[0]
-    assert said == b""
+        written = client.trailing_data[0]
+    assert written == b""
     return found
 
 
@@ -154,7 +154,7 @@ def requests(draw: Any) -> bytes:
 
 @st.composite
 def damaged_requests(draw: Any) -> bytes:
-    """Requests of which a few bytes are others."""
+    """Requests with a few bytes changed."""
     sent = bytearray(b"".join(draw(st.lists(requests(), min_size=1, max_size=2))))
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(sent) - 1))
@@ -171,7 +171,7 @@ def cut(draw: Any, data: bytes) -> list[bytes]:
 
 
 def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]], bool]:
-    """The requests h11 finds, and whether it refuses the rest."""
+    """The requests h11 finds, and whether it rejects the rest."""
     found: list[Any] = []
     server = h11.Connection(h11.SERVER)
     server.receive_data(data)
@@ -201,11 +201,11 @@ def h11_reads(data: bytes) -> tuple[list[tuple[str, bytes, list[tuple[bytes, byt
 
 
 Found = list[tuple[str, bytes, list[tuple[bytes, bytes]], bytes]]
-"""Requests that were read: method, target, headers and body."""
+"""Requests as they were read: method, target, headers and body."""
 
 
 def noting(found: Found) -> Any:
-    """An application that notes what it is asked, and answers with nothing."""
+    """An application that records its requests in `found` and sends empty responses."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         body = await whole(receive)
@@ -220,8 +220,8 @@ def noting(found: Found) -> Any:
 
 
 def check_as_h11(read: Any, sent: bytes, pieces: list[bytes], *, damaged: bool = False) -> None:
-    """`read(pieces)` gives what an engine finds in these, and whether it refuses the rest: it must be what h11 finds in
-    `sent`. Of `damaged` ones, each may refuse what the other reads."""
+    """Checks that `read(pieces)`, which returns the requests an engine finds and whether it rejects the rest, agrees
+    with h11 on `sent`. If the requests are `damaged`, either may reject what the other reads."""
     found, refused = asyncio.run(read(pieces))
     expected, as_well = h11_reads(sent)
     assert damaged or not (refused or as_well)
@@ -272,7 +272,7 @@ class Host:
 
 
 class Client:
-    """A connection without a socket: what the application was asked, and what was written."""
+    """A connection without a socket: the application's requests, and the bytes written."""
 
     def __init__(self, application: Any = None) -> None:
         self.asked: list[tuple[str, str, str, list[tuple[bytes, bytes]], bytes]] = []
@@ -294,7 +294,7 @@ class Client:
         await send({"type": "http.response.body", "body": ANSWER})
 
     async def exchange(self, pieces: list[bytes], *, left: bool = True) -> "Client":
-        """Send these; then the client leaves, unless it has not `left`."""
+        """Sends these pieces; then the client leaves if `left`."""
         for piece in pieces:
             if not self.transport.closed:
                 self.connection.data_received(piece)

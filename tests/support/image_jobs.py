@@ -1,4 +1,4 @@
-"""Jobs of one account at a provider that a test drives by hand (`image_provider`), as its clients make and see them."""
+"""Image jobs of one account at a fake provider (`image_provider`), as clients create and query them."""
 
 import json
 
@@ -25,7 +25,7 @@ def inbound(key, body, request_id="req_1"):
 
 
 class Numbered:
-    """Jobs p0, p1, ... that never end."""
+    """Answers with jobs p0, p1, ... that never end."""
 
     def __init__(self):
         self.made = 0
@@ -38,7 +38,7 @@ class Numbered:
 
 
 def pass_time(services, seconds):
-    """So many seconds later, for the jobs of this gateway."""
+    """Advances the clock of this gateway's jobs."""
     jobs = jobs_of(services)
     now = jobs.tracked.clock() + seconds
     jobs.tracked.clock = lambda: now
@@ -55,7 +55,7 @@ async def create(services, key, given=None, request_id="req_1", **more):
 
 
 def accepted_rows(services):
-    """The rows that the ledger takes from now on."""
+    """Collects the rows that the ledger accepts from now on."""
     rows: list[UsageRow] = []
     accept = services.ledger.accept
     services.ledger.accept = lambda row: rows.append(row) or accept(row)
@@ -67,5 +67,5 @@ async def look(services, key, job_id):
 
 
 def unfit(values):
-    """A template that these values do not fit."""
+    """A template that fails on these values."""
     raise MappingFailure("cannot subtract a text and a number")

@@ -1,5 +1,4 @@
-"""A gateway's services around a provider of image jobs that a test drives by hand.
-Everything but the provider is real."""
+"""A gateway's services around a fake provider of image jobs. Everything but the provider is real."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ SCHEMA = {
 
 @dataclass
 class Provider:
-    """An in-process upstream: `answer(method, path, body)` gives (status, JSON) or sleeps; `calls` is what came."""
+    """An in-process upstream: `answer(method, path, body)` returns (status, JSON), and may be a coroutine; `calls` are
+    the requests."""
 
     answer: Callable[..., Any]
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -51,8 +51,8 @@ class Provider:
         found = self.answer(method, path, given)
         if asyncio.iscoroutine(found):
             found = await found
-        status, said = found
-        data = said if isinstance(said, bytes) else json.dumps(said).encode()
+        status, content = found
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
         kind = "text/html" if data[:1] == b"<" else "application/json"
 
         async def chunks():
@@ -91,7 +91,7 @@ def job(values):
 
 
 def make_offer(provider="acme", *, poll=True, model=None, price=None, schema=SCHEMA, **more) -> ImageOffer:
-    """An offer whose steps speak the fake provider's plain format."""
+    """An offer whose steps use the fake provider's simple format."""
     base = f"app://{provider}"
     steps: dict[str, Any] = {
         "submit": Step(
@@ -131,7 +131,7 @@ def runtime_of(*offers: ImageOffer, **gateway: Any) -> Any:
 
 
 async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **gateway: Any):
-    """Services with a real ledger in `folder`, one account with credits, and the given providers in process."""
+    """Services with a real ledger in `folder`, one account with credits, and these in-process providers."""
     store = Store(directory=folder / "var", usage_directory=folder / "usage", publish_seconds=60, apply_seconds=0.05)
     runtime = runtime_of(*offers, store=store, retry=Retry(cooldown_failures=1000), credits=Credits(), **gateway)
     ledger = Ledger(store, runtime.gateway.credits)
@@ -155,7 +155,7 @@ async def close_services(services) -> None:
 
 
 async def settled(services) -> None:
-    """Wait until no background work is left."""
+    """Waits until no background work is left."""
     for _ in range(400):
         if not services.settlements._tasks:
             return

@@ -31,19 +31,18 @@ UpstreamApp = Callable[
 
 
 _mappings: dict[str, Any] = {}
-"""Mapping files read so far: as at a reload, what holds the same text is not read again."""
+"""Mapping files read so far: as at a reload, a file with the same text is not read again."""
 _runtimes: list[Runtime] = []
-"""One for each set of mappings compiled so far: what is the same in the next configuration is not compiled again,
-as at a reload."""
+"""One for each set of mappings compiled so far: as at a reload, an unchanged mapping is not compiled again."""
 
 
 SSE = {"content-type": "text/event-stream"}
-"""The headers of an upstream that streams."""
+"""The headers of an event stream."""
 
 
 @dataclass
 class Here:
-    """A gateway in this process, its default key, and an HTTP client that talks to it without a socket."""
+    """A gateway in this process, its default key, and an HTTP client that calls it without a socket."""
 
     opened: Opened
     key: str
@@ -82,7 +81,7 @@ async def inprocess(
     environ: Mapping[str, str] | None = None,
     sandbox: bool = True,
 ) -> AsyncIterator[Here]:
-    """Open a gateway whose state lives in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
+    """Opens a gateway with its state in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
     empty_store(runtime.gateway.store.directory)
@@ -98,8 +97,7 @@ async def inprocess(
 
 
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
-    """The configuration at `path`, read and compiled as at a reload of that among the
-    earlier ones which has most in common with it."""
+    """The configuration at `path`, compiled as at a reload of the earlier configuration that is most similar to it."""
     loaded = load_gateway(path, environ=environ, previous=Reusable({}, _mappings, ()))
     _mappings.update(loaded.reusable.mappings)
     texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
@@ -115,8 +113,7 @@ def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
 
 
 def unspoken(name: str) -> str:
-    """The text of a mapping file as small as one can be:
-    for formats a test's providers declare and nobody speaks there."""
+    """The text of the smallest possible mapping file, for formats that a test's providers declare but do not use."""
     hub, stream = (
         ("hub: embeddings\n", "") if name.endswith("embeddings") else ("", "stream: {from_hub: {start: []}}\n")
     )
@@ -133,8 +130,8 @@ def write_config(
     sandbox: bool = True,
     store: str = "",
 ) -> Path:
-    """A gateway.yaml in `folder` with its state beside it; gives its path.
-    `store` holds further settings of the store."""
+    """Writes a gateway.yaml into `folder`, with its state beside it; returns its path. `store` are further settings of
+    the store."""
     root = Path(__file__).resolve().parents[2]
     (folder / "providers").mkdir(parents=True, exist_ok=True)
     if sandbox:
@@ -157,7 +154,7 @@ def replying(
     blocks: list[bytes] | None = None,
     seen: list[tuple[str, str, dict[str, str], bytes]] | None = None,
 ) -> UpstreamApp:
-    """An upstream that always answers the same; what it was sent is appended to `seen`."""
+    """An upstream that always gives the same answer; its requests are appended to `seen`."""
 
     async def app(
         method: str, path: str, sent: Mapping[str, str], raw: bytes
@@ -191,11 +188,11 @@ class Leaving:
         self.seconds, self.blocks = seconds, blocks
         self.gone = asyncio.Event()
         self.sent: list[Any] = []
-        self.asked = False
+        self.received = False
 
     async def receive(self) -> dict[str, Any]:
-        if not self.asked:
-            self.asked = True
+        if not self.received:
+            self.received = True
             return {"type": "http.request", "body": self.raw, "more_body": False}
         if self.seconds is not None:
             await asyncio.sleep(self.seconds)

@@ -1,5 +1,4 @@
-"""Bodies that clients should not send: valid ones with something wrong in them,
-made from a seed so that each can be made again."""
+"""Invalid request bodies: valid ones with random damage, made from a seed so that each can be reproduced."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ import random
 from typing import Any
 
 RAW = "\x00raw:"
-"""Text with this in front stands in the body as it is, unquoted:
-numbers and tokens that `json.dumps` would not write."""
+"""Text with this prefix is written unquoted into the body: numbers and tokens that `json.dumps` cannot write."""
 
 ODD: tuple[Any, ...] = (
     None,
@@ -242,7 +240,7 @@ _TYPES = (
 
 
 def _made(rng: random.Random, depth: int = 0) -> Any:
-    """An object of a known type with unfitting members, or any odd value."""
+    """An object of a known type with unsuitable members, or any odd value."""
     if depth > 2 or rng.random() < 0.4:
         return copy.deepcopy(rng.choice(ODD))
     if rng.random() < 0.2:
@@ -257,7 +255,7 @@ def _made(rng: random.Random, depth: int = 0) -> Any:
 
 
 def mutated(body: dict[str, Any], rng: random.Random) -> bytes:
-    """The body with one to three things wrong, as bytes; rarely the bytes themselves are damaged."""
+    """The body with one to three kinds of damage, as bytes; rarely the bytes themselves are damaged."""
     body = copy.deepcopy(body)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _damage(body, rng)
@@ -277,7 +275,7 @@ def mutated(body: dict[str, Any], rng: random.Random) -> bytes:
 
 
 def written(body: Any) -> bytes:
-    """JSON, with the raw pieces in it unquoted."""
+    """JSON with its raw pieces unquoted."""
     text = json.dumps(body)
     marker = json.dumps(RAW)[1:-1]
     for value in {value for value in ODD if isinstance(value, str) and value.startswith(RAW)}:

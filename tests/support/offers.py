@@ -1,4 +1,4 @@
-"""Models, offers and routes made by hand, for tests of everything that only reads them."""
+"""Models, offers and routes built directly, for tests of code that only reads them."""
 
 from decimal import Decimal
 

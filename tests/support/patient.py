@@ -1,9 +1,9 @@
-"""The event loop of tests: its clock does not run while the process does not.
+"""The event loop of tests: its clock stops while the process is not running.
 
-A busy machine may let a process stand still for half a second. With the clock of the machine everything is overdue
-then at once: the time that a connection may be idle, and the pause after which the test would have used it. Here both
-come one after the other, as on a machine that has nothing else to do. Its clock is never ahead of the machine's, so
-nothing happens sooner than it was asked for.
+A busy machine may suspend a process for half a second. By the machine's clock several timers are overdue then at once:
+for example the idle timeout of a connection, and the pause after which the test would have used it. With this clock
+they expire one after the other, as on an idle machine. It is never ahead of the machine's clock, so no timer expires
+early.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ import selectors
 import time
 
 _STEP = 0.02
-"""Seconds that work between two waits may take by this clock; where it took more, the process stood still."""
+"""The most time, in seconds, that this clock counts between two waits; any more is time in which the process was
+suspended."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Notes how long a wait may have taken."""
+    """Records the timeout of the last wait."""
 
-    asked: float | None = 0.0
+    timeout_of_wait: float | None = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         try:
             return super().select(timeout)
         finally:
-            self.asked = timeout
+            self.timeout_of_wait = timeout
 
 
 class PatientLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop with such a clock."""
+    """asyncio's own event loop with such a clock."""
 
     def __init__(self) -> None:
         self._looked = self._now = time.monotonic()
@@ -37,9 +38,9 @@ class PatientLoop(asyncio.SelectorEventLoop):
         super().__init__(self._waits)
 
     def time(self) -> float:
-        """Seconds, of which those that the process stood still are left out."""
+        """Seconds, without those in which the process was suspended."""
         looked, self._looked = self._looked, time.monotonic()
-        passed, asked = self._looked - looked, self._waits.asked
-        self._waits.asked = 0.0
-        self._now += passed if asked is None else min(passed, max(asked, 0.0) + _STEP)
+        passed, timeout_of_wait = self._looked - looked, self._waits.timeout_of_wait
+        self._waits.timeout_of_wait = 0.0
+        self._now += passed if timeout_of_wait is None else min(passed, max(timeout_of_wait, 0.0) + _STEP)
         return self._now

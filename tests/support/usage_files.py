@@ -1,4 +1,4 @@
-"""The usage files of a gateway under test, read as an analyst reads them: in a DuckDB of their own."""
+"""The usage files of a gateway under test, read as an analyst reads them, with DuckDB."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 
 READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
-"""What docs/usage.md tells analysts."""
+"""The statement in docs/usage.md."""
 
 
 @functools.cache
 def _reader() -> duckdb.DuckDBPyConnection:
-    """One for the whole run: opening a DuckDB takes ten times as long as reading such a file with it."""
+    """One connection for the whole run: opening DuckDB takes ten times as long as reading such a file."""
     return duckdb.connect()
 
 
@@ -31,12 +31,12 @@ def usage_rows(folder: Path, where: str = "true") -> list[dict[str, Any]]:
 
 
 async def rows(here: Any, folder: Path) -> list[dict[str, Any]]:
-    """The same of an in-process gateway, once everything it answered is settled."""
+    """The rows of an in-process gateway, once everything it answered is settled."""
     await here.services.settlements.drain(5)
     await here.services.ledger.settle()
     return usage_rows(folder)
 
 
 async def rows_by_id(here: Any, folder: Path) -> dict[str, dict[str, Any]]:
-    """The same by request id."""
+    """The rows by request id."""
     return {row["request_id"]: row for row in await rows(here, folder)}

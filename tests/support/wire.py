@@ -1,5 +1,4 @@
-"""An upstream made of raw bytes on a loopback socket:
-everything a server can do wrong that an HTTP library would not."""
+"""A raw upstream on a loopback socket that can send what no HTTP library would."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 Behaviour = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""What to do once a request (its head and body) has been read."""
+"""What the server does after it has read a request, head and body."""
 
 
 @contextlib.asynccontextmanager
 async def wire(behaviour: Behaviour) -> AsyncIterator[str]:
-    """A server that reads one request a connection and then behaves; gives its address."""
+    """A server that reads one request per connection and then runs `behaviour`; gives its address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -49,7 +48,7 @@ def chunked(data: bytes) -> bytes:
 
 
 def says(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> Behaviour:
-    """A well-behaved whole answer with any content."""
+    """A complete, valid response with this body."""
 
     async def behave(request, reader, writer):
         writer.write(head(status=status, kind=kind, more=f"content-length: {len(body)}\r\n") + b"\r\n" + body)
@@ -58,7 +57,7 @@ def says(body: bytes, *, status: str = "200 OK", kind: str = "application/json")
 
 
 def raw(*blocks: bytes, then: str = "close") -> Behaviour:
-    """Bytes as they are; then `close`, `reset`, or `stall` until the gateway hangs up."""
+    """Writes these bytes; then `close`, `reset`, or `stall` until the gateway disconnects."""
 
     async def behave(request, reader, writer):
         for block in blocks:
@@ -76,7 +75,7 @@ def raw(*blocks: bytes, then: str = "close") -> Behaviour:
 
 
 def stream_of(*blocks: bytes, then: str = "end") -> Behaviour:
-    """An event stream in chunked encoding; `end` finishes it properly, otherwise as in `raw`."""
+    """An event stream in chunked encoding; `end` completes it, the others are as in `raw`."""
     opening = head(kind="text/event-stream", more="transfer-encoding: chunked\r\n") + b"\r\n"
     last = (b"0\r\n\r\n",) if then == "end" else ()
     return raw(opening, *(chunked(block) for block in blocks), *last, then="close" if then == "end" else then)
@@ -84,7 +83,7 @@ def stream_of(*blocks: bytes, then: str = "end") -> Behaviour:
 
 @contextlib.contextmanager
 def full_backlog():
-    """An address whose connections are never accepted nor refused: a connect hangs."""
+    """An address that neither accepts nor rejects connections: a connect hangs."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(0)

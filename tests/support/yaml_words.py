@@ -1,4 +1,4 @@
-"""What is said of a file that is no YAML, for comparing with golden files, which have it in libyaml's words."""
+"""Error messages about invalid YAML, compared with golden files, which have libyaml's wording."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import yaml
 _NOT_YAML = re.compile(r"(?<=not readable as YAML: ).*(?= \()")
 
 
-def in_our_words(told: str) -> str:
-    """`told` without the parser's own words, where PyYAML was built without libyaml and has others."""
-    return told if yaml.__with_libyaml__ else _NOT_YAML.sub("...", told)
+def without_parser_words(message: str) -> str:
+    """`message` without the parser's own words if PyYAML was built without libyaml and words them differently."""
+    return message if yaml.__with_libyaml__ else _NOT_YAML.sub("...", message)
