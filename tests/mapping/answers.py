@@ -1,4 +1,4 @@
-"""The shipped mappings of the client formats, and answers made up by hypothesis, whole and as the same stream."""
+"""The shipped mappings of the client formats, and random answers, each whole and as the equivalent stream."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TEXT = st.text("ab é", max_size=8)
 
 
 def cut(draw: Any, text: str) -> list[str]:
-    """Text in pieces."""
+    """Splits text into random pieces."""
     places = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
 @st.composite
 def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A whole chat answer, and the same as a stream whose calls may interleave."""
+    """A whole chat answer, and the equivalent stream, whose calls may interleave."""
     text, thought, calls = draw(TEXT), draw(TEXT), draw(CALLS)
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if thought:
@@ -60,7 +60,7 @@ def chat_answers(draw: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ]
         for i, (name, args) in enumerate(calls)
     ]
-    opened = 0  # calls are announced in order; their arguments may mix
+    opened = 0  # calls are announced in order; their arguments may interleave
     while any(waiting):
         ready = [i for i, rest in enumerate(waiting) if rest and i <= opened]
         i = draw(st.sampled_from(ready))

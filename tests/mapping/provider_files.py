@@ -1,4 +1,4 @@
-"""A provider file as text, compiled by the same steps a start takes."""
+"""Provider files as text, compiled by the same steps as at a start."""
 
 from tollgate.config.load import read_text
 from tollgate.config.provider import read_provider
@@ -17,7 +17,7 @@ models:
 
 
 def config(text):
-    """The configuration of a provider file; its shape must be right."""
+    """The configuration of a provider file without any problem."""
     document = read_text(text, "providers/acme.yaml")
     assert not document.problems, document.problems
     problems, root = check_shape(document, "provider")
@@ -35,6 +35,6 @@ def compiled(text=SMALL, secrets=None, mappings=None, **more):
 
 
 def offer(text, model="acme/large", endpoint=None, **more):
-    """One offer of it."""
+    """One offer of the compiled provider."""
     offers = compiled(text, **more).offers[model]
     return offers[0] if endpoint is None else next(found for found in offers if found.endpoint == endpoint)

@@ -1,4 +1,4 @@
-"""Shared by the mapping tests: YAML text in, compiled piece out."""
+"""Helpers of the mapping tests: YAML text in, compiled object out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollgate.mapping import Context, Template, compile_template
 
 
 def document(text: str, name: str = "mappings/x.yaml") -> Document:
-    """YAML text read; a syntax problem fails the test."""
+    """A YAML document; a syntax problem fails the test."""
     read = read_text(text, name)
     assert not read.problems, [problem.render() for problem in read.problems]
     return read
@@ -23,5 +23,5 @@ def template(text: str, names: Iterable[str] = ("$", "model", "can")) -> Templat
 
 
 def run(text: str, given: object, context: Context | None = None) -> Any:
-    """Compile and run."""
+    """Compiles the template and runs it."""
     return template(text)(given, context)

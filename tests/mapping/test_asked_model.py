@@ -1,4 +1,4 @@
-"""`request.asked_model`: which clients of the messages format hear the model's name as they asked for it."""
+"""`request.asked_model`: which clients of the messages format receive the model name they requested."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, Mapping, compile_mapping, response_from_hub, stream_from_hub
 
-SPEAKING = """response: {from_hub: {model: $.model}}
+ANSWERING = """response: {from_hub: {model: $.model}}
 stream: {from_hub: {start: [{model: $run.model}], finish: []}}
 """
 
@@ -16,7 +16,7 @@ def compiled(condition: object, name: str = "messages", more: str = "") -> Mappi
 
 
 @pytest.mark.parametrize(("agent", "wanted"), [("old/1", True), ("new/1", False), (None, False)])
-def test_the_condition_sees_the_request_and_the_headers(agent: str | None, wanted: bool):
+def test_the_condition_reads_the_request_and_the_headers(agent: str | None, wanted: bool):
     context = Context()
     if agent:
         context.headers = {"user-agent": agent}
@@ -25,8 +25,8 @@ def test_the_condition_sees_the_request_and_the_headers(agent: str | None, wante
     assert mapping.sections["request.asked_model"]({"model": "m"}, context) is False
 
 
-def test_answers_bear_the_name_that_was_asked_for():
-    mapping, context = compiled("true", more=SPEAKING), Context({"upstream": "u"})
+def test_answers_contain_the_requested_model_name():
+    mapping, context = compiled("true", more=ANSWERING), Context({"upstream": "u"})
     hub = {"id": "i", "model": "u-2026", "created": 1, "parts": [], "stop": "end"}
     assert response_from_hub(mapping, hub, context) == {"model": "u-2026"}
     assert stream_from_hub(mapping, hub, context)[0][1] == {"model": "u-2026"}
@@ -36,13 +36,13 @@ def test_answers_bear_the_name_that_was_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("condition", "name", "said"),
+    ("condition", "name", "message"),
     [
         ("$header.x == 'a'", "messages", "own.yaml:3:16: unknown name `$header` (did you mean `$headers`?)"),
         ("true", "chat", "own.yaml:3:3: `asked_model` is for formats whose streams name the model once: messages"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(condition: str, name: str, said: str):
+def test_a_config_error_names_its_place(condition: str, name: str, message: str):
     with pytest.raises(ConfigErrors) as caught:
         compiled(condition, name)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

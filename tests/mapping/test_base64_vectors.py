@@ -1,4 +1,4 @@
-"""`request.base64_vectors`: which clients of an embeddings format get their vectors as base64."""
+"""`request.base64_vectors`: which clients of an embeddings format receive vectors as base64."""
 
 import pytest
 
@@ -14,26 +14,26 @@ def compiled(condition: object, hub: str = "hub: embeddings\n", more: str = "") 
 
 
 @pytest.mark.parametrize(
-    ("asked", "agent", "wanted"),
+    ("encoding", "agent", "wanted"),
     [("base64", "old", True), ("base64", "new", False), ("float", "old", False), (None, None, False)],
 )
-def test_the_condition_sees_the_request_and_the_headers(asked: str | None, agent: str | None, wanted: bool):
+def test_the_condition_reads_the_request_and_the_headers(encoding: str | None, agent: str | None, wanted: bool):
     context = Context()
     if agent:
         context.headers = {"user-agent": agent}
-    assert compiled(OLD).sections["request.base64_vectors"]({"encoding_format": asked}, context) is wanted
+    assert compiled(OLD).sections["request.base64_vectors"]({"encoding_format": encoding}, context) is wanted
 
 
-def test_it_may_hold_for_everybody():
+def test_the_condition_may_be_constant():
     assert compiled("true").sections["request.base64_vectors"]({}, Context()) is True
 
 
-def test_a_format_without_it_has_no_such_section():
+def test_a_format_without_the_condition_has_no_such_section():
     mapping = compile_mapping(read_text("mapping: own\nhub: embeddings\n", "own.yaml"))
     assert "request.base64_vectors" not in mapping.sections
 
 
-def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
+def test_an_example_sets_the_headers_and_fails_if_the_result_differs():
     mapping = compiled(
         OLD,
         more="""examples:
@@ -47,7 +47,7 @@ def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
 
 
 @pytest.mark.parametrize(
-    ("condition", "hub", "said"),
+    ("condition", "hub", "message"),
     [
         ("[a]", "hub: embeddings\n", "own.yaml:4:19: a condition is an expression"),
         ("$header.x == 'a'", "hub: embeddings\n", "own.yaml:4:19: unknown name `$header` (did you mean `$headers`?)"),
@@ -59,12 +59,12 @@ def test_an_example_gives_the_headers_and_fails_where_the_answer_differs():
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_place(condition: str, hub: str, said: str):
+def test_a_config_error_names_its_place(condition: str, hub: str, message: str):
     with pytest.raises(ConfigErrors) as caught:
         compiled(condition, hub)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_misspelt_key_is_told_the_nearest():
+def test_a_misspelt_key_is_answered_with_the_nearest_one():
     with pytest.raises(ConfigErrors, match=r"unknown key `base64_vector` \(did you mean `base64_vectors`\?\)"):
         compile_mapping(read_text("mapping: own\nhub: embeddings\nrequest: {base64_vector: true}\n", "own.yaml"))

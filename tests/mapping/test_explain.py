@@ -1,6 +1,8 @@
-"""Explain and coverage: the YAML's own line numbers, in what ran and in what did not."""
+"""Explain and coverage: line numbers of the YAML for steps that ran and for lines that did not."""
 
 from __future__ import annotations
+
+import pytest
 
 from mapping.support import document
 from tollgate.mapping import compile_mapping, run_examples
@@ -45,9 +47,9 @@ TINY = compile_mapping(document(TEXT, "mappings/tiny.yaml"))
 
 
 def test_a_request_is_explained_line_by_line() -> None:
-    body = {"model": "m", "odd": 1, "messages": [{"content": [{"type": "text", "text": "hi"}, {"type": "video"}]}]}
-    told = explain_whole("request", TINY, TINY, body, TraceContext({"upstream": "up"}))
-    first, second = told.stages
+    body = {"model": "m", "extra": 1, "messages": [{"content": [{"type": "text", "text": "hi"}, {"type": "video"}]}]}
+    explained = explain_whole("request", TINY, TINY, body, TraceContext({"upstream": "up"}))
+    first, second = explained.stages
     assert [(step.line, step.path, step.value) for step in first.steps] == [
         (9, "model", "m"),
         (10, "turns.role", "user"),
@@ -55,20 +57,28 @@ def test_a_request_is_explained_line_by_line() -> None:
         (5, "turns.parts.text", "hi"),
         (10, "turns.parts", {"kind": "text", "text": "hi"}),
     ]
-    assert first.unread == ["odd"]
+    assert first.unread == ["extra"]
     assert [(step.line, step.path, step.value) for step in second.steps] == [(12, "model", "up"), (13, "effort", "min")]
-    assert told.lost == ["part video", "odd", "messages[].content"] and not told.error
-    assert "9  model" in told.text() and "never read by the mapping: odd" in told.text()
+    assert explained.lost == ["part video", "extra", "messages[].content"] and not explained.error
+    assert "9  model" in explained.text() and "never read by the mapping: extra" in explained.text()
 
 
-def test_a_failure_names_the_line() -> None:
-    told = explain_whole("request", TINY, TINY, {"model": "m"}, TraceContext({"upstream": "up"}))
-    assert not told.error
-    explained = explain_whole("request", TINY, TINY, {"model": "m", "max_tokens": 3}, TraceContext())
-    assert explained.result is not None  # the document has no max_tokens in its hub: nothing to add
+def test_a_failure_names_its_line_and_has_no_result() -> None:
+    both = compile_mapping(
+        document(TEXT.replace("model: $.model\n", "$copy: [model, max_tokens]\n"), "mappings/tiny.yaml")
+    )
+    explained = explain_whole("request", both, both, {"model": "m", "max_tokens": 3}, TraceContext())
+    assert explained.error.startswith("mappings/tiny.yaml:14: ") and "cannot add" in explained.error
+    assert explained.result is None
 
 
-def test_an_answer_an_error_and_a_stream() -> None:
+@pytest.mark.parametrize("body", [{"model": "m"}, {"model": "m", "max_tokens": 3}], ids=["absent", "not in the hub"])
+def test_a_sum_with_an_absent_value_is_no_failure(body: dict[str, object]) -> None:
+    explained = explain_whole("request", TINY, TINY, body, TraceContext({"upstream": "up"}))
+    assert not explained.error and explained.result == {"model": "up", "effort": "min"}
+
+
+def test_an_answer_an_error_and_a_stream_are_explained() -> None:
     answer = explain_whole("response", TINY, TINY, {"id": "a", "text": "x", "stop": "end"}, TraceContext())
     assert answer.result == {"id": "a", "text": "x"}
     error = explain_whole("error", TINY, TINY, {"why": "boom"}, TraceContext())
@@ -84,7 +94,7 @@ def test_an_answer_an_error_and_a_stream() -> None:
     assert stream.plain()["stages"][0]["said"] == [{"t": "x"}]
 
 
-def test_coverage_names_the_lines_no_example_reaches() -> None:
+def test_coverage_lists_the_lines_that_no_example_reaches() -> None:
     watch = Watch([TINY.file])
     with watch.watching():
         assert run_examples(TINY) == []

@@ -1,4 +1,4 @@
-"""What goes wrong while a mapping runs: clean errors that name the YAML line, bounds, sealed tokens, lenient
+"""Failures while a mapping runs: clean errors that name the YAML line, limits, sealed tokens, lenient handling of
 answers."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def call(arguments: str) -> dict[str, Any]:
     return {"kind": "tool_call", "id": "c", "name": "f", "args": arguments}
 
 
-def test_a_value_an_expression_cannot_take_is_a_400_with_its_line() -> None:
+def test_a_value_that_an_expression_cannot_use_is_a_400_with_its_line() -> None:
     with pytest.raises(UnfitRequest) as found:
         request([], limit="many")
     error = found.value
@@ -85,27 +85,27 @@ def test_a_value_an_expression_cannot_take_is_a_400_with_its_line() -> None:
     assert str(error).startswith("mappings/m.yaml:14: ")
 
 
-def test_the_traceback_points_into_the_yaml() -> None:
+def test_the_traceback_contains_the_line_of_the_yaml() -> None:
     with pytest.raises(UnfitRequest) as found:
         request([], limit="many")
     frames = traceback.extract_tb(found.value.__cause__.__traceback__)
     assert ("mappings/m.yaml", 14) in [(frame.filename, frame.lineno) for frame in frames]
 
 
-def test_arguments_that_are_not_json_are_refused_in_a_request() -> None:
+def test_arguments_that_are_not_json_are_rejected_in_a_request() -> None:
     with pytest.raises(UnfitRequest, match="not JSON: '{oops'") as found:
         request([{"parts": [call("{oops")]}])
     assert found.value.place == "mappings/m.yaml:8"
-    assert found.value.param == "turns[0].parts[0].args", "the field by the client's own name"
+    assert found.value.param == "turns[0].parts[0].args", "the field in the client's format"
 
 
-def test_arguments_that_are_not_json_are_an_empty_object_in_an_answer() -> None:
+def test_arguments_that_are_not_json_become_an_empty_object_in_an_answer() -> None:
     made = convert_response(M, M, {"id": "a", "parts": [call("{oops"), call('{"a":1}')], "stop": "tool"}, Context())
     assert [block["input"] for block in made.body["blocks"]] == [{}, {"a": 1}]
     assert made.lost == ["arguments that are not JSON"]
 
 
-def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> None:
+def test_arguments_nested_too_deep_to_serialize_are_handled_as_invalid_json() -> None:
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels
 
@@ -119,7 +119,7 @@ def test_arguments_nested_too_deeply_to_be_written_again_count_as_no_json() -> N
         request([{"parts": [call(nested(241))]}])
 
 
-def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_with_too_many_values_are_handled_as_invalid_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.mapping.filters._MOST_VALUES", 100)
     crowded = '{"a":[%s0]}' % ("[]," * 100)
     made = convert_response(
@@ -131,7 +131,7 @@ def test_arguments_of_more_values_than_are_read_in_a_moment_count_as_no_json(mon
         request([{"parts": [call(crowded)]}])
 
 
-def test_an_empty_text_of_an_answer_is_no_part_though_it_is_an_answer() -> None:
+def test_an_empty_text_of_an_answer_is_not_a_part() -> None:
     empty = {"kind": "text", "text": ""}
     made = response_to_hub(M, {"id": "a", "parts": [empty, call("{}"), {**empty, "token": "T"}]}, Context())
     assert [part["kind"] for part in made["parts"]] == ["tool_call", "text"]
@@ -139,7 +139,7 @@ def test_an_empty_text_of_an_answer_is_no_part_though_it_is_an_answer() -> None:
     assert made["parts"] == [] and made["stop"] == "end"
 
 
-def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:
+def test_an_answer_that_cannot_be_read_is_a_500() -> None:
     with pytest.raises(MappingFailure) as found:
         convert_response(M, M, {"used": "x"}, Context())
     assert (
@@ -153,13 +153,13 @@ def test_an_answer_that_cannot_be_read_is_a_500_of_ours() -> None:
 def test_a_stream_that_cannot_be_converted_ends_with_an_error_event() -> None:
     converter = StreamConverter(M, M, Context())
     converter.feed({"t": "x"})
-    said = converter.feed({"bad": "y"})
-    assert said == [(None, {"error": "this answer cannot be converted"})]
+    events = converter.feed({"bad": "y"})
+    assert events == [(None, {"error": "this answer cannot be converted"})]
     assert converter.failure is not None and converter.failure.place == "mappings/m.yaml:31"
     assert converter.feed({"t": "more"}) == [] and converter.finish() == []
 
 
-def test_an_error_mapping_that_fails_still_gives_an_error() -> None:
+def test_an_error_mapping_that_fails_still_returns_an_error() -> None:
     assert convert_error(M, M, {"a": [], "b": {}}) == {"error": {"message": '{"a":[],"b":{}}'}}
 
 
@@ -176,14 +176,14 @@ def test_deep_nesting_is_a_clean_400() -> None:
         request([{"parts": [nested(100_000)]}])
 
 
-def test_endless_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_for_one_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.mapping.context._MAX_CALLS", 50)
     with pytest.raises(UnfitRequest, match="too many nested parts"):
         request([{"parts": [{"kind": "tool_result", "parts": [{"kind": "text", "text": "x"}] * 60}]}])
 
 
 @pytest.mark.parametrize("body", [None, [], "x", 3, True], ids=repr)
-def test_a_body_that_is_no_object(body: Any) -> None:
+def test_a_body_that_is_not_an_object_is_rejected(body: Any) -> None:
     with pytest.raises(BadRequest):
         convert_request(M, M, body, Context())
     with pytest.raises(TollgateError):
@@ -193,18 +193,18 @@ def test_a_body_that_is_no_object(body: Any) -> None:
 # -- sealed tokens
 
 
-def test_a_sealed_token_opens_again() -> None:
+def test_a_sealed_token_can_be_unsealed() -> None:
     sealed = seal({"token": "T" * 5000, "origin": "openai", "id": "rs_1"})
     assert sealed and sealed.startswith("tg1.")
     assert unseal(sealed) == {"token": "T" * 5000, "origin": "openai", "id": "rs_1"}
     assert unseal(seal({"token": "t"})) == {"token": "t"}
-    signed = {"token": "t", "origin": "openai", "id": "rs_1", "text": "what it thought, 日本"}
+    signed = {"token": "t", "origin": "openai", "id": "rs_1", "text": "some reasoning, 日本"}
     assert unseal(seal(signed, signed["text"])) == signed
-    for odd in (3, [], "x" * 257):
+    for invalid in (3, [], "x" * 257):
         for text in (3, ""):
-            assert unseal(seal({"token": "t", "origin": odd, "id": odd}, text)) == {"token": "t"}
-    for nothing in ({"origin": "x"}, "x", {"token": 3}, {"token": ""}, {"token": "\ud800"}):
-        assert seal(nothing) is None
+            assert unseal(seal({"token": "t", "origin": invalid, "id": invalid}, text)) == {"token": "t"}
+    for unsealable in ({"origin": "x"}, "x", {"token": 3}, {"token": ""}, {"token": "\ud800"}):
+        assert seal(unsealable) is None
 
 
 @pytest.mark.parametrize(
@@ -227,25 +227,25 @@ def test_a_sealed_token_opens_again() -> None:
     ],
     ids=repr,
 )
-def test_a_damaged_token_is_absent(text: Any) -> None:
+def test_a_damaged_token_is_ignored(text: Any) -> None:
     assert unseal(text) is None
 
 
 # -- pieces of provider files
 
 
-def test_a_url_escapes_what_stands_in_it() -> None:
+def test_values_in_a_url_are_escaped() -> None:
     read = document(
         "a: https://{{ $vars.host }}/m/{{ $model.upstream }}:go?v={{ $vars.v }}\nb: https://h/{{ $model.upstream | raw "
         "}}"
     )
     one = compile_url(read, read.root.get("a"), names=["model", "vars"])
     assert one(model={"upstream": "a/b:c d?"}, vars={"host": "h", "v": 1}) == "https://h/m/a%2Fb%3Ac%20d%3F:go?v=1"
-    assert one(model={}, vars={"host": "h", "v": 1}) is None, "an absent hole makes no address"
+    assert one(model={}, vars={"host": "h", "v": 1}) is None, "no URL without every value"
     assert compile_url(read, read.root.get("b"), names=["model"])(model={"upstream": "a/b"}) == "https://h/a/b"
 
 
-def test_a_condition_has_a_value_and_a_truth() -> None:
+def test_a_condition_has_a_value_and_a_truth_value() -> None:
     read = document("a: $.n\nb: true")
     condition = compile_expression(read, read.root.get("a"), names=["$"])
     assert (
@@ -257,7 +257,7 @@ def test_a_condition_has_a_value_and_a_truth() -> None:
     assert compile_expression(read, read.root.get("b"), names=["$"]).test({})
 
 
-def test_a_literal_template_needs_no_code() -> None:
+def test_a_literal_template_is_returned_as_it_is() -> None:
     assert template("$$5")({}) == "$5" and template("7")({}) == 7
 
 
@@ -280,7 +280,7 @@ def test_threads_share_a_mapping() -> None:
     assert not wrong
 
 
-PASSED_ON = compile_mapping(
+UNCHANGED = compile_mapping(
     document("mapping: p\nrequest:\n  to_hub: {turns: $.turns}\n  from_hub: {turns: $.turns}\n", "mappings/p.yaml")
 )
 
@@ -292,8 +292,8 @@ PASSED_ON = compile_mapping(
         ([{"role": "user"}, 5], [{"role": "user"}], ["a turn that the mapping made no object"]),
         ([{"parts": 5}, {"parts": "ab"}], [{"parts": 5}, {"parts": "ab"}], []),
     ],
-    ids=["texts", "a number behind a turn", "parts that are no list"],
+    ids=["strings", "a number after a turn", "parts that are not a list"],
 )
-def test_turns_that_are_none_never_break_a_request(turns: list[Any], sent: list[Any], lost: list[str]) -> None:
-    made = convert_request(PASSED_ON, PASSED_ON, {"turns": turns}, Context())
+def test_invalid_turns_do_not_fail_a_request(turns: list[Any], sent: list[Any], lost: list[str]) -> None:
+    made = convert_request(UNCHANGED, UNCHANGED, {"turns": turns}, Context())
     assert (made.body.get("turns"), made.lost) == (sent, lost)

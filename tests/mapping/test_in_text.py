@@ -1,4 +1,4 @@
-"""Marks inside the text of an answer: what they become, wherever a stream is cut."""
+"""Marks inside the text of an answer: the parts they become, for every way a stream may be split."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def text(words):
     return {"kind": "text", "text": words}
 
 
-def thought(words):
+def reasoning(words):
     return {"kind": "reasoning", "text": words}
 
 
@@ -92,35 +92,35 @@ def call(name, args="{}", number=0):
 
 
 CASES = {
-    "thoughts first": (THINK, "<think>\nhm\n</think>\n\nHi", [thought("hm"), text("Hi")]),
-    "no thoughts": (THINK, "<think>\n\n</think>\n\nHi", [text("Hi")]),
-    "none at all": (THINK, " Hi <thin> there \n", [text(" Hi <thin> there \n")]),
-    "in the middle": (THINK, "So <think>hm</think> Hi", [text("So"), thought("hm"), text("Hi")]),
-    "two": (THINK, "<think>a</think><think>b</think>c", [thought("a"), thought("b"), text("c")]),
-    "never closed": (THINK, "<think>hm </thin", [thought("hm </thin")]),
+    "reasoning first": (THINK, "<think>\nhm\n</think>\n\nHi", [reasoning("hm"), text("Hi")]),
+    "empty reasoning": (THINK, "<think>\n\n</think>\n\nHi", [text("Hi")]),
+    "no marks": (THINK, " Hi <thin> there \n", [text(" Hi <thin> there \n")]),
+    "in the middle": (THINK, "So <think>hm</think> Hi", [text("So"), reasoning("hm"), text("Hi")]),
+    "two": (THINK, "<think>a</think><think>b</think>c", [reasoning("a"), reasoning("b"), text("c")]),
+    "never closed": (THINK, "<think>hm </thin", [reasoning("hm </thin")]),
     "at the start only": (
         THINK.replace("kind", "at: start, kind"),
         " \n<think>a</think>b <think>c</think>",
-        [thought("a"), text("b <think>c</think>")],
+        [reasoning("a"), text("b <think>c</think>")],
     ),
     "not at the start": (THINK.replace("kind", "at: start, kind"), "The <think> tag", [text("The <think> tag")]),
-    "begun in the prompt": (
+    "opened in the prompt": (
         THINK.replace("kind", "at: inside, kind"),
         "\nhm\n</think>\n\nHi",
-        [thought("hm"), text("Hi")],
+        [reasoning("hm"), text("Hi")],
     ),
-    "begun in the answer": (
+    "opened in the answer although the prompt did": (
         THINK.replace("kind", "at: inside, kind"),
         "\n<think>hm</think>Hi </think>",
-        [thought("hm"), text("Hi </think>")],
+        [reasoning("hm"), text("Hi </think>")],
     ),
-    "begun in the prompt, and the beginning named in it": (
+    "opened in the prompt, and the opening mark quoted": (
         THINK.replace("kind", "at: inside, kind"),
         "So <think> is a tag</think>Hi",
-        [thought("So <think> is a tag"), text("Hi")],
+        [reasoning("So <think> is a tag"), text("Hi")],
     ),
-    "inside, and nothing else": (THINK.replace("kind", "at: inside, kind"), "Hi", [thought("Hi")]),
-    "marks taken off": ("  - {from: <answer>, to: </answer>, kind: text}\n", "<answer>Hi</answer>", [text("Hi")]),
+    "opened in the prompt and never closed": (THINK.replace("kind", "at: inside, kind"), "Hi", [reasoning("Hi")]),
+    "marks around text": ("  - {from: <answer>, to: </answer>, kind: text}\n", "<answer>Hi</answer>", [text("Hi")]),
     "a call": (
         CALL,
         'Now:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
@@ -132,22 +132,30 @@ CASES = {
         [call("f"), call("g", number=1)],
     ),
     "a call never closed": (CALL, '<tool_call>{"name": "f"}', [call("f")]),
-    "a call cut off": (CALL, 'a <tool_call> {"name": "f', [text("a"), text(' <tool_call> {"name": "f')]),
+    "a truncated call": (CALL, 'a <tool_call> {"name": "f', [text("a"), text(' <tool_call> {"name": "f')]),
     "a call never closed is text": (
         CALL + "    unclosed: text\n",
         'a <tool_call>{"name": "f"} ',
         [text("a"), text(' <tool_call>{"name": "f"} ')],
     ),
-    "no call": (CALL, "<tool_call>what?</tool_call> b", [text("<tool_call>what?</tool_call> b")]),
-    "to the end": (LIST, '[CALLS][{"name": "f"}, {"name": "g", "arguments": "{}"}]', [call("f"), call("g", number=1)]),
-    "to the end, none": (LIST, "[CALLS] soon", [text("[CALLS] soon")]),
-    "both": (THINK + CALL, '<think>hm</think>\n<tool_call>{"name": "f"}</tool_call>', [thought("hm"), call("f")]),
+    "a call that is not JSON": (CALL, "<tool_call>what?</tool_call> b", [text("<tool_call>what?</tool_call> b")]),
+    "calls to the end": (
+        LIST,
+        '[CALLS][{"name": "f"}, {"name": "g", "arguments": "{}"}]',
+        [call("f"), call("g", number=1)],
+    ),
+    "no calls to the end": (LIST, "[CALLS] soon", [text("[CALLS] soon")]),
+    "reasoning and a call": (
+        THINK + CALL,
+        '<think>hm</think>\n<tool_call>{"name": "f"}</tool_call>',
+        [reasoning("hm"), call("f")],
+    ),
     "an empty list": ("  []\n", "<think>hm", [text("<think>hm")]),
 }
 
 
 def joined(parts):
-    """Neighbouring texts as one: a stream tells them as they come."""
+    """Merges adjacent texts: a stream returns them as they arrive."""
     out = []
     for part in parts:
         if out and part["kind"] == "text" == out[-1]["kind"]:
@@ -158,7 +166,7 @@ def joined(parts):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_stands_between_marks_is_a_part(name):
+def test_text_between_marks_becomes_a_part_for_any_split(name):
     marks, given, parts = CASES[name]
     mapping = made(marks)
     assert joined(whole(mapping, given)["parts"]) == joined(parts)
@@ -185,7 +193,7 @@ WORDS = [
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.lists(st.integers(0, 400), max_size=8))
-def test_any_cut_gives_the_same_parts_as_the_whole(words, places):
+def test_any_split_gives_the_same_parts_as_the_whole_text(words, places):
     given = "".join(words)
     if given:
         in_pieces, at_once = streamed(ALL, cut(given, *places)), whole(ALL, given)
@@ -194,87 +202,87 @@ def test_any_cut_gives_the_same_parts_as_the_whole(words, places):
 
 
 @given(st.text("ab <>/\n", max_size=40), st.lists(st.integers(0, 50), max_size=6))
-def test_text_without_marks_is_told_as_it_is(given, places):
+def test_text_without_marks_is_returned_unchanged(given, places):
     if given:
         assert "".join(part["text"] for part in streamed(ALL, cut(given, *places))["parts"]) == given
 
 
 @pytest.mark.parametrize("place", ["anywhere", "start", "inside"])
-def test_text_is_told_as_soon_as_it_can_be_no_mark(place):
+def test_text_is_sent_as_soon_as_it_cannot_be_a_mark(place):
     mapping = made(THINK.replace("kind", f"at: {place}, kind"))
     converter = StreamConverter(mapping, shipped("chat"), Context())
 
-    def told(piece):
+    def sent(piece):
         deltas = [data["choices"][0]["delta"] for _, data in converter.feed({"text": piece}) if data["choices"]]
         return "".join(
             delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas
         )
 
     assert (
-        told("<thi") == ""
-        and told("nk>I ") == "I"
-        and told("see") == " see"
-        and told("</") == ""
-        and told("thing") == "</thing"
+        sent("<thi") == ""
+        and sent("nk>I ") == "I"
+        and sent("see") == " see"
+        and sent("</") == ""
+        and sent("thing") == "</thing"
     )
-    assert told("</think>") == "" and told("Hi") == "Hi" and told(" you") == " you"
+    assert sent("</think>") == "" and sent("Hi") == "Hi" and sent(" you") == " you"
 
 
-def test_a_call_in_the_text_is_why_the_answer_stopped():
+def test_a_call_in_the_text_sets_the_stop_reason():
     given = '<tool_call>{"name": "f"}</tool_call>'
     assert whole(ALL, given)["stop"] == streamed(ALL, [given])["stop"] == "tool"
 
 
-def test_each_text_of_an_answer_is_searched_by_itself():
-    assert whole(ALL, "a<think>b", "c</think>")["parts"] == [text("a"), thought("b"), text("c</think>")]
+def test_each_text_of_an_answer_is_searched_separately():
+    assert whole(ALL, "a<think>b", "c</think>")["parts"] == [text("a"), reasoning("b"), text("c</think>")]
     pieces = [{"key": 1, "text": "a<th"}, {"key": 1, "text": "ink>b"}, {"closed": 1}, {"key": 2, "text": "c</think>"}]
-    assert streamed(ALL, pieces)["parts"] == [text("a"), thought("b"), text("c</think>")]
+    assert streamed(ALL, pieces)["parts"] == [text("a"), reasoning("b"), text("c</think>")]
 
 
-def test_what_comes_between_ends_the_text():
+def test_another_part_ends_the_text():
     assert streamed(ALL, ["<think>a", {"call": "g"}, "b</think>"])["parts"] == [
-        thought("a"),
+        reasoning("a"),
         call("g"),
         text("b</think>"),
     ]
 
 
 @pytest.mark.parametrize("place", ["anywhere", "start", "inside"])
-def test_line_breaks_without_end_are_held_in_moments(place):
-    """A model that is stuck writes them one by one; looked at anew each time, these took minutes."""
+def test_endless_line_breaks_are_held_back_in_linear_time(place):
+    """A model that loops writes them one by one; searching the held text again for each one took minutes."""
     mapping = made(THINK.replace("kind", f"at: {place}, kind"))
     breaks = ["\n"] * 100_000
     given = [*breaks, "<think>", "hm", *breaks, "well", *breaks, "</think>", *breaks, "Hi"]
-    middle = [thought("hm" + "\n" * 100_000 + "well"), text("Hi")]
+    middle = [reasoning("hm" + "\n" * 100_000 + "well"), text("Hi")]
     assert streamed(mapping, given)["parts"] == middle
     received = streamed(mapping, ["a", *breaks])["parts"]
     assert "".join(part["text"] for part in received).rstrip() == "a"
 
 
-def test_what_is_held_back_counts_as_received_and_is_told_before_an_error():
+def test_held_back_text_counts_as_received_and_is_sent_before_an_error():
     converter = StreamConverter(ALL, shipped("chat"), Context())
     converter.feed({"text": 'a <tool_call>{"name'})
     assert [part["text"] for part in converter.parts()] == ["a", '<tool_call>{"name']
-    said = converter.fail("gone")
-    assert '<tool_call>{\\"name' in str(said[0][1]).replace('"name', '\\"name')
+    events = converter.fail("gone")
+    assert '<tool_call>{\\"name' in str(events[0][1]).replace('"name', '\\"name')
 
 
-def test_events_with_marks_in_them_are_not_taken_as_alike():
+def test_events_with_marks_are_not_converted_together():
     converter = StreamConverter(ALL, shipped("chat"), Context(), frames=True)
     converter.feed({"text": "a"})
     converter.follow(None, b'{"text":"a"}')
     assert not converter.follows and converter.pattern is None
 
 
-def test_a_template_may_choose_by_the_text():
+def test_a_template_may_depend_on_the_text_between_marks():
     mapping = made(
         "  - {from: <a>, to: </a>, parts: {$match: $, hm: {kind: reasoning, text: $}, $else: {kind: refusal, text: "
         "$}}}\n"
     )
-    assert whole(mapping, "<a>hm</a><a>no</a>")["parts"] == [thought("hm"), {"kind": "refusal", "text": "no"}]
+    assert whole(mapping, "<a>hm</a><a>no</a>")["parts"] == [reasoning("hm"), {"kind": "refusal", "text": "no"}]
 
 
-def test_a_whole_answer_in_a_clients_own_format():
+def test_a_whole_answer_with_marks_is_converted_to_a_client_format():
     answer = convert_response(
         ALL,
         shipped("messages"),
@@ -284,7 +292,7 @@ def test_a_whole_answer_in_a_clients_own_format():
     assert [block["type"] for block in answer.body["content"]] == ["thinking", "text", "tool_use"]
 
 
-def test_examples_of_a_mapping_file_see_them():
+def test_examples_of_a_mapping_file_apply_its_marks():
     good = (
         SOURCE
         + THINK
@@ -302,7 +310,7 @@ examples:
 
 
 @pytest.mark.parametrize(
-    ("marks", "said"),
+    ("marks", "words"),
     [
         ("  - {form: <a>, kind: text}\n", ["15:6", "unknown key `form`", "did you mean `from`?"]),
         ("  - {from: <a>, kind: thinking}\n", ["15:23", "`kind` cannot be `thinking`", "reasoning, text, refusal"]),
@@ -347,8 +355,8 @@ examples:
         "text",
     ],
 )
-def test_a_wrong_mark_is_told_exactly(marks, said):
+def test_an_invalid_mark_is_a_config_error(marks, words):
     with pytest.raises(ConfigErrors) as caught:
         made(marks)
     found = "\n".join(problem.render(source=False) for problem in caught.value.problems)
-    assert all(word in found for word in said), found
+    assert all(word in found for word in words), found

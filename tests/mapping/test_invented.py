@@ -1,5 +1,4 @@
-"""A wire format of its own invention, like none there is, added by YAML alone: whole and streamed,
-with tools and errors."""
+"""An invented wire format, unlike any real one, added by YAML alone: whole and streamed, with tools and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ from tollgate.mapping import (
 )
 from tollgate.mapping.plugins import load_plugins
 
-# Speech is a score: voices with lines; notes are typed by one letter; a stream is bars that name no part at all.
+# An answer is a score: voices with lines; notes have one-letter types; a stream consists of bars that do not name a
+# part.
 SCORE = """
 mapping: score
 about: an invented format
@@ -94,11 +94,11 @@ SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
 CLIENTS: dict[str, Mapping] = {name: shipped(name) for name in ("chat", "messages", "responses")}
 
 
-def test_its_own_examples_hold() -> None:
+def test_its_own_examples_pass() -> None:
     assert run_examples(SCORES) == [] and SCORES.warnings == ()
 
 
-def test_a_request_with_tools_and_results() -> None:
+def test_a_request_with_tools_and_results_is_converted() -> None:
     body = {
         "model": "m",
         "max_tokens": 9,
@@ -146,7 +146,7 @@ BARS = [
 ]
 
 
-def test_a_whole_answer_for_every_client() -> None:
+def test_a_whole_answer_is_converted_for_every_client() -> None:
     chat = convert_response(SCORES, CLIENTS["chat"], ANSWER, Context()).body
     message = chat["choices"][0]["message"]
     assert message["content"] == "la" and message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"k":1}'}
@@ -160,10 +160,10 @@ def test_a_whole_answer_for_every_client() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_streamed_answer_says_the_same(client: str) -> None:
+def test_a_streamed_answer_has_the_parts_of_the_whole_one(client: str) -> None:
     converter = StreamConverter(SCORES, CLIENTS[client], Context())
-    said = [out for bar in BARS for out in converter.feed(bar)] + converter.finish()
-    assert said and converter.error is None
+    events = [out for bar in BARS for out in converter.feed(bar)] + converter.finish()
+    assert events and converter.error is None
     assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
         ("text", "la"),
         ("tool_call", '{"k":1}'),
@@ -171,7 +171,7 @@ def test_a_streamed_answer_says_the_same(client: str) -> None:
     assert converter.usage == {"input": 3, "output": 4}
 
 
-def test_its_errors_and_its_tap() -> None:
+def test_its_errors_and_its_usage_are_read() -> None:
     assert (
         convert_error(SCORES, CLIENTS["messages"], {"wrong": {"note": "flat", "where": "bar 3"}})["error"]["message"]
         == "flat"
@@ -194,7 +194,7 @@ def plugin(**functions: object) -> Plugin:
     return Plugin(module.__name__, Mark("gateway.yaml", 1, 1))
 
 
-def test_a_plugin_is_a_filter() -> None:
+def test_a_plugin_adds_a_filter() -> None:
     def backwards(value: str) -> str:
         return value[::-1]
 
@@ -219,13 +219,16 @@ def test_a_plugin_that_is_not_pure_is_found_by_the_examples() -> None:
         return f"{value}{next(numbers)}"
 
     plugins = load_plugins([plugin(count=count, tick=tick)])
-    changing = (
+    changing_input = (
         'mapping: p\nrequest:\n  to_hub: {max_tokens: "{{ $.a | count }}"}\nexamples:\n  - {name: one, of: '
         "request.to_hub, given: {a: []}, expect: {max_tokens: 1}}\n"
     )
-    assert "changes what it is given" in run_examples(compile_mapping(document(changing), plugins=plugins))[0].message
-    moody = (
+    assert (
+        "changes what it is given"
+        in run_examples(compile_mapping(document(changing_input), plugins=plugins))[0].message
+    )
+    changing_result = (
         'mapping: p\nrequest:\n  to_hub: {user: "{{ $.a | tick }}"}\nexamples:\n  - {name: one, of: request.to_hub, '
         "given: {a: x}, lost: []}\n"
     )
-    assert "the second time" in run_examples(compile_mapping(document(moody), plugins=plugins))[0].message
+    assert "the second time" in run_examples(compile_mapping(document(changing_result), plugins=plugins))[0].message

@@ -1,4 +1,4 @@
-"""Whether arguments that come in pieces are whole, however they are cut and whenever they are put together."""
+"""Whether arguments that arrive in pieces are complete, for any split and any joins between."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _is_whole(text: str) -> bool:
 
 @given(st.lists(st.tuples(st.sampled_from(_PIECES), st.booleans()), max_size=40), st.booleans())
 @example([('{"a":"', False), ("\\", False), ('"}', True), ('"}', False), (" ", False), ("{}", False)], True)
-def test_it_is_whole_when_json_says_so(told: list[tuple[str, bool]], tired: bool) -> None:
+def test_arguments_are_complete_if_json_can_parse_them(received: list[tuple[str, bool]], early: bool) -> None:
     end = JsonEnd()
-    if tired:  # by questions that were too early
+    if early:  # checks before any piece slow down later ones
         for _ in range(20):
             assert not end.whole([])
     pieces: list[str] = []
-    for piece, together in told:
+    for piece, together in received:
         pieces.append(piece)
         if together:
             end.joined(pieces)

@@ -1,4 +1,4 @@
-"""JSON told leaf by leaf: its text grows in the order of its leaves, and is whole in the end."""
+"""JSON written leaf by leaf: its text grows in the order of its leaves, and is complete at the end."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_a_path_is_read_as_steps(path: str, steps: list[Step] | None) -> None:
     assert steps_of(path) == steps
 
 
-def test_a_text_in_pieces_is_one_text() -> None:
+def test_a_string_in_pieces_is_one_string() -> None:
     grown = LeafwiseJson()
-    told = [
+    written = [
         grown.add("$.a", 'x"', more=True),
         grown.add("$.a", "\n", more=True),
         grown.add("$.a", ""),
         grown.add("$.b[0]", 1),
         grown.end(),
     ]
-    assert told == ['{"a":"x\\"', "\\n", '"', ',"b":[1', "]}"]
+    assert written == ['{"a":"x\\"', "\\n", '"', ',"b":[1', "]}"]
 
 
-def test_a_text_that_was_not_ended_ends_where_something_follows() -> None:
+def test_an_unfinished_string_ends_at_the_next_leaf() -> None:
     grown = LeafwiseJson()
     assert [grown.add("$.a", "x", more=True), grown.add("$.b", None), grown.end()] == ['{"a":"x', '","b":null', "}"]
     cut = LeafwiseJson()
@@ -74,7 +74,7 @@ def test_no_leaves_are_an_empty_object() -> None:
         ([], "no path"),
     ],
 )
-def test_a_leaf_that_cannot_stand_there_is_refused_and_harms_nothing(leaves: list[str], late: str) -> None:
+def test_a_leaf_at_an_impossible_place_is_rejected_and_changes_nothing(leaves: list[str], late: str) -> None:
     grown = LeafwiseJson()
     text = "".join(grown.add(path, 1) or "" for path in leaves)
     assert grown.add(late, 2) is None
@@ -102,7 +102,7 @@ def leaves_of(tree: Any, path: str = "$") -> list[tuple[str, Any]]:
 
 
 @given(_trees, st.integers(1, 3))
-def test_all_leaves_in_order_make_the_whole(tree: Any, size: int) -> None:
+def test_all_leaves_in_order_give_the_whole_document(tree: Any, size: int) -> None:
     grown, text = LeafwiseJson(), ""
     for path, value in leaves_of(tree):
         pieces = [value[at : at + size] for at in range(0, len(value), size)] or [""] if isinstance(value, str) else []

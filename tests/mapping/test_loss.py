@@ -1,4 +1,4 @@
-"""What a conversion loses is computed from what the mappings read, at every depth."""
+"""The losses of a conversion are computed from what the mappings read, at every depth."""
 
 from __future__ import annotations
 
@@ -113,15 +113,15 @@ CASES = {
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "e"}}]}]},
         ["messages[].content[].cache_control"],
     ),
-    "said by the mapping": (
+    "content by the mapping": (
         {"messages": [{"role": "user", "content": [{"type": "video", "maker": "m"}]}]},
         ["video of m"],
     ),
-    "said by the mapping without a name": (
+    "content by the mapping without a name": (
         {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
         ["video of (unnamed)"],
     ),
-    "said by the mapping in a bare path": (
+    "content by the mapping in a bare path": (
         {"messages": [{"role": "user", "content": [{"type": "sound", "name": "birds"}, {"type": "sound"}]}]},
         ["birds", "(unnamed)"],
     ),
@@ -138,19 +138,19 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_mapping_does_not_read_is_named(name: str) -> None:
+def test_fields_that_a_mapping_does_not_read_are_reported(name: str) -> None:
     body, expected = CASES[name]
     assert lost(body) == expected
 
 
-def test_strict_mode_refuses_a_loss_and_names_it() -> None:
+def test_strict_mode_rejects_a_loss_and_names_it() -> None:
     with pytest.raises(Refused) as refused:
         lost({"logit_bias": {"1": 2}}, strict=True)
     assert refused.value.param == "logit_bias" and "logit_bias" in refused.value.message and refused.value.status == 400
     assert lost({}, strict=True) == []
 
 
-def test_what_is_walked_over_once_each_is_read_as_far_as_it_is_used() -> None:
+def test_items_of_a_filtered_list_are_read_as_far_as_they_are_used() -> None:
     source = compiled("""
 mapping: source
 request:
@@ -163,7 +163,7 @@ request:
     assert made.lost == ["tools[].odd"]
 
 
-def test_an_answer_loses_too() -> None:
+def test_the_losses_of_an_answer_are_reported() -> None:
     context = Context()
     answer = convert_response(
         ONE,
@@ -182,34 +182,38 @@ def test_an_answer_loses_too() -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    ['[[{$each: $t in $.said, kind: text, text: $t}], "{{ listed($) }}"]', "{kind: text, text: $.said}", "[$.said]"],
-    ids=["a list out of a function", "no list", "a text"],
+    [
+        '[[{$each: $t in $.content, kind: text, text: $t}], "{{ listed($) }}"]',
+        "{kind: text, text: $.content}",
+        "[$.content]",
+    ],
+    ids=["a list from a function", "not a list", "a string"],
 )
-def test_a_part_that_is_no_object_is_told_as_lost(parts: str) -> None:
+def test_a_part_that_is_not_an_object_is_reported_as_lost(parts: str) -> None:
     source = compiled(
-        f"mapping: source\ndefine: {{listed($r): [{{kind: text, text: $r.said}}]}}\nresponse: {{to_hub: {{parts: "
+        f"mapping: source\ndefine: {{listed($r): [{{kind: text, text: $r.content}}]}}\nresponse: {{to_hub: {{parts: "
         f"{parts}, stop: end}}}}\n"
     )
-    made = convert_response(source, TWO, {"said": "hi"}, Context({"upstream": "up"}))
+    made = convert_response(source, TWO, {"content": "hi"}, Context({"upstream": "up"}))
     assert made.lost == ["a part that the mapping made no object"]
 
 
-def test_a_loss_is_said_once() -> None:
+def test_a_loss_is_reported_once() -> None:
     context = RawContext()
     context.lose("a")
     context.lose("a")
     assert context.lost == ["a"]
 
 
-def test_a_loss_has_the_clients_name_where_another_value_of_the_hub_is_not_the_clients() -> None:
+def test_a_loss_is_named_by_the_client_field_with_the_same_value() -> None:
     signature = "signed by another"
-    asked = {"messages": [{"calls": [{"signature": signature}]}]}
+    body = {"messages": [{"calls": [{"signature": signature}]}]}
     hub = {"turns": [{"parts": [{"token": "remembered"}, {}]}, {"parts": [{"token": signature}]}]}
-    assert in_client_words("turns[].parts[].token", hub, asked) == "messages[].calls[].signature"
+    assert in_client_words("turns[].parts[].token", hub, body) == "messages[].calls[].signature"
     assert in_client_words("turns[].parts[].token", hub, {}) == "turns[].parts[].token"
 
 
-def test_a_choice_inside_a_choice_is_remembered_by_both_labels() -> None:
+def test_a_nested_match_distinguishes_both_labels() -> None:
     mapping = compiled("""
 mapping: nested
 request:
@@ -230,7 +234,7 @@ request:
             assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == expected
 
 
-def test_objects_of_two_kinds_with_fields_of_the_same_names_are_told_apart() -> None:
+def test_objects_of_two_kinds_with_the_same_field_names_are_distinguished() -> None:
     mapping = compiled("""
 mapping: kinds
 request:
@@ -243,35 +247,35 @@ request:
   from_hub: {turns: $.turns}
 """)
     for _ in range(2):
-        for kind, field, said in (("note", "a", []), ("memo", "a", ["messages[].x.a"]), ("memo", "b", [])):
+        for kind, field, content in (("note", "a", []), ("memo", "a", ["messages[].x.a"]), ("memo", "b", [])):
             message = {"type": kind, "x": {field: "text"}}
-            assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == said
+            assert convert_request(mapping, mapping, {"messages": [message]}, Context()).lost == content
 
 
-def test_an_object_is_not_known_by_the_names_of_its_fields_alone() -> None:
-    for logit_bias, said in ((None, []), ({}, []), ({"1": 2}, ["logit_bias"]), (None, []), ([], [])):
-        assert lost({"logit_bias": logit_bias}) == said
+def test_an_object_is_not_recognised_by_its_field_names_alone() -> None:
+    for logit_bias, content in ((None, []), ({}, []), ({"1": 2}, ["logit_bias"]), (None, []), ([], [])):
+        assert lost({"logit_bias": logit_bias}) == content
 
 
-def test_the_shapes_of_objects_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_object_shapes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss, "_MOST_SHAPES", 5)
     walker = compiled(SOURCE).walkers["request.to_hub"]
     names = ("model", "stream", "max_tokens", "stop", "metadata")
     for number in range(1, 32):
-        asked = {name: "x" for place, name in enumerate(names) if number >> place & 1}
-        assert walker.lost(asked) == [] and walker.lost({**asked, "other": 1}) == ["other"]
+        body = {name: "x" for place, name in enumerate(names) if number >> place & 1}
+        assert walker.lost(body) == [] and walker.lost({**body, "other": 1}) == ["other"]
     assert max(len(state.shapes) for state in walker._states.values()) == 5
 
 
-def test_what_a_filter_finds_is_read_only_there() -> None:
+def test_only_the_items_that_a_filter_finds_count_as_read() -> None:
     mapping = compiled("""
 mapping: found
 define:
-  said($list): [{$each: $x in $list, $value: $x.text}]
+  content($list): [{$each: $x in $list, $value: $x.text}]
 request:
   to_hub:
     $let: {found: "$.items[?(@.kind == 'a')]", names: "{{ $.pairs | lookup('id', 'name') }}"}
-    user: "{{ said($found) | join }}"
+    user: "{{ content($found) | join }}"
     metadata: $names
     stop: [{$each: $f in $found, $value: $f.stop}]
   from_hub: {user: $.user, metadata: $.metadata, stop: $.stop}
@@ -293,7 +297,8 @@ FUNCTIONS = """
 
 
 def unread(template: str, given: dict, *, trace: bool = False) -> list[str]:
-    """What a request mapping of these lines, over `$`, leaves unread; `trace`: as `explain` compiles it."""
+    """The fields that a request mapping with these lines, over `$`, leaves unread; `trace`: compiled as for
+    `explain`."""
     lines = "\n".join(f"    {line}" for line in template.strip("\n").splitlines())
     text = f"mapping: one\ndefine:{FUNCTIONS}request:\n  to_hub:\n{lines}\n"
     mapping = compile_mapping(document(text), trace=trace)
@@ -310,63 +315,63 @@ TOOL = {
     "cache": {"ttl": "1h"},
     "odd": {"b": 2},
 }
-SPOKEN_FOR = {
-    "a hole speaks for what it reads, not for what has it": (
+COVERED = {
+    "an expression covers the field it reads, not the object": (
         '{a: [{$each: $t in $.tools, x: {$lost: "strict of {{ $t.name }}"}, strict: $t.strict}]}',
         {"name", "strict"},
     ),
-    "a hole that reads a kind speaks for the object": (
+    "an expression that reads the type covers the object": (
         '{a: [{$each: $t in $.tools, x: {$lost: "hosted {{ $t.raw.type }}"}}]}',
         {"raw"},
     ),
-    "a case speaks for the object it chooses by": (
+    "a case covers the object whose field it matches": (
         "{a: [{$each: $t in $.tools, $match: $t.kind, x: {$lost: a tool}}]}",
         set(TOOL),
     ),
-    "but not where the choice is computed": (
+    "a computed match covers only what it reads": (
         """{a: [{$each: $t in $.tools, $match: "'x' if $t.name else 'y'", x: {$lost: a tool}}]}""",
         {"name"},
     ),
-    "a condition speaks for what it looks at": (
+    "a condition covers what it tests": (
         "{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$lost: cache}}}]}",
         {"cache"},
     ),
-    "and first of all for what it looks at first": (
+    "a condition covers what it tests first": (
         "{a: [{$each: $t in $.tools, x: {$when: $t.strict and $t.odd, $value: {$lost: strict}}}]}",
         {"strict"},
     ),
-    "a condition of what the target can says nothing": (
+    "a condition on the target's abilities covers nothing": (
         "{a: [{$each: $t in $.tools, x: {$when: $t.cache, $value: {$when: not $can.cache, $value: {$lost: cache}}}}]}",
         {"cache"},
     ),
-    "otherwise it speaks for nothing": (
+    "an else branch covers what its condition reads": (
         "{a: [{$each: $t in $.tools, x: {$when: $t.format.type == 'text', $value: 1, $else: {$lost: grammar}}}]}",
         {"format"},
     ),
-    "nor for what was looked at": (
+    "an else branch of two conditions covers nothing": (
         "{a: [{$each: $t in $.tools, x: {$when: $t.cache and $t.missing, $value: 1, $else: {$lost: missing}}}]}",
         set(),
     ),
-    "nor for the object of the case around it": (
+    "an else branch does not cover the object of the case around it": (
         "{a: [{$each: $t in $.tools, $match: $t.kind, x: {$value: {$when: $t.cache, $value: 1, $else: {$lost: c}}}}]}",
         set(),
     ),
-    "an item that is lost is lost whole": ("{a: [{$each: $t in $.tools, $value: {$lost: tools}}]}", set(TOOL)),
-    "a choice by a field of the document does not speak for the document": (
+    "a lost item is covered as a whole": ("{a: [{$each: $t in $.tools, $value: {$lost: tools}}]}", set(TOOL)),
+    "a match on a field of the document does not cover the document": (
         "{a: {$match: $.mode, one: {$lost: mode}}, b: [{$each: $t in $.tools, x: $t.name}]}",
         {"name"},
     ),
 }
 
 
-@pytest.mark.parametrize("name", SPOKEN_FOR)
-def test_a_loss_in_words_speaks_for_no_more_than_it_is_about(name: str) -> None:
-    template, said = SPOKEN_FOR[name]
+@pytest.mark.parametrize("name", COVERED)
+def test_an_explicit_loss_covers_only_the_fields_it_is_about(name: str) -> None:
+    template, content = COVERED[name]
     named = {
         place.removeprefix("tools[]").removeprefix(".").split(".")[0]
         for place in unread(template, {"mode": "one", "tools": [TOOL]})
     }
-    assert named - {"", "mode"} == TOOL.keys() - said - {"kind"}
+    assert named - {"", "mode"} == TOOL.keys() - content - {"kind"}
 
 
 READ = {
@@ -467,7 +472,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> None:
+def test_values_that_are_passed_on_or_only_tested_do_not_count_as_read_whole(name: str) -> None:
     template, left = READ[name]
     given = {"items": [{"x": "v", "odd": 1}], "one": {"x": "v", "odd": 1}}
     if "one" not in template:
@@ -480,18 +485,18 @@ def test_what_is_handed_on_or_only_looked_at_is_not_read_whole(name: str) -> Non
     assert sorted(unread(template, given, trace=True)) == sorted(left)
 
 
-def test_items_that_get_a_name_are_read_through_it() -> None:
+def test_items_of_a_named_list_are_read_through_its_name() -> None:
     template = """
 $let: {rest: [{$each: $p in $.parts, $when: $p.kind != 'x'}, {$each: $q in $.more, $value: $q}]}
-said: [{$each: $r in $rest, $value: $r.text}]
+content: [{$each: $r in $rest, $value: $r.text}]
 """
     assert unread(
         template, {"parts": [{"kind": "y", "text": "t", "odd": 1}], "more": [{"text": "t", "strange": 1}]}
     ) == ["parts[].odd", "more[].strange"]
 
 
-ASKED = """
-mapping: asked
+BY_REQUEST_NAME = """
+mapping: body
 define:
   calls(): [{$each: "$c in $request.turns[*].parts[*]", $when: $c.kind == 'tool_call', name: $c.name}]
   named($id): "{{ names()[$id] }}"
@@ -505,7 +510,7 @@ response:
 
 
 @pytest.mark.parametrize(
-    ("said", "left"),
+    ("content", "left"),
     [
         ('x: "{{ calls() }}"', ["seed", "turns[].parts[].args", "turns[].parts[].id"]),
         ("x: \"{{ named('c1') }}\"", ["seed", "turns[].parts[].args"]),
@@ -514,10 +519,10 @@ response:
         ("x: $request.turns", ["seed"]),
         ("x: 1", ["seed", "turns[].parts"]),
     ],
-    ids=["by a function", "by one that it calls", "in a condition", "under a name", "without a function", "by none"],
+    ids=["by a function", "by a nested function", "in a condition", "under a name", "without a function", "not read"],
 )
-def test_what_is_read_of_the_request_by_its_name_is_read(said: str, left: list[str]) -> None:
-    mapping = compiled(ASKED.replace("SAID", said))
+def test_fields_read_through_the_request_variable_count_as_read(content: str, left: list[str]) -> None:
+    mapping = compiled(BY_REQUEST_NAME.replace("SAID", content))
     part = {"kind": "tool_call", "id": "c1", "name": "f", "args": "{}"}
     given = {"seed": 7, "turns": [{"role": "user", "parts": [part]}]}
     mapping.sections["request.from_hub"](given, RawContext(request=given))

@@ -211,7 +211,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_makes_what_it_should_and_leaves_its_input_alone(name: str) -> None:
+def test_an_operator_gives_its_result_and_leaves_its_input_unchanged(name: str) -> None:
     text, given, expected = CASES[name]
     before = copy.deepcopy(given)
     result = run(text, given)
@@ -220,7 +220,7 @@ def test_an_operator_makes_what_it_should_and_leaves_its_input_alone(name: str) 
     assert given == before, "the input is never changed"
 
 
-def test_define_refuse_and_lost() -> None:
+def test_define_refuse_and_lost_work_together() -> None:
     read = document("""
 define:
   part($p):
@@ -259,7 +259,7 @@ TRUTH = {
 
 
 @pytest.mark.parametrize("name", TRUTH)
-def test_truth_is_one_rule_everywhere(name: str) -> None:
+def test_truth_follows_one_rule_everywhere(name: str) -> None:
     value = TRUTH[name]
     given = {} if name == "absent" else {"x": value}
     true = name in ("zero", "text")
@@ -343,10 +343,10 @@ EXPRESSIONS = {
     "7 | text": "7",
     "'7.5' | number": 7.5,
     "'x' | number": None,
-    "'1e400' | number": None,  # larger than numbers can be: JSON has no word for it
+    "'1e400' | number": None,  # larger than a float: JSON cannot express it
     "'-1e400' | number": None,
     "'18446744073709551615' | number": 2**64 - 1,
-    "'18446744073709551616' | number": float(2**64),  # more than JSON writers take as an integer
+    "'18446744073709551616' | number": float(2**64),  # more than JSON writers accept as an integer
     "'-9999999999999999999' | number": -1e19,
     "1e30 | round": 1e30,
     "['9e18' | number | round, '9e18' | number | round, 9000000000000000000] | total": 2.7e19,
@@ -390,7 +390,7 @@ EXPRESSIONS = {
     "{'a': 1, 'b': {'a': 2}} | without('a', 'c')": {"b": {"a": 2}},
     "'s' | without('a')": None,
     "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
-    # its head has an end
+    # the length of the head is limited
     f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"},
     f"'data:x{';a' * 2000};base64,AA' | data_url": None,
     "'https://x' | data_url": None,
@@ -494,7 +494,7 @@ def test_an_expression_has_its_value_and_type(text: str) -> None:
     ],
     ids=["plain", "with values", "copied too", "all copied", "conditional", "copied only"],
 )
-def test_usage_is_asked_alone_only_where_nothing_else_decides_about_it(body: str, alone: bool) -> None:
+def test_usage_is_computed_separately_only_if_no_other_rule_affects_it(body: str, alone: bool) -> None:
     mapping = compile_mapping(document(f"mapping: m\nresponse:\n  to_hub: {body}\n"))
     assert (mapping.usage_in is not None) == alone
     for answer in (
@@ -504,10 +504,10 @@ def test_usage_is_asked_alone_only_where_nothing_else_decides_about_it(body: str
         assert tap_usage(mapping, answer) == (tap_response(mapping, answer).get("usage") or {})
 
 
-@pytest.mark.filterwarnings("error")  # Python's own, of generated code, would be shown to the operator
+@pytest.mark.filterwarnings("error")  # Python's own warnings about generated code would be shown to the operator
 @pytest.mark.parametrize(
     ("expression", "result"),
     [("true == 1", False), ("'a' != true", True), ("1 == none", False), ("none != 'a'", True), ("true == true", True)],
 )
-def test_what_is_written_on_both_sides_is_compared_without_a_warning_of_python(expression, result):
+def test_a_comparison_of_two_literals_causes_no_python_warning(expression, result):
     assert run(f'"{{{{ {expression} }}}}"', {}) is result

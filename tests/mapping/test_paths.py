@@ -1,4 +1,4 @@
-"""Text becomes the steps of a path."""
+"""Parsing a path into its steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ QUICK = (
 
 
 @pytest.mark.parametrize("text", QUICK)
-def test_what_most_paths_are_made_of_reads_as_jsonpath_does(text, monkeypatch):
-    said = jsonpath.steps_of(text, text[1:])
+def test_the_fast_parser_of_simple_paths_agrees_with_jsonpath(text, monkeypatch):
+    steps = jsonpath.steps_of(text, text[1:])
     paths.parse_path.cache_clear()
-    monkeypatch.setattr(jsonpath, "steps_of", None)  # which takes a millisecond for each
-    assert paths.parse_path(text).steps == said
+    monkeypatch.setattr(jsonpath, "steps_of", None)  # which takes a millisecond per path
+    assert paths.parse_path(text).steps == steps
 
 
-def test_a_field_may_have_the_name_of_a_word_of_jsonpath():
+def test_a_field_may_be_named_like_a_keyword_of_jsonpath():
     assert paths.parse_path("$.where[*].parent").steps == ("where", paths.Every(), "parent")

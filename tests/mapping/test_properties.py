@@ -1,4 +1,4 @@
-"""What holds for any input: a result or a clean error, the input untouched, the same text streamed or whole."""
+"""Properties for any input: a result or a clean error, an unchanged input, and the same text streamed or whole."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ EVENT_TYPES = st.sampled_from(
 @pytest.mark.parametrize("source", CLIENTS)
 @QUICK
 @given(body=JSON | OBJECTS)
-def test_any_request_converts_or_is_refused_cleanly(source: str, target: str, body: Any) -> None:
+def test_any_request_is_converted_or_rejected_cleanly(source: str, target: str, body: Any) -> None:
     before = copy.deepcopy(body)
     try:
         made = convert_request(MAPPINGS[source], MAPPINGS[target], body, Context({"upstream": "up", "max_output": 99}))
@@ -168,7 +168,7 @@ def test_any_request_converts_or_is_refused_cleanly(source: str, target: str, bo
 @pytest.mark.parametrize("source", NAMES)
 @QUICK
 @given(body=JSON | OBJECTS)
-def test_any_answer_converts_or_fails_cleanly(source: str, target: str, body: Any) -> None:
+def test_any_answer_is_converted_or_fails_cleanly(source: str, target: str, body: Any) -> None:
     before = copy.deepcopy(body)
     try:
         json.dumps(convert_response(MAPPINGS[source], MAPPINGS[target], body, Context()).body)
@@ -203,9 +203,9 @@ def test_any_stream_ends_in_order(source: str, events: list[Any]) -> None:
     before = copy.deepcopy(events)
     for target in CLIENTS:
         converter = StreamConverter(MAPPINGS[source], MAPPINGS[target], Context())
-        said = [out for event in events for out in converter.feed(event)]
-        said += converter.finish()
-        json.dumps([data for _, data in said])
+        events_sent = [out for event in events for out in converter.feed(event)]
+        events_sent += converter.finish()
+        json.dumps([data for _, data in events_sent])
         assert converter.finish() == []
     tap = Tap(MAPPINGS[source])
     for event in events:
@@ -213,19 +213,19 @@ def test_any_stream_ends_in_order(source: str, events: list[Any]) -> None:
     assert events == before
 
 
-# -- valid documents with one thing wrong in them
+# -- valid documents with one invalid value
 
 
 @functools.cache
 def examples(name: str, of: str) -> list[Any]:
-    """What the examples of a mapping file are given."""
+    """The inputs of a mapping file's examples."""
     items = MAPPINGS[name].examples.items if MAPPINGS[name].examples else ()
     return [plain(item.get("given"), floats=True) for item in items if item.get("of").value == of]
 
 
 @st.composite
-def spoiled(draw: Any, document: Any) -> Any:
-    """A copy of a document with one value somewhere replaced."""
+def with_one_replaced(draw: Any, document: Any) -> Any:
+    """A copy of a document with one value replaced."""
     wrong = draw(JSON)
     holder: dict[str, Any] = {"": copy.deepcopy(document)}
     place: Any = holder
@@ -237,7 +237,7 @@ def spoiled(draw: Any, document: Any) -> Any:
     return holder[""]
 
 
-SPOILED = [
+REPLACED = [
     (name, of, target)
     for name in NAMES
     for of in ("request.to_hub", "response.to_hub", "stream.to_hub")
@@ -246,11 +246,13 @@ SPOILED = [
 ]
 
 
-@pytest.mark.parametrize(("source", "of", "target"), SPOILED, ids=[" ".join(case) for case in SPOILED])
+@pytest.mark.parametrize(("source", "of", "target"), REPLACED, ids=[" ".join(case) for case in REPLACED])
 @settings(QUICK, max_examples=80)
 @given(data=st.data())
-def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str, data: st.DataObject) -> None:
-    document = data.draw(st.sampled_from(examples(source, of)).flatmap(spoiled))
+def test_a_valid_document_with_one_replaced_value_is_converted_or_fails_cleanly(
+    source: str, of: str, target: str, data: st.DataObject
+) -> None:
+    document = data.draw(st.sampled_from(examples(source, of)).flatmap(with_one_replaced))
     before = copy.deepcopy(document)
     one, two = MAPPINGS[source], MAPPINGS[target]
     try:
@@ -268,27 +270,27 @@ def test_a_valid_document_with_one_thing_wrong(source: str, of: str, target: str
     assert document == before
 
 
-# -- a stream says what the whole answer says
+# -- a stream equals the whole answer
 
 
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
-def test_a_stream_says_what_the_whole_answer_says(
+def test_a_stream_has_the_parts_of_the_whole_answer(
     target: str, answer: tuple[dict[str, Any], list[dict[str, Any]]]
 ) -> None:
     whole, chunks = answer
     hub = response_to_hub(MAPPINGS["chat"], whole, Context())
     converter = StreamConverter(MAPPINGS["chat"], MAPPINGS[target], Context())
-    said = [data for chunk in chunks for _, data in converter.feed(chunk)]
-    said += [data for _, data in converter.finish()]
+    events_sent = [data for chunk in chunks for _, data in converter.feed(chunk)]
+    events_sent += [data for _, data in converter.finish()]
     streamed = converter.hub
     assert [without_origin(part) for part in streamed["parts"]] == [
         without_origin(part) for part in hub["parts"] if part.get("text") != ""
     ]
     assert (converter.stop, converter.usage) == (hub["stop"], hub["usage"])
     wanted = [part["args"] for part in hub["parts"] if part["kind"] == "tool_call"]
-    assert arguments_said(target, said) == wanted
+    assert arguments_of_calls(target, events_sent) == wanted
 
 
 def without_origin(part: dict[str, Any]) -> dict[str, Any]:
@@ -299,10 +301,10 @@ def without_origin(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def arguments_said(target: str, said: list[Any]) -> list[str]:
-    """The arguments of every call, put together from a client's events as its library would."""
+def arguments_of_calls(target: str, events_sent: list[Any]) -> list[str]:
+    """The arguments of every call, joined from a client's events as its library would."""
     calls: dict[Any, str] = {}
-    for event in said:
+    for event in events_sent:
         if not isinstance(event, dict):
             continue
         if target == "chat":
@@ -321,7 +323,7 @@ def arguments_said(target: str, said: list[Any]) -> list[str]:
     return list(calls.values())
 
 
-# -- hub documents there and back
+# -- hub documents converted to a format and back
 
 SCHEMAS = st.just({"type": "object", "properties": {"a": {"type": "string"}}})
 TOOLS = st.lists(
@@ -344,7 +346,7 @@ USER_PARTS = st.lists(
 
 @st.composite
 def hub_requests(draw: Any) -> dict[str, Any]:
-    """Hub requests with what every protocol can say."""
+    """Hub requests with fields that every protocol can express."""
     turns: list[dict[str, Any]] = [{"role": "user", "parts": draw(USER_PARTS)}]
     for number in range(draw(st.integers(0, 2))):
         calls = [
@@ -386,13 +388,13 @@ def hub_requests(draw: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("protocol", CLIENTS)
 @QUICK
 @given(hub=hub_requests())
-def test_a_hub_request_survives_the_way_there_and_back(protocol: str, hub: dict[str, Any]) -> None:
+def test_a_hub_request_survives_a_conversion_to_a_format_and_back(protocol: str, hub: dict[str, Any]) -> None:
     before = copy.deepcopy(hub)
     body = request_from_hub(MAPPINGS[protocol], hub, Context({"upstream": "up"}))
     back = request_to_hub(MAPPINGS[protocol], body, Context())
     for part in (part for turn in back.get("turns", []) for part in turn["parts"]):
         if part["kind"] == "image" and part.get("detail") == "auto":
-            del part["detail"]  # the way to say nothing in a protocol that wants a word
+            del part["detail"]  # the default in a protocol that requires a value
     for field in ("system", "turns", "tool_choice", "max_tokens", "temperature"):
         assert back.get(field) == hub.get(field), field
     assert [{key: tool[key] for key in ("name", "description", "schema")} for tool in back.get("tools", [])] == hub.get(

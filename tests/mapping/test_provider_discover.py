@@ -1,4 +1,4 @@
-"""A provider's own list of models becomes models by the same rules as written ones."""
+"""Models from a provider's own list of models follow the same rules as models in its file."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def test_an_entry_becomes_a_model():
     assert found.price.written["completion"] == "0.60"
 
 
-def test_what_an_entry_does_not_say_has_the_usual_default():
+def test_fields_missing_in_an_entry_have_the_usual_defaults():
     (found,), _ = read([{"id": "m1"}])
     assert (found.context, found.price, found.type, found.name) == (0, None, "chat", "m1")
 
@@ -82,7 +82,7 @@ def test_a_price_with_an_exponent_keeps_its_value():
     assert found.price.prices == {"prompt": Decimal("0.00000015"), "completion": Decimal("0.000003")}
 
 
-def test_entries_that_do_not_count_are_left_out():
+def test_invalid_entries_are_left_out_and_reported():
     found, problems = read(
         [
             {"id": "m1", "kind": "moderation"},
@@ -99,11 +99,11 @@ def test_entries_that_do_not_count_are_left_out():
     ]
 
 
-def test_an_entry_left_out_by_when_is_no_problem():
+def test_an_entry_excluded_by_when_is_not_a_problem():
     assert read([{"id": "m1", "kind": "moderation"}, {"kind": "moderation"}]) == ((), ())
 
 
-def test_an_entry_that_does_not_fit_is_left_out_and_told():
+def test_an_entry_with_an_invalid_field_is_left_out_and_reported():
     found, problems = read(
         [
             {"id": "m1", "max_model_len": "huge"},
@@ -112,14 +112,14 @@ def test_an_entry_that_does_not_fit_is_left_out_and_told():
             {"id": "m4"},
         ]
     )
-    assert [model.id for model in found] == ["acme/m4"]  # above all not m3, which would be served at no price
-    said = "\n".join(problem.render() for problem in problems)
-    assert "huge" in said
-    assert "bad name" in said
-    assert "free" in said
+    assert [model.id for model in found] == ["acme/m4"]  # in particular not m3, which would be free
+    rendered = "\n".join(problem.render() for problem in problems)
+    assert "huge" in rendered
+    assert "bad name" in rendered
+    assert "free" in rendered
 
 
-def test_an_entry_of_a_type_that_no_endpoint_serves_is_left_out_and_told():
+def test_an_entry_of_a_type_without_an_endpoint_is_left_out_and_reported():
     text = LIST.replace("    name: $.label\n", "    type: $.kind\n")
     models, problems = read([{"id": "a", "kind": "embedding"}, {"id": "b", "kind": "image"}, {"id": "c"}], text)
     assert [model.id for model in models] == ["acme/c"]
@@ -129,21 +129,21 @@ def test_an_entry_of_a_type_that_no_endpoint_serves_is_left_out_and_told():
     ]
 
 
-def test_the_list_is_asked_for_with_the_providers_headers():
+def test_the_list_is_requested_with_the_providers_headers():
     discovery = compiled(LIST).discovery
     assert (discovery.url, discovery.every) == ("https://eu.acme.example/models", 600)
     assert discovery.headers() == {"authorization": "Bearer sk-canary", "x-list": "sk-canary!"}
 
 
 @pytest.mark.parametrize("body", [{}, {"data": None}, {"data": "x"}, [], None, "<html>"], ids=repr)
-def test_an_answer_without_a_list_is_told(body):
+def test_an_answer_without_a_list_is_reported(body):
     found, problems = compiled(LIST).discovery.read(body)
     assert found == ()
     assert "the list of models was not found" in problems[0].message
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("next_page", "address"),
     [
         (None, None),
         ("", None),
@@ -153,22 +153,22 @@ def test_an_answer_without_a_list_is_told(body):
         ("https://eu.acme.example/models?p=2", "https://eu.acme.example/models?p=2"),
     ],
 )
-def test_a_page_says_where_the_list_goes_on(told, address):
+def test_a_page_names_the_next_page(next_page, address):
     discovery = compiled(LIST.replace("  list: $.data\n", "  list: $.data\n  next: $.next\n")).discovery
-    assert discovery.following("https://eu.acme.example/models?limit=5", {"data": [], "next": told}) == address
+    assert discovery.following("https://eu.acme.example/models?limit=5", {"data": [], "next": next_page}) == address
 
 
 @pytest.mark.parametrize(
-    "told", ["https://us.acme.example/models", "http://eu.acme.example/models", "//x/", "http://["]
+    "next_page", ["https://us.acme.example/models", "http://eu.acme.example/models", "//x/", "http://["]
 )
-def test_a_list_that_goes_on_elsewhere_is_not_followed(told):
+def test_a_next_page_on_another_host_is_not_followed(next_page):
     discovery = compiled(LIST.replace("  list: $.data\n", "  list: $.data\n  next: $.next\n")).discovery
     with pytest.raises(UpstreamFailed, match="another host"):
-        discovery.following("https://eu.acme.example/models", {"next": told})
+        discovery.following("https://eu.acme.example/models", {"next": next_page})
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("$.max_model_len", "$mdl.x", "unknown name `$mdl`"),
         ("$.kind != 'moderation'", "kind", "unknown word `kind`"),
@@ -178,8 +178,8 @@ def test_a_list_that_goes_on_elsewhere_is_not_followed(told):
         ("    created:", "    craeted:", "a model has no field `craeted` (did you mean `created`?)"),
     ],
 )
-def test_a_mistake_in_it_is_told_at_start(old, new, said):
-    with pytest.raises(ConfigErrors, match=re.escape(said)):
+def test_a_config_error_is_raised_at_start(old, new, message):
+    with pytest.raises(ConfigErrors, match=re.escape(message)):
         compiled(LIST.replace(old, new))
 
 
@@ -206,7 +206,7 @@ DISCOVERY = compiled(LIST).discovery
 
 
 @given(entries)
-def test_any_list_is_read(found):
+def test_any_list_is_read_without_duplicate_ids(found):
     models, _ = DISCOVERY.read({"data": found})
     assert len({model.id for model in models}) == len(models)
 

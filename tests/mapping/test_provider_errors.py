@@ -1,4 +1,4 @@
-"""What an upstream's answer means, in every shape errors were met in, and which stream events need not be looked at."""
+"""The verdict on an upstream's answer for every known shape of errors, and which stream events need not be parsed."""
 
 import json
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ def judged(text, status, body, headers=None, **more):
         (304, "next", None),
     ],
 )
-def test_a_status_has_a_meaning_where_the_file_says_nothing(status, kind, alarm):
+def test_every_status_has_a_default_verdict(status, kind, alarm):
     verdict = PLAIN.judge(status, {}, {"error": {"message": "m"}})
     assert (verdict.kind, verdict.alarm, verdict.message, verdict.status) == (kind, alarm, "m", status)
 
@@ -63,7 +63,7 @@ LISTS = "errors: {retry: [404], next: [422], stop: [500], credit: [418], key: [4
     ("status", "kind", "alarm"),
     [(404, "later", None), (422, "next", None), (500, "stop", None), (418, "next", "balance"), (400, "next", "key")],
 )
-def test_the_files_lists_come_before_the_defaults(status, kind, alarm):
+def test_the_lists_of_the_file_precede_the_defaults(status, kind, alarm):
     verdict = judged(LISTS, status, {})
     assert (verdict.kind, verdict.alarm) == (kind, alarm)
 
@@ -80,14 +80,14 @@ RULES = """errors:
 """  # noqa: E501
 
 
-def test_rules_come_first_and_in_order():
+def test_rules_apply_first_and_in_order():
     assert judged(RULES, 400, {"error": {"code": "bad_key", "text": "too long"}}).alarm == "key"
     long = judged(RULES, 400, {"error": {"text": "too long"}})
     assert (long.kind, long.status, long.message) == ("stop", 413, "shorten it: too long")
     assert judged(RULES, 400, {"error": {"text": "odd"}}).kind == "later"
 
 
-def test_a_rule_sees_a_200_and_a_chunk():
+def test_a_rule_applies_to_a_200_and_to_a_chunk():
     for chunk in (False, True):
         verdict = judged(RULES, 200, {"base_resp": {"status_code": 1008, "status_msg": "broke"}}, chunk=chunk)
         assert (verdict.kind, verdict.status, verdict.message, verdict.code) == ("next", 502, "broke", "1008")
@@ -97,7 +97,7 @@ def test_a_rule_sees_a_200_and_a_chunk():
     assert judged(RULES, 500, {"error": {"type": "slow_down"}}).status == 500
 
 
-def test_rules_and_fields_read_the_headers_of_the_answer():
+def test_rules_and_fields_read_the_response_headers():
     text = """
 errors:
   code: $answer_headers['x-amzn-errortype']
@@ -119,7 +119,7 @@ errors:
     assert judged(text, 200, {"text": "x"}) is None and judged(text, 200, {"text": "x"}, {}, chunk=True) is None
 
 
-def test_an_endpoints_rules_come_before_its_providers():
+def test_the_rules_of_an_endpoint_precede_those_of_its_provider():
     text = (
         SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}")
         + "errors: {next: [429, 409], message: $.wide, type: $.t}\n"
@@ -141,28 +141,32 @@ INSIDE = [
         {"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, ("later", None, 529), id="overloaded"
     ),
     pytest.param({"error": {"type": "rate_limit_error", "message": "m"}}, ("later", None, 429), id="a rate limit"),
-    pytest.param({"error": {"code": "content_filter", "message": "m"}}, ("stop", None, 400), id="a filter"),
+    pytest.param({"error": {"code": "content_filter", "message": "m"}}, ("stop", None, 400), id="a content filter"),
     pytest.param(
         {"error": {"type": "invalid_request_error", "message": "m"}}, ("stop", None, 400), id="the caller's fault"
     ),
-    pytest.param({"error": {"code": "insufficient_quota", "message": "m"}}, ("next", "balance", 402), id="our balance"),
-    pytest.param({"error": {"type": "authentication_error", "message": "m"}}, ("next", "key", 401), id="our key"),
-    pytest.param({"error": {"message": "m"}}, ("later", None, 500), id="an error that says no more"),
-    pytest.param({"error": "m"}, ("later", None, 500), id="an error that is text"),
+    pytest.param(
+        {"error": {"code": "insufficient_quota", "message": "m"}}, ("next", "balance", 402), id="the provider balance"
+    ),
+    pytest.param(
+        {"error": {"type": "authentication_error", "message": "m"}}, ("next", "key", 401), id="the provider key"
+    ),
+    pytest.param({"error": {"message": "m"}}, ("later", None, 500), id="an error with only a message"),
+    pytest.param({"error": "m"}, ("later", None, 500), id="an error that is a string"),
     pytest.param(
         {"type": "error", "code": "server_error", "message": "m"}, ("later", None, 500), id="a flat error event"
     ),
     pytest.param(
         {"object": "error", "message": "m", "type": "InternalServerError", "param": None, "code": 503},
         ("later", None, 503),
-        id="an object that is an error",
+        id="an object of type error",
     ),
 ]
 
 
 @pytest.mark.parametrize(("body", "expected"), INSIDE)
 @pytest.mark.parametrize("chunk", [False, True])
-def test_a_200_can_hold_an_error(body, expected, chunk):
+def test_a_200_can_contain_an_error(body, expected, chunk):
     verdict = PLAIN.judge(200, {}, body, chunk=chunk)
     assert (verdict.kind, verdict.alarm, verdict.status) == expected
     assert verdict.message == "m"
@@ -191,7 +195,7 @@ def test_a_200_can_hold_an_error(body, expected, chunk):
     ],
 )
 @pytest.mark.parametrize("member", ["type", "code"])
-def test_a_published_word_stands_for_its_status_in_a_200(member, word, status):
+def test_a_documented_error_code_in_a_200_has_its_status(member, word, status):
     assert PLAIN.judge(200, {}, {"error": {member: word, "message": "m"}}).status == status
 
 
@@ -212,14 +216,14 @@ def test_a_published_word_stands_for_its_status_in_a_200(member, word, status):
     ],
     ids=str,
 )
-def test_an_answer_is_no_error(body):
+def test_an_ordinary_answer_is_not_an_error(body):
     assert PLAIN.judge(200, {}, body) is None
     assert PLAIN.judge(201, {}, body) is None
 
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_error", "all_gone"])
 @pytest.mark.parametrize("member", ["type", "code"])
-def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(member, code):
+def test_a_429_for_lack_of_credit_is_not_a_rate_limit(member, code):
     body = {"error": {member: code, "message": "m"}}
     verdict = ErrorRules(spent=frozenset({"all_gone"})).judge(429, {}, body)
     assert (verdict.kind, verdict.alarm) == ("next", "balance")
@@ -236,17 +240,17 @@ def test_a_rate_limit_for_lack_of_money_is_no_rate_limit(member, code):
         (429, "it does not fit", "own"),
     ],
 )
-def test_a_prompt_that_is_too_long_has_the_code_agents_act_on(status, message, code):
+def test_a_prompt_that_is_too_long_has_the_code_that_agents_react_to(status, message, code):
     rules = ErrorRules(too_long=("prompt is too long", "does not fit"))
     assert rules.judge(status, {}, {"error": {"message": message, "code": "own"}}).code == code
 
 
-def test_a_model_this_upstream_lacks_may_be_at_another():
+def test_a_model_missing_at_one_upstream_may_be_at_another():
     assert PLAIN.judge(404, {}, {"error": {"code": "model_not_found", "message": "m"}}).kind == "next"
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "kind"),
+    ("status", "hint", "kind"),
     [
         (500, "false", "next"),
         (429, "false", "next"),
@@ -257,8 +261,8 @@ def test_a_model_this_upstream_lacks_may_be_at_another():
         (401, "true", "next"),
     ],
 )
-def test_a_hint_about_retries_is_taken(status, told, kind):
-    assert PLAIN.judge(status, {"x-should-retry": told}, {}).kind == kind
+def test_a_retry_hint_of_the_upstream_is_followed(status, hint, kind):
+    assert PLAIN.judge(status, {"x-should-retry": hint}, {}).kind == kind
 
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -280,7 +284,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_a_wait_is_read_from_headers(headers, seconds):
+def test_retry_after_is_read_from_headers(headers, seconds):
     assert retry_after(headers, NOW) == seconds
 
 
@@ -312,16 +316,16 @@ def test_a_wait_is_read_from_headers(headers, seconds):
     ],
     ids=str,
 )
-def test_a_limit_that_is_used_up_says_when_it_is_there_again(headers, seconds):
+def test_the_reset_time_of_an_exhausted_limit_is_read(headers, seconds):
     assert spent_until(headers, NOW) == seconds
 
 
-def test_a_used_up_limit_is_waited_for_where_nothing_else_tells_a_wait():
-    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "30s"}
-    assert judged(RULES, 429, {}, spent).retry_after == 30
-    assert judged(RULES, 429, {}, {**spent, "retry-after": "2"}).retry_after == 2
-    assert judged(RULES, 429, {"error": {"details": [{"retryDelay": "37s"}]}}, spent).retry_after == 37
-    assert judged(RULES, 500, {}, spent).retry_after is None
+def test_an_exhausted_limit_sets_the_wait_if_nothing_else_does():
+    exhausted = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "30s"}
+    assert judged(RULES, 429, {}, exhausted).retry_after == 30
+    assert judged(RULES, 429, {}, {**exhausted, "retry-after": "2"}).retry_after == 2
+    assert judged(RULES, 429, {"error": {"details": [{"retryDelay": "37s"}]}}, exhausted).retry_after == 37
+    assert judged(RULES, 500, {}, exhausted).retry_after is None
 
 
 @pytest.mark.parametrize(
@@ -352,7 +356,7 @@ def test_a_wait_is_read_in_any_notation(value, seconds):
     assert seconds_of(value) == seconds
 
 
-def test_the_files_own_wait_is_read_where_no_header_says_it():
+def test_the_wait_in_the_body_is_read_if_no_header_has_one():
     body = {"error": {"text": "m", "details": [{"retryDelay": "37s"}]}}
     assert judged(RULES, 429, body).retry_after == 37
     assert judged(RULES, 429, body, {"retry-after": "2"}).retry_after == 2
@@ -369,12 +373,12 @@ def test_the_files_own_wait_is_read_where_no_header_says_it():
         (429, {}, False),
     ],
 )
-def test_overload_is_told(status, body, overloaded):
+def test_overload_is_recognised(status, body, overloaded):
     assert PLAIN.judge(status, {}, body).overloaded is overloaded
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected_fields"),
     [
         ({"error": {"message": "m", "type": "t", "code": "c", "param": "p"}}, ("m", "t", "c", "p")),
         ({"error": {"message": "m", "status": "NOT_FOUND", "code": 404}}, ("m", "NOT_FOUND", "404", "")),
@@ -402,7 +406,7 @@ def test_overload_is_told(status, body, overloaded):
         ("<html><head><title>502 Bad Gateway</title></head></html>", ("an HTML page (502 Bad Gateway)", "", "", "")),
         ("<!DOCTYPE html><body>x", ("an HTML page", "", "", "")),
         ("<html><title>open <h1 class=a>No <b>such</b>\n host</H1>", ("an HTML page (No such host)", "", "", "")),
-        ("<html>" + "<title>" * 37_000, ("an HTML page", "", "", "")),  # took minutes, in which nobody was served
+        ("<html>" + "<title>" * 37_000, ("an HTML page", "", "", "")),  # this took minutes and blocked the event loop
         ("<html><title>" + "<" * 250_000 + "</title>", ("an HTML page", "", "", "")),
         ({}, ("", "", "", "")),
         (None, ("", "", "", "")),
@@ -411,12 +415,12 @@ def test_overload_is_told(status, body, overloaded):
     ],
     ids=lambda value: json.dumps(value)[:50] if not isinstance(value, tuple) else "",
 )
-def test_an_error_is_read_in_any_shape(body, said):
+def test_an_error_is_read_from_any_shape(body, expected_fields):
     found = read_error(body)
-    assert (found.message, found.type, found.code, found.param) == said
+    assert (found.message, found.type, found.code, found.param) == expected_fields
 
 
-def test_an_error_that_says_nothing_is_told_by_its_status():
+def test_an_error_without_a_message_is_described_by_its_status():
     assert PLAIN.judge(503, {}, {}).message == "HTTP 503 (Service Unavailable)"
     assert PLAIN.judge(599, {}, "").message == "HTTP 599"
     ruled = "errors: {rules: [{when: $.bad, verdict: next}]}\n"
@@ -424,12 +428,12 @@ def test_an_error_that_says_nothing_is_told_by_its_status():
     assert judged(ruled, 503, {"bad": 1}).message == "HTTP 503 (Service Unavailable)"
 
 
-def test_a_long_text_is_clipped():
+def test_a_long_message_is_truncated():
     assert len(PLAIN.judge(500, {}, "x" * 9999).message) == 300
     assert len(PLAIN.judge(500, {}, {"error": {"message": "x" * 9999}}).message) == 1000
 
 
-def test_our_secrets_are_taken_out_of_messages():
+def test_secrets_are_redacted_from_messages():
     verdict = offer(SMALL).errors.judge(401, {}, {"error": {"message": "Incorrect API key provided: sk-canary."}})
     assert verdict.message == "Incorrect API key provided: [secret]."
 
@@ -437,7 +441,7 @@ def test_our_secrets_are_taken_out_of_messages():
 @pytest.mark.parametrize(
     "shown", [{"message": "{}"}, {"message": "m", "type": "{}", "code": "{}", "param": "{}"}, "{}"]
 )
-def test_a_text_that_is_clipped_inside_of_a_secret_shows_no_part_of_it(shown):
+def test_a_message_truncated_inside_a_secret_shows_no_part_of_it(shown):
     rules = offer(SMALL).errors
     for before in range(80, 1001):
         quoted = "x" * before + "sk-canary" + "y" * 100
@@ -447,7 +451,7 @@ def test_a_text_that_is_clipped_inside_of_a_secret_shows_no_part_of_it(shown):
         assert "sk-" not in repr(rules.judge(400, {}, body))
 
 
-def test_a_text_that_a_file_reads_is_clipped_after_secrets_are_taken_out():
+def test_a_configured_message_is_truncated_after_redaction():
     rules = offer(SMALL + "errors: {message: $.why}").errors
     assert "sk-" not in rules.judge(400, {}, {"why": "x" * 990 + "sk-canary" + "y" * 100}).message
 
@@ -481,7 +485,7 @@ CUSTOM = rules(RULES)
 
 
 @given(st.sampled_from([200, 204, 302, 400, 401, 429, 500, 529]), json_values)
-def test_any_answer_is_judged(status, body):
+def test_any_answer_gets_a_verdict(status, body):
     for errors in (PLAIN, CUSTOM):
         verdict = errors.judge(status, {}, body)
         assert verdict is None if status < 300 and verdict is None else verdict.message
@@ -515,28 +519,28 @@ def test_any_answer_is_judged(status, body):
         ("$.a == 'broke \"off'", (b'"a"',)),
     ],
 )
-def test_what_must_stand_in_the_bytes_of_an_error_is_known(expression, marks):
+def test_the_bytes_that_an_error_event_must_contain_are_known(expression, marks):
     text = f"errors: {{rules: [{{when: {json.dumps(expression)}, verdict: next}}]}}\n"
     found = rules(text + "define: {is_off($a): {$match: $a, ok: false, $absent: true, $else: true}}\n").event_marks
     assert found == (marks and (b'"error"', *marks))
 
 
-def test_events_that_cannot_be_errors_need_no_parsing():
+def test_events_that_cannot_be_errors_are_not_parsed():
     assert PLAIN.event_marks == (b'"error"',)
     assert not PLAIN.may_match(b'{"choices":[{"delta":{"content":"x"}}]}')
     assert PLAIN.may_match(b'{"error":{"message":"m"}}')
     assert CUSTOM.may_match(b'{"base_resp":{"status_code":1}}')
     assert not CUSTOM.may_match(b'{"choices":[]}')
-    asks_always = rules("errors: {rules: [{when: $.choices is absent, verdict: next}]}\n")
-    assert asks_always.event_marks is None
-    assert asks_always.may_match(b"{}")
+    matches_absent = rules("errors: {rules: [{when: $.choices is absent, verdict: next}]}\n")
+    assert matches_absent.event_marks is None
+    assert matches_absent.may_match(b"{}")
 
 
-def test_a_rule_for_failed_statuses_costs_events_nothing():
+def test_a_rule_for_failed_statuses_adds_no_cost_to_events():
     assert rules("errors: {rules: [{status: 429, when: not $.x, verdict: next}]}\n").event_marks == (b'"error"',)
 
 
-def test_every_recorded_error_has_words_and_a_verdict():
+def test_every_recorded_error_has_a_message_and_a_verdict():
     if not TRAFFIC.exists():
         pytest.skip("shared/traffic is not beside this repository")
     seen = 0

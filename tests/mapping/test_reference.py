@@ -1,4 +1,4 @@
-"""The reference page and the editor schema say what the compiler does; every example in its tables is run."""
+"""The reference page and the editor schema match the compiler; every example in their tables is run."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from tollgate.mapping.reference import renewed
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mapping-reference.md"
 SCHEMA = ROOT / "src" / "tollgate" / "schemas" / "mapping.schema.json"
-AGAIN = "made by `python -m tollgate.mapping.write_reference`"
+AGAIN = "generate it with `python -m tollgate.mapping.write_reference`"
 
 
-def test_the_page_is_what_the_tables_say() -> None:
+def test_the_page_matches_the_tables() -> None:
     page = PAGE.read_text("utf-8")
     assert page == renewed(page), AGAIN
 
 
-def test_the_page_has_every_table_once() -> None:
+def test_the_page_contains_every_table_once() -> None:
     page = PAGE.read_text("utf-8")
     for other in (page.replace("<!-- filters -->", ""), page.replace("<!-- filters -->", "<!-- filtres -->"), page * 2):
         with pytest.raises(ValueError, match="filters"):
             renewed(other)
 
 
-def test_the_editor_schema_is_what_the_tables_say() -> None:
+def test_the_editor_schema_matches_the_tables() -> None:
     assert json.loads(SCHEMA.read_text("utf-8")) == editor_schema(), AGAIN
     Draft7Validator.check_schema(editor_schema())
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "mappings").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_editor_schema_takes_our_own_mappings(path: Path) -> None:
+def test_the_editor_schema_accepts_the_shipped_mappings(path: Path) -> None:
     problems = [
         f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}"
         for error in Draft7Validator(editor_schema()).iter_errors(plain(read_file(path).root, floats=True))
@@ -49,7 +49,7 @@ def test_the_editor_schema_takes_our_own_mappings(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DIRECTIVES)
-def test_the_example_of_a_directive(name: str) -> None:
+def test_the_example_of_a_directive_is_correct(name: str) -> None:
     entry = DIRECTIVES[name]
     assert name in entry.example
     document(entry.example)
@@ -57,7 +57,7 @@ def test_the_example_of_a_directive(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, entry in FILTERS.items() if entry.example])
-def test_the_example_of_a_filter(name: str) -> None:
+def test_the_example_of_a_filter_is_correct(name: str) -> None:
     expression, _, result = FILTERS[name].example.rpartition(" → ")
     assert f"| {name}" in expression
     assert run(json.dumps({"a": "{{ " + expression + " }}"}), {}, Context()) == {"a": json.loads(result)}

@@ -1,4 +1,4 @@
-"""`reply_headers:` names what a format's clients look for beside the body."""
+"""`reply_headers:` names the response headers that clients of a format read."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def headers_of(text: str) -> ReplyHeaders:
     return compile_mapping(read_text(f"mapping: own\nreply_headers:{text}", "own.yaml")).reply_headers
 
 
-def test_a_name_or_several_stand_for_each_fact():
+def test_each_fact_may_have_one_or_several_header_names():
     names = headers_of(
         " {elapsed: x-ms, limits: {requests: {limit: x-limit, remaining: [x-left, x-remaining], reset: x-in}}, resets: "
         "durations}"
@@ -29,30 +29,30 @@ def test_a_name_or_several_stand_for_each_fact():
     ]
 
 
-def test_a_window_that_a_key_has_not_is_not_told():
+def test_a_limit_that_a_key_does_not_have_is_not_sent():
     names = headers_of(" {limits: {requests: {limit: x-r}, tokens: {limit: x-t}}}")
     assert limit_headers(names, Limits(tokens=Window(7, 7, 0.0))) == [(b"x-t", b"7")]
 
 
-def test_a_format_without_the_section_tells_nothing():
+def test_a_format_without_the_section_sends_no_headers():
     names = compile_mapping(read_text("mapping: own\n", "own.yaml")).reply_headers
     assert names.elapsed is None
     assert limit_headers(names, Limits(requests=Window(1, 1, 1.0))) == []
 
 
-def test_the_messages_format_tells_instants_and_each_kind_of_token():
-    told = dict(limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
-    assert {name.decode().removeprefix("anthropic-ratelimit-") for name in told} == {
+def test_the_messages_format_sends_instants_and_each_kind_of_token():
+    headers = dict(limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
+    assert {name.decode().removeprefix("anthropic-ratelimit-") for name in headers} == {
         f"{kind}-{fact}"
         for kind in ("requests", "tokens", "input-tokens", "output-tokens")
         for fact in ("limit", "remaining", "reset")
     }
-    assert told[b"anthropic-ratelimit-output-tokens-remaining"] == b"20"
-    assert told[b"anthropic-ratelimit-requests-reset"].endswith(b"Z")
+    assert headers[b"anthropic-ratelimit-output-tokens-remaining"] == b"20"
+    assert headers[b"anthropic-ratelimit-requests-reset"].endswith(b"Z")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (" x-ms", "`reply_headers` takes names"),
         (" {elapsd: x-ms}", "unknown key `elapsd`"),
@@ -65,8 +65,8 @@ def test_the_messages_format_tells_instants_and_each_kind_of_token():
         (" {resets: seconds}", "`resets` is durations or instants"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(text: str, said: str):
+def test_a_config_error_names_its_place(text: str, message: str):
     with pytest.raises(ConfigErrors) as caught:
         headers_of(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "own.yaml:2:" in str(caught.value)

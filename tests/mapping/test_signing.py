@@ -1,4 +1,4 @@
-"""Signatures written in YAML (`auth: {kind: signed}`) are the ones their vendors compute."""
+"""Signatures written in YAML (`auth: {kind: signed}`) equal those that the vendors compute."""
 
 import json
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ content-type;host\\n{{ $call.body | digest('sha256') }}"
       X-TC-Timestamp: $now
 """
 
-FOUR = """
+SIGV4 = """
     $let:
       moment: "{{ $now | date('%Y%m%dT%H%M%SZ') }}"
       scope: "{{ $now | date('%Y%m%d') }}/us-east-1/bedrock/aws4_request"
@@ -97,10 +97,10 @@ def test_a_signature_in_yaml_equals_the_one_in_code(body: bytes) -> None:
         "headers": {"content-type": "application/json"},
         "body": body.decode("utf-8", "surrogateescape"),
     }
-    assert signing(FOUR).adds(call, int(at.timestamp()), {"KEY": "secret"}) == {"headers": wanted}
+    assert signing(SIGV4).adds(call, int(at.timestamp()), {"KEY": "secret"}) == {"headers": wanted}
 
 
-def test_a_token_is_signed_with_a_shared_key_or_a_private_one() -> None:
+def test_a_token_is_signed_with_a_shared_or_a_private_key() -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -117,7 +117,7 @@ def test_a_token_is_signed_with_a_shared_key_or_a_private_one() -> None:
         assert claims == {"iss": "us", "exp": 4_000_000_600}
 
 
-def test_a_key_that_is_none_adds_nothing() -> None:
+def test_an_invalid_key_adds_nothing() -> None:
     short = rsa.generate_private_key(public_exponent=65537, key_size=1024).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -126,7 +126,7 @@ def test_a_key_that_is_none_adds_nothing() -> None:
         assert made.adds({}, 0, {"KEY": key}) == {}
 
 
-def test_what_cannot_be_computed_fails_the_call_with_its_place() -> None:
+def test_a_signature_that_cannot_be_computed_fails_the_request_with_its_place() -> None:
     made = signing('\n    headers: {a: "{{ $call.body + 1 }}"}\n')
     with pytest.raises(UpstreamFailed, match=r"auth\.adds: .*providers/acme\.yaml:\d+"):
         made.adds({"body": "x"}, 0)
@@ -147,32 +147,40 @@ def test_an_example_shows_a_signature_without_the_real_secret() -> None:
     assert "this provider has no `auth: {kind: signed}`" in str(problem)
 
 
-BOUGHT = """{kind: oauth_client, token_url: "https://t.example/t", headers: {RqUID: "{{ $nonce | uuid }}"},
+TOKEN_REQUEST = """{kind: oauth_client, token_url: "https://t.example/t", headers: {RqUID: "{{ $nonce | uuid }}"},
   form: {scope: all, proof: "{{ $now | text | hmac('md5', $secret.KEY) }}"}}"""
 
 
-def test_a_token_request_may_tell_the_time_and_what_is_said_only_once() -> None:
-    """GigaChat's wants a `RqUID` that is new each time; a client's assertion has its own time."""
-    auth = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "k"}).offers["acme/one"][0].auth
+def test_a_token_request_may_contain_the_time_and_a_nonce() -> None:
+    """GigaChat's token request requires a new `RqUID` each time; a client's assertion has its own time."""
+    auth = (
+        compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", TOKEN_REQUEST), {"KEY": "k"}).offers["acme/one"][0].auth
+    )
     assert auth is not None and auth.anew is not None
     first, second = auth.anew(), auth.anew()
     assert first.headers != second.headers and UUID(first.headers["RqUID"]).version == 4
     assert first.form is not None and first.form["scope"] == "all" and len(first.form["proof"]) == 32
-    again = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "k"}).offers["acme/one"][0].auth
-    assert again is not None and again.key == auth.key, "a reload goes on with the token that was bought"
-    other = compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT), {"KEY": "l"}).offers["acme/one"][0].auth
+    again = (
+        compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", TOKEN_REQUEST), {"KEY": "k"}).offers["acme/one"][0].auth
+    )
+    assert again is not None and again.key == auth.key, "a reload keeps the current token"
+    other = (
+        compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", TOKEN_REQUEST), {"KEY": "l"}).offers["acme/one"][0].auth
+    )
     assert other is not None and other.key != auth.key
 
 
-def test_a_function_may_tell_what_a_token_request_says_only_once() -> None:
-    bought = BOUGHT[: BOUGHT.index("headers")].replace("oauth_client", "oauth_client, client_id: a, client_secret: b")
-    bought += 'headers: {RqUID: "{{ once() }}"}}'
-    text = PROVIDER.replace("{kind: signed, adds: ADDS}", bought) + 'define: {once(): "{{ $nonce | uuid }}"}\n'
+def test_a_function_may_return_the_nonce_of_a_token_request() -> None:
+    request = TOKEN_REQUEST[: TOKEN_REQUEST.index("headers")].replace(
+        "oauth_client", "oauth_client, client_id: a, client_secret: b"
+    )
+    request += 'headers: {RqUID: "{{ once() }}"}}'
+    text = PROVIDER.replace("{kind: signed, adds: ADDS}", request) + 'define: {once(): "{{ $nonce | uuid }}"}\n'
     auth = compiled(text, {"KEY": "k"}).offers["acme/one"][0].auth
     assert auth is not None and auth.anew is not None and auth.anew().headers != auth.anew().headers
 
 
-def test_an_example_shows_what_a_token_is_asked_for_with() -> None:
+def test_an_example_shows_a_token_request() -> None:
     given = {
         "of": "auth",
         "with": {"secret": {"KEY": "k"}},
@@ -182,7 +190,7 @@ def test_an_example_shows_what_a_token_is_asked_for_with() -> None:
             "form": {"scope": "all", "proof": "53b4bc89c9e0045e587d05e6093d3c27"},
         },
     }
-    text = PROVIDER.replace("{kind: signed, adds: ADDS}", BOUGHT) + f"examples:\n  - {json.dumps(given)}\n"
+    text = PROVIDER.replace("{kind: signed, adds: ADDS}", TOKEN_REQUEST) + f"examples:\n  - {json.dumps(given)}\n"
     assert run_provider_examples(compiled(text)) == []
     assert "differs" in str(run_provider_examples(compiled(text.replace('"now": 5', '"now": 6')))[0])
 
@@ -210,8 +218,8 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("auth, said", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_its_place(auth: str, said: str) -> None:
+@pytest.mark.parametrize("auth, message", MISTAKES.values(), ids=MISTAKES)
+def test_a_config_error_names_its_place(auth: str, message: str) -> None:
     with pytest.raises(ConfigErrors) as errors:
         compiled(PROVIDER.replace("{kind: signed, adds: ADDS}", auth))
-    assert said in str(errors.value) and str(errors.value).startswith("providers/acme.yaml:")
+    assert message in str(errors.value) and str(errors.value).startswith("providers/acme.yaml:")

@@ -1,4 +1,4 @@
-"""Deltas of text alone, written by a frame: the same bytes, whatever the text and whatever else the stream holds."""
+"""Text deltas written by a frame: the bytes are the same for any text and any other events of the stream."""
 
 from typing import Any
 
@@ -23,10 +23,10 @@ AWKWARD = [
 ]
 
 
-def said(
+def converted(
     target: str, events: list[Any], *, frames: bool, source: str = "chat", context: Context | None = None
 ) -> list[tuple[str | None, bytes]]:
-    """What a client is told, as JSON bytes."""
+    """The events a client receives, as JSON bytes."""
     converter = StreamConverter(
         MAPPINGS[source], MAPPINGS[target], context or Context(run_id="r1", now=5), frames=frames
     )
@@ -63,7 +63,7 @@ def test_a_frame_changes_no_byte(target: str) -> None:
         *(call(text) for text in AWKWARD),
         chunk("tool_calls"),
     ]
-    plain, framed = (said(target, events, frames=frames) for frames in (False, True))
+    plain, framed = (converted(target, events, frames=frames) for frames in (False, True))
     assert framed == plain
     assert len(framed) > 3 * len(AWKWARD)
 
@@ -71,11 +71,11 @@ def test_a_frame_changes_no_byte(target: str) -> None:
 @pytest.mark.parametrize("target", CLIENTS)
 @QUICK
 @given(answer=chat_answers())
-def test_any_stream_is_the_same_in_frames(target: str, answer: tuple[Any, list[Any]]) -> None:
-    assert said(target, answer[1], frames=True) == said(target, answer[1], frames=False)
+def test_any_stream_is_the_same_with_frames(target: str, answer: tuple[Any, list[Any]]) -> None:
+    assert converted(target, answer[1], frames=True) == converted(target, answer[1], frames=False)
 
 
-def test_a_text_that_stands_in_its_event_twice_is_framed_too() -> None:
+def test_a_text_that_occurs_twice_in_its_event_has_a_frame_too() -> None:
     echo = compile_mapping(
         read_text(
             """
@@ -89,10 +89,10 @@ stream:
         )
     )
     converter = StreamConverter(MAPPINGS["chat"], echo, Context(), frames=True)
-    told = [data for text in AWKWARD for _, data in converter.feed(chunk(content=text))]
+    sent = [data for text in AWKWARD for _, data in converter.feed(chunk(content=text))]
     expected = [{"say": text, "and": [{"once": "more", "say": text}]} for text in AWKWARD]
-    assert [orjson.loads(data) if type(data) is bytes else data for data in told] == expected
-    assert [type(data) for data in told] == [dict] + [bytes] * (len(AWKWARD) - 1)
+    assert [orjson.loads(data) if type(data) is bytes else data for data in sent] == expected
+    assert [type(data) for data in sent] == [dict] + [bytes] * (len(AWKWARD) - 1)
 
 
 @pytest.mark.parametrize("target", CLIENTS)
@@ -102,7 +102,7 @@ def test_a_free_form_tool_keeps_its_own_events(target: str) -> None:
     contexts = [Context(run_id="r1", now=5) for _ in range(2)]
     for context in contexts:
         context.request = request
-    assert said(target, events, frames=True, context=contexts[0]) == said(
+    assert converted(target, events, frames=True, context=contexts[0]) == converted(
         target, events, frames=False, context=contexts[1]
     )
 
@@ -128,11 +128,11 @@ def test_all_deltas_of_the_shipped_formats_have_frames(target: str) -> None:
         ("R.out.append((None, {'id': R.id}))", False),
     ],
 )
-def test_a_handler_is_steady_when_nothing_but_the_text_changes(code: str, steady: bool) -> None:
+def test_a_handler_is_steady_if_only_the_text_changes(code: str, steady: bool) -> None:
     assert is_steady([code]) is steady
 
 
-def test_a_handler_that_looks_at_its_text_is_asked_every_time() -> None:
+def test_a_handler_that_tests_its_text_is_called_every_time() -> None:
     loud = compile_mapping(
         read_text(
             """
@@ -181,30 +181,30 @@ stream:
     ],
     ids=["usage in a stamp", "numbers in a stamp", "a stamp that stays", "a computed number", "a number as text"],
 )
-def test_what_changes_while_a_part_is_open_is_told_anew(stamp: str, delta: str) -> None:
+def test_values_that_change_while_a_part_is_open_are_written_again(stamp: str, delta: str) -> None:
     target = compile_mapping(
         read_text(
-            f"mapping: told\nstream:\n  from_hub:\n    stamp: {stamp}\n    text: {{delta: [{delta}]}}\n"
+            f"mapping: sent\nstream:\n  from_hub:\n    stamp: {stamp}\n    text: {{delta: [{delta}]}}\n"
             "    finish: [{done: true}]\n",
-            "told.yaml",
+            "sent.yaml",
         )
     )
     events = [{"text": "a"}, {"text": "b"}, {"used": 3}, {"text": "c"}, {"used": 5}, {"text": "d"}, {"stop": "end"}]
-    told = []
+    sent = []
     for frames in (False, True):
         converter = StreamConverter(STEPS, target, Context(run_id="r1", now=5), frames=frames)
         out = [data for event in events for _, data in converter.feed(event)]
         out += [data for _, data in converter.finish()]
-        told.append([orjson.loads(data) if type(data) is bytes else data for data in out])
-    assert told[0] == told[1]
+        sent.append([orjson.loads(data) if type(data) is bytes else data for data in out])
+    assert sent[0] == sent[1]
 
 
-def test_a_stamp_tells_that_a_stream_failed() -> None:
+def test_a_stamp_shows_that_a_stream_failed() -> None:
     target = compile_mapping(
         read_text(
-            "mapping: told\nstream:\n  from_hub:\n    stamp: {failed: $run.failed}\n    text: {delta: [{t: $delta}]}\n"
+            "mapping: sent\nstream:\n  from_hub:\n    stamp: {failed: $run.failed}\n    text: {delta: [{t: $delta}]}\n"
             "    error: [{e: $error.message}]\n",
-            "told.yaml",
+            "sent.yaml",
         )
     )
     converter = StreamConverter(STEPS, target, Context(run_id="r1", now=5))

@@ -1,4 +1,5 @@
-"""The stream state machine: parts keyed by place and id, one open at a time, held back when they interleave."""
+"""The stream state machine: parts are keyed by position and id, one is open at a time, and interleaved ones are held
+back."""
 
 from __future__ import annotations
 
@@ -68,32 +69,32 @@ def mapping(text: str) -> Mapping:
     return compile_mapping(document(text))
 
 
-PLAIN, EXPLICIT, TOLD = mapping(SOURCE), mapping(MARKED), mapping(TARGET)
+PLAIN, EXPLICIT, CLIENT = mapping(SOURCE), mapping(MARKED), mapping(TARGET)
 
 
-def say(events: list[Any], source: Mapping = PLAIN, *, finish: bool = True) -> list[Any]:
-    converter = StreamConverter(source, TOLD, Context(run_id="r1", now=5))
-    said = [out for event in events for out in converter.feed(event)]
+def converted(events: list[Any], source: Mapping = PLAIN, *, finish: bool = True) -> list[Any]:
+    converter = StreamConverter(source, CLIENT, Context(run_id="r1", now=5))
+    sent = [out for event in events for out in converter.feed(event)]
     if finish:
-        said += converter.finish()
-    for name, data in said:
+        sent += converter.finish()
+    for name, data in sent:
         assert name == (data.get("type") if isinstance(data, dict) else None)
-    numbers = [data["n"] for _, data in said if isinstance(data, dict)]
+    numbers = [data["n"] for _, data in sent if isinstance(data, dict)]
     assert numbers == list(range(len(numbers))), "every event is numbered, without gaps"
     return [
         {key: value for key, value in data.items() if key != "n"} if isinstance(data, dict) else data
-        for _, data in said
+        for _, data in sent
     ]
 
 
-def shape(said: list[Any]) -> list[str]:
-    """Events in short: `open0 args0 close0`."""
-    return [f"{event['type']}{event.get('i', '')}" if isinstance(event, dict) else event for event in said]
+def shape(sent: list[Any]) -> list[str]:
+    """Events in short form: `open0 args0 close0`."""
+    return [f"{event['type']}{event.get('i', '')}" if isinstance(event, dict) else event for event in sent]
 
 
-def arguments(said: list[Any]) -> dict[int, str]:
+def arguments(sent: list[Any]) -> dict[int, str]:
     calls: dict[int, str] = {}
-    for event in said:
+    for event in sent:
         if isinstance(event, dict) and event["type"] == "args":
             calls[event["i"]] = calls.get(event["i"], "") + event["t"]
     return calls
@@ -103,8 +104,8 @@ def call(index: Any = None, id: Any = None, name: Any = None, args: Any = None) 
     return {"id": "a", "d": {"calls": [{"index": index, "id": id, "name": name, "args": args}]}}
 
 
-def test_text_then_finish() -> None:
-    said = say(
+def test_text_is_opened_closed_and_finished() -> None:
+    sent = converted(
         [
             {"id": "a", "d": {"text": "Hel"}},
             {"id": "a", "d": {"text": "lo"}},
@@ -112,7 +113,7 @@ def test_text_then_finish() -> None:
             {"usage": {"output": 2}},
         ]
     )
-    assert said == [
+    assert sent == [
         {"type": "start", "id": "a"},
         {"type": "open", "i": 0, "kind": "text"},
         {"type": "text", "i": 0, "t": "Hel"},
@@ -123,30 +124,30 @@ def test_text_then_finish() -> None:
     ]
 
 
-def test_an_answer_of_parts_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_with_too_many_parts_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.mapping.streams.parts.MOST_PARTS", 3)
-    said = say([call(index, f"c{index}", "f", "{}") for index in range(9)], finish=False)
-    assert [shape(said)[-1], *(event["nth"] for event in said if event["type"] == "open")] == ["error", 0, 1, 2]
+    sent = converted([call(index, f"c{index}", "f", "{}") for index in range(9)], finish=False)
+    assert [shape(sent)[-1], *(event["nth"] for event in sent if event["type"] == "open")] == ["error", 0, 1, 2]
 
 
-def test_a_null_in_a_list_that_an_operation_walks_over_is_no_item() -> None:
+def test_a_null_in_a_looped_list_is_skipped() -> None:
     lines = "mapping: listed\nstream:\n  to_hub:\n    always:\n"
-    each = """      - {$each: $t in $.texts, delta: {kind: text, text: "{{ $t.said or 'nothing' }}"}}\n"""
-    said = say([{"texts": [None, {"said": "one"}, None, {}]}], mapping(lines + each), finish=False)
-    assert [event["t"] for event in said if event["type"] == "text"] == ["one", "nothing"]
+    each = """      - {$each: $t in $.texts, delta: {kind: text, text: "{{ $t.sent or 'nothing' }}"}}\n"""
+    sent = converted([{"texts": [None, {"sent": "one"}, None, {}]}], mapping(lines + each), finish=False)
+    assert [event["t"] for event in sent if event["type"] == "text"] == ["one", "nothing"]
 
 
-def test_a_hollow_first_event_starts_nothing() -> None:
-    said = say([{"id": "", "created": 0}, {"id": "real", "d": {"text": "x"}}, {"stop": "end"}])
-    assert said[0] == {"type": "start", "id": "real"}
+def test_an_empty_first_event_starts_nothing() -> None:
+    sent = converted([{"id": "", "created": 0}, {"id": "real", "d": {"text": "x"}}, {"stop": "end"}])
+    assert sent[0] == {"type": "start", "id": "real"}
 
 
-def test_an_id_that_never_comes_is_made() -> None:
-    assert say([{"d": {"text": "x"}}, {"stop": "end"}])[0] == {"type": "start", "id": "r1"}
+def test_a_missing_answer_id_is_generated() -> None:
+    assert converted([{"d": {"text": "x"}}, {"stop": "end"}])[0] == {"type": "start", "id": "r1"}
 
 
-def test_usage_last_value_wins_per_member() -> None:
-    said = say(
+def test_the_last_value_of_each_usage_field_wins() -> None:
+    sent = converted(
         [
             {"id": "a", "usage": {"input": 3, "output": 1}},
             {"usage": {"output": 9}},
@@ -154,12 +155,12 @@ def test_usage_last_value_wins_per_member() -> None:
             {"stop": "end"},
         ]
     )
-    assert said[-2]["usage"] == {"input": 4, "output": 9}
+    assert sent[-2]["usage"] == {"input": 4, "output": 9}
 
 
 def test_a_part_of_another_kind_closes_the_open_one() -> None:
-    said = say([{"id": "a", "d": {"think": "a"}}, {"d": {"text": "b"}}, {"d": {"think": "c"}}, {"stop": "end"}])
-    assert shape(said) == [
+    sent = converted([{"id": "a", "d": {"think": "a"}}, {"d": {"text": "b"}}, {"d": {"think": "c"}}, {"stop": "end"}])
+    assert shape(sent) == [
         "start",
         "open0",
         "think0",
@@ -176,15 +177,15 @@ def test_a_part_of_another_kind_closes_the_open_one() -> None:
 
 
 def test_reasoning_with_only_a_signature_is_kept() -> None:
-    said = say([{"id": "a", "d": {"sign": "S1"}}, {"d": {"sign": "S2"}}, {"d": {"text": "b"}}, {"stop": "end"}])
-    assert said[1:3] == [{"type": "open", "i": 0, "kind": "reasoning"}, {"type": "close", "i": 0, "token": "S2"}]
+    sent = converted([{"id": "a", "d": {"sign": "S1"}}, {"d": {"sign": "S2"}}, {"d": {"text": "b"}}, {"stop": "end"}])
+    assert sent[1:3] == [{"type": "open", "i": 0, "kind": "reasoning"}, {"type": "close", "i": 0, "token": "S2"}]
 
 
-def test_empty_deltas_and_empty_parts_say_nothing() -> None:
-    said = say([{"id": "a", "d": {"text": ""}}, {"d": {"think": "", "calls": []}}, {"stop": "end"}])
-    assert shape(said) == ["start", "finish", "bye"]
+def test_empty_deltas_and_empty_parts_send_nothing() -> None:
+    sent = converted([{"id": "a", "d": {"text": ""}}, {"d": {"think": "", "calls": []}}, {"stop": "end"}])
+    assert shape(sent) == ["start", "finish", "bye"]
     assert shape(
-        say([{"type": "open", "kind": "text", "key": 0}, {"type": "over", "key": 0}, {"type": "done"}], EXPLICIT)
+        converted([{"type": "open", "kind": "text", "key": 0}, {"type": "over", "key": 0}, {"type": "done"}], EXPLICIT)
     ) == ["start", "finish", "bye"]
 
 
@@ -205,13 +206,13 @@ TOOL_SHAPES = {
 
 
 @pytest.mark.parametrize("name", TOOL_SHAPES)
-def test_tool_call_shapes(name: str) -> None:
-    said = say([*TOOL_SHAPES[name], {"stop": "end"}])
-    assert arguments(said) == {0: '{"a":1}'}
-    assert [event for event in said if event != "bye" and event["type"] == "open"] == [
+def test_a_tool_call_of_any_shape_is_one_call(name: str) -> None:
+    sent = converted([*TOOL_SHAPES[name], {"stop": "end"}])
+    assert arguments(sent) == {0: '{"a":1}'}
+    assert [event for event in sent if event != "bye" and event["type"] == "open"] == [
         {"type": "open", "i": 0, "kind": "tool_call", "nth": 0, "id": "c1", "name": "f"}
     ]
-    assert said[-2]["stop"] == "tool", "the content decides the stop reason"
+    assert sent[-2]["stop"] == "tool", "the content determines the stop reason"
 
 
 PARALLEL = {
@@ -230,7 +231,7 @@ PARALLEL = {
         call(0, None, None, '{"a":1}'),
         call(1, None, None, '{"b":2}'),
     ],
-    "announced first, answered backwards": [
+    "announced first, filled in reverse order": [
         call(0, "c1", "f", ""),
         call(1, "c2", "g", ""),
         call(1, None, None, '{"b":2}'),
@@ -241,60 +242,62 @@ PARALLEL = {
 
 @pytest.mark.parametrize("name", PARALLEL)
 def test_parallel_calls_are_never_merged(name: str) -> None:
-    said = say([*PARALLEL[name], {"stop": "end"}])
-    assert arguments(said) == {0: '{"a":1}', 1: '{"b":2}'}
-    order = [step for step in shape(said) if not step.startswith("args")]
+    sent = converted([*PARALLEL[name], {"stop": "end"}])
+    assert arguments(sent) == {0: '{"a":1}', 1: '{"b":2}'}
+    order = [step for step in shape(sent) if not step.startswith("args")]
     assert order == ["start", "open0", "close0", "open1", "close1", "finish", "bye"]
-    assert [event["id"] for event in said if event != "bye" and event["type"] == "open"] == ["c1", "c2"]
+    assert [event["id"] for event in sent if event != "bye" and event["type"] == "open"] == ["c1", "c2"]
 
 
-def test_parallel_calls_stream_while_they_come() -> None:
-    said = say([call(0, "c1", "f", '{"a":1}'), call(1, "c2", "g", '{"b"')], finish=False)
-    assert shape(said)[-3:] == ["close0", "open1", "args1"], "a call whose arguments are whole needs no waiting"
+def test_parallel_calls_are_sent_as_they_arrive() -> None:
+    sent = converted([call(0, "c1", "f", '{"a":1}'), call(1, "c2", "g", '{"b"')], finish=False)
+    assert shape(sent)[-3:] == ["close0", "open1", "args1"], "a call with complete arguments does not delay the next"
 
 
-def test_calls_told_in_turns_are_not_read_again_for_each_piece() -> None:
-    """Quadratic, these take a minute."""
+def test_interleaved_calls_take_linear_time() -> None:
+    """In quadratic time this would take a minute."""
     turns = [call(0, None, None, ',"x":{}'), call(1, None, None, ',"y":{}')] * 50_000
-    begun = [call(0, "c1", "f", '{"a":1'), call(1, "c2", "g", '{"b":2')]
-    said = say([*begun, *turns, call(0, None, None, "}"), call(1, None, None, "}")], finish=False)
-    assert arguments(said) == {0: '{"a":1' + ',"x":{}' * 50_000 + "}", 1: '{"b":2' + ',"y":{}' * 50_000 + "}"}
-    assert shape(said)[-3:] == ["open1", "args1", "args1"], "the second was told when the first was whole"
+    opening = [call(0, "c1", "f", '{"a":1'), call(1, "c2", "g", '{"b":2')]
+    sent = converted([*opening, *turns, call(0, None, None, "}"), call(1, None, None, "}")], finish=False)
+    assert arguments(sent) == {0: '{"a":1' + ',"x":{}' * 50_000 + "}", 1: '{"b":2' + ',"y":{}' * 50_000 + "}"}
+    assert shape(sent)[-3:] == ["open1", "args1", "args1"], "the second is sent once the first is complete"
 
 
 @pytest.mark.parametrize("first", ["", None])
 def test_a_call_without_arguments_has_an_empty_object(first: str | None) -> None:
-    assert arguments(say([call(0, "0", "f", first), {"stop": "tool"}])) == {0: "{}"}
+    assert arguments(converted([call(0, "0", "f", first), {"stop": "tool"}])) == {0: "{}"}
 
 
-def test_a_fragment_with_another_id_and_no_name_goes_on() -> None:
-    said = say([call(0, "c1", "f", '{"a":'), call(0, "c2", None, "1}"), call(0, "c3", "g", "{}"), {"stop": "tool"}])
-    assert arguments(said) == {0: '{"a":1}', 1: "{}"}
-    assert [event["id"] for event in said if isinstance(event, dict) and event["type"] == "open"] == ["c1", "c3"]
+def test_a_fragment_with_another_id_and_no_name_continues_the_call() -> None:
+    sent = converted(
+        [call(0, "c1", "f", '{"a":'), call(0, "c2", None, "1}"), call(0, "c3", "g", "{}"), {"stop": "tool"}]
+    )
+    assert arguments(sent) == {0: '{"a":1}', 1: "{}"}
+    assert [event["id"] for event in sent if isinstance(event, dict) and event["type"] == "open"] == ["c1", "c3"]
 
 
-def test_a_call_without_id_gets_one() -> None:
-    said = say([call(0, None, "f", "{}"), {"stop": "end"}])
-    assert said[1]["id"] == "call_a_0"
+def test_a_call_without_an_id_gets_one() -> None:
+    sent = converted([call(0, None, "f", "{}"), {"stop": "end"}])
+    assert sent[1]["id"] == "call_a_0"
 
 
-def test_text_beside_a_call_keeps_both() -> None:
-    said = say(
+def test_text_and_a_call_in_one_event_are_both_kept() -> None:
+    sent = converted(
         [
             {"id": "a", "d": {"text": "hm", "calls": [{"index": 0, "id": "c", "name": "f", "args": "{}"}]}},
             {"stop": "length"},
         ]
     )
-    assert shape(said) == ["start", "open0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
-    assert said[-2]["stop"] == "length"
+    assert shape(sent) == ["start", "open0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
+    assert sent[-2]["stop"] == "length"
 
 
-def test_a_tool_stop_without_calls_is_an_end() -> None:
-    assert say([{"id": "a", "d": {"text": "x"}}, {"stop": "tool"}])[-2]["stop"] == "end"
+def test_a_tool_stop_without_calls_is_an_ordinary_end() -> None:
+    assert converted([{"id": "a", "d": {"text": "x"}}, {"stop": "tool"}])[-2]["stop"] == "end"
 
 
-def test_explicit_parts_that_interleave_are_held() -> None:
-    said = say(
+def test_explicit_parts_that_interleave_are_held_back() -> None:
+    sent = converted(
         [
             {"type": "begin", "id": "a"},
             {"type": "open", "kind": "text", "key": 0},
@@ -308,72 +311,72 @@ def test_explicit_parts_that_interleave_are_held() -> None:
         ],
         EXPLICIT,
     )
-    assert shape(said) == ["start", "open0", "text0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
+    assert shape(sent) == ["start", "open0", "text0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
 
 
-def test_an_upstream_that_dies_is_told() -> None:
-    said = say([{"id": "a", "d": {"text": "x"}}])
-    assert said[-2:] == [
+def test_an_upstream_that_breaks_off_is_reported() -> None:
+    sent = converted([{"id": "a", "d": {"text": "x"}}])
+    assert sent[-2:] == [
         {"type": "close", "i": 0, "all": "x"},
         {"type": "error", "message": "the upstream ended before the answer was finished"},
     ]
 
 
 def test_an_end_mark_without_a_stop_reason_is_an_end() -> None:
-    said = say([{"id": "a", "d": {"text": "x"}}, "[DONE]"])
-    assert said[-2]["type"] == "finish" and said[-2]["stop"] == "end"
+    sent = converted([{"id": "a", "d": {"text": "x"}}, "[DONE]"])
+    assert sent[-2]["type"] == "finish" and sent[-2]["stop"] == "end"
 
 
-def test_an_error_ends_the_stream_and_usage_still_counts() -> None:
-    converter = StreamConverter(PLAIN, TOLD, Context())
+def test_an_error_ends_the_stream_and_later_usage_still_counts() -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context())
     converter.feed({"id": "a", "d": {"text": "x"}})
-    said = converter.feed({"error": {"message": "boom"}, "d": {"text": "more"}})
-    assert [data["type"] for _, data in said] == ["close", "error"]
+    sent = converter.feed({"error": {"message": "boom"}, "d": {"text": "more"}})
+    assert [data["type"] for _, data in sent] == ["close", "error"]
     assert converter.feed({"d": {"text": "y"}, "usage": {"output": 3}}) == []
     assert converter.finish() == [] and converter.fail("again") == []
     assert converter.usage == {"output": 3} and converter.error == {"message": "boom"}
 
 
-def test_an_error_before_anything_does_not_start_the_answer() -> None:
-    converter = StreamConverter(PLAIN, TOLD, Context())
-    said = converter.feed({"error": {"message": "boom"}})
-    assert [data["type"] for _, data in said] == ["error"] and not converter.started
+def test_an_error_before_the_first_event_does_not_start_the_answer() -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context())
+    sent = converter.feed({"error": {"message": "boom"}})
+    assert [data["type"] for _, data in sent] == ["error"] and not converter.started
 
 
 @pytest.mark.parametrize("error", [{"message": ""}, {"type": "overloaded_error"}])
-def test_an_error_without_words_is_told_in_ours(error: dict[str, str]) -> None:
-    converter = StreamConverter(PLAIN, TOLD, Context())
+def test_an_error_without_a_message_has_a_default_message(error: dict[str, str]) -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context())
     assert [data["message"] for _, data in converter.feed({"error": error})] == ["upstream error"]
 
 
-def test_fail_is_told_once() -> None:
-    converter = StreamConverter(PLAIN, TOLD, Context())
+def test_a_failure_is_sent_once() -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context())
     converter.feed({"id": "a", "d": {"text": "x"}})
     assert [data["type"] for _, data in converter.fail("gone", "timeout_error")] == ["close", "error"]
     assert converter.fail("gone") == []
 
 
-def test_a_kind_the_client_has_no_words_for_is_lost_and_said() -> None:
-    converter = StreamConverter(PLAIN, TOLD, Context())
+def test_a_kind_that_the_client_format_lacks_is_lost_and_reported() -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context())
     converter.feed({"id": "a", "d": {"image": "https://x"}})
     assert converter.lost == ["image of the answer"]
 
 
 def test_unknown_events_are_counted() -> None:
-    converter = StreamConverter(EXPLICIT, TOLD, Context())
+    converter = StreamConverter(EXPLICIT, CLIENT, Context())
     converter.feed({"type": "novelty"})
     converter.feed({"type": "novelty"})
     assert converter.unmatched == {"novelty": 2} and converter.lost == ["stream event novelty"]
 
 
-@pytest.mark.parametrize(("label", "told"), [(True, {"true": 1}), (7, {"7": 1}), (None, {}), ({"a": 1}, {})])
-def test_an_event_is_named_by_what_no_label_can_be_too(label: object, told: dict[str, int]) -> None:
-    converter = StreamConverter(EXPLICIT, TOLD, Context())
+@pytest.mark.parametrize(("label", "counts"), [(True, {"true": 1}), (7, {"7": 1}), (None, {}), ({"a": 1}, {})])
+def test_unknown_events_are_counted_by_labels_of_other_types(label: object, counts: dict[str, int]) -> None:
+    converter = StreamConverter(EXPLICIT, CLIENT, Context())
     converter.feed({"type": label})
-    assert converter.unmatched == told
+    assert converter.unmatched == counts
 
 
-def test_a_tap_watches_and_never_raises() -> None:
+def test_a_tap_reads_the_stream_and_never_raises() -> None:
     tap = Tap(PLAIN)
     for event in (
         {"id": "a", "d": {"text": "four"}},
@@ -400,7 +403,7 @@ stream:
 """
 
 
-def told_so_far(*events: dict[str, Any]) -> StreamConverter:
+def converted_so_far(*events: dict[str, Any]) -> StreamConverter:
     converter = StreamConverter(compile_mapping(document(SO_FAR)), compile_mapping(document(TARGET)), Context())
     for event in events:
         converter.feed(event)
@@ -408,8 +411,8 @@ def told_so_far(*events: dict[str, Any]) -> StreamConverter:
     return converter
 
 
-def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> None:
-    converter = told_so_far(
+def test_of_cumulative_text_only_the_new_part_is_sent() -> None:
+    converter = converted_so_far(
         {"all": "Hel"},
         {"all": "Hel"},
         {},
@@ -429,8 +432,8 @@ def test_of_a_text_told_from_its_beginning_each_time_only_the_news_is_told() -> 
     assert converter.lost == []
 
 
-def test_text_that_was_changed_after_it_was_told_is_named() -> None:
-    converter = told_so_far({"all": "Hello"}, {"all": "Hi"}, {"all": "Hello!"}, {"why": "end"})
+def test_cumulative_text_that_changes_is_reported() -> None:
+    converter = converted_so_far({"all": "Hello"}, {"all": "Hi"}, {"all": "Hello!"}, {"why": "end"})
     assert converter.parts()[0]["text"] == "Hello!"
     assert converter.lost == ["text that the provider changed after it was sent"]
 
@@ -450,7 +453,7 @@ stream:
 """
 
 
-def test_calls_told_leaf_by_leaf_grow_side_by_side_and_a_leaf_out_of_place_is_named() -> None:
+def test_calls_sent_leaf_by_leaf_are_joined_and_a_misplaced_leaf_is_reported() -> None:
     converter = StreamConverter(compile_mapping(document(LEAFWISE)), compile_mapping(document(TARGET)), Context())
     for event in (
         {"calls": [{"nr": 0, "name": "f"}, {"nr": 1, "name": "g"}]},
@@ -465,7 +468,7 @@ def test_calls_told_leaf_by_leaf_grow_side_by_side_and_a_leaf_out_of_place_is_na
     assert converter.lost == ["tool_call at $.b[5]"]
 
 
-def test_an_example_may_give_an_event_its_name() -> None:
+def test_an_example_may_name_an_event() -> None:
     text = """
 mapping: named
 stream:
@@ -482,7 +485,7 @@ examples:
     assert run_examples(compile_mapping(document(text))) == []
 
 
-def test_the_answer_so_far_is_looked_at_only_where_a_condition_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_so_far_is_computed_only_if_a_condition_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = "$.last and $whole.parts[*].text"
     source = (
         f"mapping: looking\nstream:\n  to_hub:\n    always:\n      - {{delta: {{kind: text, text: $.t}}}}\n      - "
@@ -491,16 +494,16 @@ def test_the_answer_so_far_is_looked_at_only_where_a_condition_comes_to_it(monke
     looks: list[int] = []
     whole = Run.whole
     monkeypatch.setattr(Run, "whole", lambda run: looks.append(1) or whole(run))
-    converter = StreamConverter(compile_mapping(document(source)), TOLD, Context())
+    converter = StreamConverter(compile_mapping(document(source)), CLIENT, Context())
     for event in ({"t": "a"}, {"t": "b"}, {"t": "c", "last": True}):
         converter.feed(event)
     assert converter.stop == "end" and len(looks) == 1
 
 
-def test_a_part_that_is_lost_is_not_told_and_takes_no_place() -> None:
+def test_a_lost_part_is_not_sent_and_takes_no_index() -> None:
     lost = "    reasoning:\n      lost: \"{{ 'an afterthought' if not $part.text and $whole.parts }}\"\n"
-    told = mapping(TARGET.replace("    reasoning:\n", lost))
-    converter = StreamConverter(PLAIN, told, Context())
+    client = mapping(TARGET.replace("    reasoning:\n", lost))
+    converter = StreamConverter(PLAIN, client, Context())
     events = [
         {"d": {"think": "hm"}},
         {"d": {"text": "a"}},
@@ -508,13 +511,13 @@ def test_a_part_that_is_lost_is_not_told_and_takes_no_place() -> None:
         call("0", "c", "f", "{}"),
         {"stop": "tool"},
     ]
-    said = [data for event in events for _, data in converter.feed(event)]
-    assert shape(said)[1:] == ["open0", "think0", "close0", "open1", "text1", "close1", "open2", "args2"]
+    sent = [data for event in events for _, data in converter.feed(event)]
+    assert shape(sent)[1:] == ["open0", "think0", "close0", "open1", "text1", "close1", "open2", "args2"]
     assert converter.lost == ["an afterthought"]
     assert [part["kind"] for part in converter.parts()] == ["reasoning", "text", "reasoning", "tool_call"]
 
 
-def test_names_beside_the_rules_hold_for_all_of_them() -> None:
+def test_names_beside_the_rules_apply_to_all_of_them() -> None:
     source = mapping("""
 mapping: named
 stream:
@@ -525,12 +528,12 @@ stream:
     $absent: []
     $else: [{stop: {reason: $c.end}}]
 """)
-    said = say([{"choices": [{"text": "Hi"}]}, {"choices": [{"text": "!", "end": "length"}]}], source)
-    assert [data["t"] for data in said if isinstance(data, dict) and data["type"] == "text"] == ["Hi", "!"]
-    assert said[-2]["stop"] == "length"
+    sent = converted([{"choices": [{"text": "Hi"}]}, {"choices": [{"text": "!", "end": "length"}]}], source)
+    assert [data["t"] for data in sent if isinstance(data, dict) and data["type"] == "text"] == ["Hi", "!"]
+    assert sent[-2]["stop"] == "length"
 
 
-def test_a_call_that_is_opened_again_with_every_piece_is_one_call() -> None:
+def test_a_call_opened_again_with_every_piece_is_one_call() -> None:
     pieces = [("a", "{"), ("b", '{"y":'), ("a", "}"), ("b", "2}")]
     events = [
         event
@@ -540,9 +543,9 @@ def test_a_call_that_is_opened_again_with_every_piece_is_one_call() -> None:
             {"type": "more", "kind": "tool_call", "key": "one for all", "text": text},
         )
     ]
-    said = say([*events, {"type": "done"}], EXPLICIT)
-    assert [data["id"] for data in said if isinstance(data, dict) and data["type"] == "open"] == ["a", "b"]
-    assert [data["all"] for data in said if isinstance(data, dict) and data["type"] == "close"] == ["{}", '{"y":2}']
+    sent = converted([*events, {"type": "done"}], EXPLICIT)
+    assert [data["id"] for data in sent if isinstance(data, dict) and data["type"] == "open"] == ["a", "b"]
+    assert [data["all"] for data in sent if isinstance(data, dict) and data["type"] == "close"] == ["{}", '{"y":2}']
 
 
 READ_BETWEEN_RULES = """
@@ -564,10 +567,10 @@ READ_IN_A_LOOP = """
 @pytest.mark.parametrize(
     ("rules", "event"),
     [(READ_BETWEEN_RULES, {"u": 1, "v": 2}), (READ_IN_A_LOOP, {"t": ["a", "b"]})],
-    ids=["between rules", "between the rounds of a loop"],
+    ids=["between rules", "between iterations of a loop"],
 )
-def test_rules_read_what_the_rules_before_them_did(rules: str, event: dict[str, Any]) -> None:
+def test_rules_read_the_effects_of_earlier_rules(rules: str, event: dict[str, Any]) -> None:
     context = Context()
-    converter = StreamConverter(mapping(f"mapping: s\nstream:\n  to_hub:{rules}"), TOLD, context)
+    converter = StreamConverter(mapping(f"mapping: s\nstream:\n  to_hub:{rules}"), CLIENT, context)
     converter.feed(event)
     assert converter.failure is None and context.lost == ["one", "two"]

@@ -1,4 +1,4 @@
-"""Results stand directly behind the calls they answer, whatever came between."""
+"""Tool results directly follow the calls they answer, whatever was between them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from tollgate.mapping.tool_results import distinct_calls, results_behind_calls
 
 
-def turns(*said: str) -> list[dict]:
+def turns(*compact: str) -> list[dict]:
     """`a:call 1 call 2`, `u:hm result 1`, `s:so` -> hub turns."""
     made = []
-    for turn in said:
+    for turn in compact:
         words, parts = turn[2:].split(), []
         while words:
             word = words.pop(0)
@@ -23,7 +23,7 @@ def turns(*said: str) -> list[dict]:
 CASES = {
     "in order": (["u:hi", "a:call 1", "u:result 1 hm", "a:so"], None),
     "instructions between": (["a:call 1", "s:so", "u:result 1"], ["a:call 1", "u:result 1", "s:so"]),
-    "words and instructions between": (
+    "text and instructions between": (
         ["a:call 1", "u:hm", "s:so", "u:result 1 yes"],
         ["a:call 1", "u:result 1 hm", "s:so", "u:yes"],
     ),
@@ -39,24 +39,24 @@ CASES = {
         ["a:call 1", "u:result 1", "s:so", "a:call 1", "s:no", "u:result 1"],
         ["a:call 1", "u:result 1", "s:so", "a:call 1", "u:result 1", "s:no"],
     ),
-    "a result nobody asked for": (["u:result 9", "s:so", "u:hm"], None),
+    "a result without a call": (["u:result 9", "s:so", "u:hm"], None),
     "a call without a result": (["a:call 1", "s:so", "u:hm"], None),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_stand_behind_their_calls(name: str) -> None:
+def test_results_are_moved_behind_their_calls(name: str) -> None:
     given, wanted = CASES[name]
     assert results_behind_calls(turns(*given)) == turns(*(wanted or given))
 
 
-def test_a_long_conversation_of_late_results_takes_its_time_once() -> None:
+def test_a_long_conversation_of_late_results_takes_linear_time() -> None:
     given = turns(*(turn for n in range(20_000) for turn in (f"a:call {n}", "s:so", f"u:result {n}")))
     assert [turn["role"] for turn in results_behind_calls(given)][:3] == ["assistant", "user", "system"]
 
 
 REPEATED = {
-    "nothing twice": (["a:call 1 call 2", "u:result 2 result 1"], None),
+    "no repeated id": (["a:call 1 call 2", "u:result 2 result 1"], None),
     "twice in one turn": (["a:call 1 call 1", "u:result 1 result 1"], ["a:call 1 call 1_2", "u:result 1 result 1_2"]),
     "in every turn": (
         ["a:call 1", "u:result 1", "a:call 1", "u:result 1", "a:call 1", "u:result 1"],
@@ -74,12 +74,12 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_every_call_has_an_id_of_its_own(name: str) -> None:
+def test_repeated_call_ids_are_made_distinct(name: str) -> None:
     given, wanted = REPEATED[name]
     assert distinct_calls(turns(*given)) == turns(*(wanted or given))
 
 
-def test_a_signature_stays_tied_to_its_call() -> None:
+def test_a_signature_keeps_the_id_of_its_call() -> None:
     call = [{"kind": "reasoning", "id": "1", "token": "S", "origin": "gemini"}, {"kind": "tool_call", "id": "1"}]
     made = distinct_calls([{"role": "assistant", "parts": [*call, *call]}])
     assert [part["id"] for part in made[0]["parts"]] == ["1", "1", "1_2", "1_2"]

@@ -1,4 +1,4 @@
-"""What generated code calls at run time; whole expressions are `test_operators.py`'s."""
+"""The functions that generated code calls; whole expressions are tested in `test_operators.py`."""
 
 import copy
 
@@ -25,12 +25,12 @@ from tollgate.mapping.failures import Fault
         ([1], [2], False, False),
     ],
 )
-def test_numbers_compare_with_numbers_and_texts_with_texts(left, right, is_less, is_less_or_same):
+def test_numbers_compare_with_numbers_and_strings_with_strings(left, right, is_less, is_less_or_same):
     assert (values.less(left, right), values.less_or_same(left, right)) == (is_less, is_less_or_same)
 
 
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "divide_whole", "remainder"])
-def test_arithmetic_with_what_is_absent_is_absent_and_with_what_is_no_number_fails(name):
+def test_arithmetic_with_an_absent_value_is_absent_and_with_a_non_number_fails(name):
     compute = getattr(values, name)
     assert compute(None, 1) is compute(1, None) is compute(None, None) is None
     for left, right in ((1, "1"), ("1", 1), (True, 1), (1, {})):
@@ -39,7 +39,7 @@ def test_arithmetic_with_what_is_absent_is_absent_and_with_what_is_no_number_fai
 
 
 @pytest.mark.parametrize("name", ["divide", "divide_whole", "remainder"])
-def test_a_division_by_nothing_is_absent(name):
+def test_a_division_by_zero_is_absent(name):
     compute = getattr(values, name)
     assert (compute(7, 0), compute(7, 0.0), compute(8, 4)) == (None, None, 8 % 4 if name == "remainder" else 2)
 
@@ -58,11 +58,11 @@ def test_a_division_by_nothing_is_absent(name):
         (None, 0, 1, None),
     ],
 )
-def test_a_part_of_a_list_or_a_text(value, start, stop, part):
+def test_a_slice_of_a_list_or_a_string(value, start, stop, part):
     assert values.part_of(value, start, stop) == part
 
 
-def test_neighbours_of_one_key_are_joined_and_what_was_given_stays_as_it_was():
+def test_adjacent_objects_with_one_key_are_joined_and_the_input_is_unchanged():
     given = [
         {"role": "user", "parts": [1], "name": "first"},
         {"role": "user", "parts": [2], "name": "second", "marks": ["m"]},
