@@ -1,1 +1,1 @@
-"""The repository's own mapping files: their examples, what they cover, and loops through them."""
+"""The repository's own mapping files: their examples, their coverage, and tool loops through them."""

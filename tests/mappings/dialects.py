@@ -1,6 +1,6 @@
-"""Recorded exchanges of the dialects that only upstreams speak, and what becomes of them here.
+"""Recorded exchanges of the dialects that only upstreams speak, and their conversion.
 
-The recordings lie beside the repository; readers and comparisons are those of `replay`, independent of the product.
+The recordings are beside the repository; readers and comparisons are those of `replay`, independent of the product.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CAN: dict[str, dict[str, Any]] = {
     "cohere": {"reasoning": True},
     "ollama": {},
 }
-"""What the shipped provider files declare for the newest models."""
+"""The abilities that the shipped provider files declare for the newest models."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recorded exchange of a dialect; `events` are (name, data) for a stream, else empty."""
+    """One recorded exchange of a dialect; `events` are (name, data) of a stream, otherwise empty."""
 
     id: str
     status: int
@@ -71,7 +71,7 @@ def _read(raw: dict[str, Any]) -> Recorded:
 
 
 def answers(dialect: str) -> list[Recorded]:
-    """Whole answers that are one."""
+    """Successful whole answers."""
     return [x for x in recorded(dialect) if x.status < 400 and not x.events]
 
 
@@ -85,7 +85,7 @@ def failures(dialect: str) -> list[Recorded]:
 
 # ---- answers --------------------------------------------------------------------------------------------------------
 def answer_misses(dialect: str, client: str, x: Recorded) -> list[str]:
-    """What of a whole answer did not reach a client as recorded."""
+    """The fields of a whole answer that did not reach a client as recorded."""
     before = copy.deepcopy(x.body)
     done = convert_response(cells.mapping(dialect), cells.mapping(client), x.body, cells.context())
     misses = cells.hub_misses("response", done.hub) + compare.answers(
@@ -95,9 +95,9 @@ def answer_misses(dialect: str, client: str, x: Recorded) -> list[str]:
 
 
 def stream_misses(dialect: str, client: str, x: Recorded) -> list[str]:
-    """What of a stream did not reach a client as recorded."""
+    """The fields of a stream that did not reach a client as recorded."""
     converter = StreamConverter(cells.mapping(dialect), cells.mapping(client), cells.context())
-    out = [said for name, event in x.events for said in converter.feed(event, name)] + converter.finish()
+    out = [sent for name, event in x.events for sent in converter.feed(event, name)] + converter.finish()
     return [
         f"{x.id}: {miss}"
         for miss in cells.stream_misses(READERS[dialect].stream(x.events), clients.streamed(client, out), client)
@@ -105,7 +105,7 @@ def stream_misses(dialect: str, client: str, x: Recorded) -> list[str]:
 
 
 def tap_misses(dialect: str, x: Recorded) -> list[str]:
-    """Usage and stop reason as the accounting side sees them."""
+    """Differences in the usage and stop reason that accounting reads."""
     if x.events:
         tap = Tap(cells.mapping(dialect))
         for name, event in x.events:
@@ -137,8 +137,7 @@ def context(dialect: str) -> Context:
 
 
 class Fetched(dict[str, Any]):
-    """Stands for the guarded fetch: whatever is behind an address is its own address, as text,
-    so that readers know it again."""
+    """Replaces the guarded fetch: the bytes behind a URL are the URL itself, as text, so that readers recognise it."""
 
     def get(self, url: Any, default: Any = None) -> Any:
         return self[url]
@@ -155,7 +154,7 @@ class Fetched(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of one request: refused with these words, or sent with these differences."""
+    """The outcome of one request: rejected with this message, or sent with these differences."""
 
     misses: tuple[str, ...] = ()
     refused: str | None = None
@@ -177,11 +176,11 @@ def sent(client: str, dialect: str, x: Any) -> Sent:
 
 
 def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> list[compare.Miss]:
-    """Text, media, calls, results and tools, each as it was asked; what is not there is named in `lost`."""
+    """Differences in text, media, calls, results and tools; what is missing must be named in `lost`."""
     named = " ".join(lost)
     misses = []
     if dialect == "bedrock" and got.results and got.media:
-        # it parts results from the files that follow them, and stands beside documents that have no text
+        # it separates results from the files that follow them, and puts text beside documents that have none
         got.said = [text for text in got.said if text != "."]
         got.user = [text for text in got.user if text != "."]
     for member in ("system", "user", "said"):
@@ -209,7 +208,7 @@ def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> lis
     kind = choice[0] if isinstance(choice, tuple) else choice
     allowed = [choice[1]] if kind == "one" else choice[2] if kind == "names" else list(wanted.tools)
     needed = {n for n in wanted.tools if n in allowed} if kind != "none" else set()
-    declared = set(wanted.tools) or {c.name for c in wanted.calls[:1]}  # Converse takes no calls without any tool
+    declared = set(wanted.tools) or {c.name for c in wanted.calls[:1]}  # Converse accepts no calls without a tool
     misses = []
     if not needed <= set(got.tools) <= declared:
         misses.append(compare.Miss("tools", sorted(needed), sorted(got.tools)))
@@ -251,7 +250,7 @@ def setting_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> 
         if w == g or w is None or name in named:
             continue
         if name in ("temperature", "top_p", "top_k") and (g is not None and abs(g - min(w, 500)) <= 1 or got.effort):
-            # moved into the range this format takes, or left out while it thinks
+            # moved into the range of this format, or left out while the model reasons
             continue
         misses.append(compare.Miss(name, w, g))
     return misses

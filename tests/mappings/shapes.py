@@ -1,8 +1,7 @@
-"""The requests these dialects take, as closed shapes: a member the vendor does not know, or a value outside its set,
-is a fault.
+"""The requests these dialects accept, as closed shapes: an unknown member, or a value outside its set, is a fault.
 
 Written from the vendors' published models; members that no conversion uses are left out, so that a stray one fails. A
-shape is a type, a set of allowed values, a pattern, `[shape]`, `{member: shape}` (a name with `!` is needed), `OneOf`
+shape is a type, a set of allowed values, a pattern, `[shape]`, `{member: shape}` (`!` marks a required member), `OneOf`
 or ANY.
 """
 
@@ -179,7 +178,7 @@ SHAPES = {"bedrock": BEDROCK, "cohere": COHERE, "ollama": OLLAMA}
 
 
 def check(dialect: str, body: Any) -> list[str]:
-    """What of a request is against the format; the turns of Converse alternate."""
+    """The faults of a request against its format; the turns of Converse must alternate."""
     found = list(faults(SHAPES[dialect], body, dialect))
     if dialect == "bedrock":
         roles = [m["role"] for m in body.get("messages") or []]

@@ -1,4 +1,4 @@
-"""The repository's protocol mappings, compiled once for all tests that convert with them."""
+"""The repository's protocol mappings, compiled once for all tests that use them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
 FOLDER = Path(__file__).resolve().parents[2] / "mappings"
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
 FILES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
-"""Every mapping file: the protocols, the dialects only upstreams speak, and those of embeddings."""
+"""Every mapping file: the protocols, the dialects that only upstreams speak, and the embeddings formats."""
 
 
 @functools.cache
@@ -22,7 +22,7 @@ def mapping(name: str) -> Mapping:
 
 
 def context(**more: Any) -> Context:
-    """A context that gives the same answer every time."""
+    """A context with a fixed id and time."""
     return Context(
         {"upstream": "m", "max_output": 64000},
         more.pop("can", {}),
@@ -33,7 +33,7 @@ def context(**more: Any) -> Context:
 
 
 def converted(source: str, target: str, events: list[Any], run: Context | None = None) -> list[tuple[str | None, Any]]:
-    """A whole stream through a converter."""
+    """Converts a whole stream."""
     converter = StreamConverter(mapping(source), mapping(target), run or context())
-    out = [said for event in events for said in converter.feed(event)]
+    out = [sent for event in events for sent in converter.feed(event)]
     return out + converter.finish()

@@ -1,4 +1,4 @@
-"""What a client is told of an answer that broke off, was refused, or came from an upstream that numbers nothing."""
+"""What a client receives of a truncated or refused answer, or from an upstream that numbers nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def call(name: str | None, arguments: str, **more: Any) -> dict[str, Any]:
     return chunk(tool_calls=[{"function": {**({"name": name} if name else {}), "arguments": arguments}, **more}])
 
 
-def told(client: str, events: list[Any], source: str = "chat", *, fail: bool = False) -> list[dict[str, Any]]:
+def client_events(client: str, events: list[Any], source: str = "chat", *, fail: bool = False) -> list[dict[str, Any]]:
     converter = StreamConverter(mapping(source), mapping(client), Context(run_id="r1", now=5))
     out = [data for event in events for _, data in converter.feed(event)]
     out += [data for _, data in (converter.fail("broke") if fail else converter.finish())]
@@ -26,8 +26,8 @@ def told(client: str, events: list[Any], source: str = "chat", *, fail: bool = F
 
 
 @pytest.mark.parametrize("fail", [True, False], ids=["the connection broke", "the upstream just ended"])
-def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
-    events = told("responses", [call("w", '{"city"', index=0, id="c1")], fail=fail)
+def test_a_truncated_call_is_never_marked_done(fail: bool):
+    events = client_events("responses", [call("w", '{"city"', index=0, id="c1")], fail=fail)
     kinds = [event["type"] for event in events]
     assert kinds[-2:] == ["error", "response.failed"]
     assert not any(kind.endswith(".done") for kind in kinds)
@@ -45,16 +45,16 @@ def test_a_call_that_broke_off_is_never_said_to_be_done(fail: bool):
         ("thinking", [chunk(reasoning="half a")]),
     ],
 )
-def test_a_block_that_broke_off_is_never_said_to_be_done(open_kind: str, events: list[Any], fail: bool):
-    """Claude Code took up half a call, and did not ask once more for half a text."""
-    said = told("messages", events, fail=fail)
-    assert [event["type"] for event in said] == ["message_start", "content_block_start", "content_block_delta", "error"]
-    assert said[1]["content_block"]["type"] == open_kind
+def test_a_truncated_block_is_never_marked_done(open_kind: str, events: list[Any], fail: bool):
+    """Claude Code used a truncated call, and did not retry after a truncated text."""
+    sent = client_events("messages", events, fail=fail)
+    assert [event["type"] for event in sent] == ["message_start", "content_block_start", "content_block_delta", "error"]
+    assert sent[1]["content_block"]["type"] == open_kind
 
 
-def test_a_block_that_was_whole_before_the_answer_broke_off_is_done():
-    said = told("messages", [chunk(content="So"), call("w", '{"city"', index=0, id="c1")], fail=True)
-    assert [event["type"] for event in said] == [
+def test_a_block_that_was_complete_before_the_truncation_is_marked_done():
+    sent = client_events("messages", [chunk(content="So"), call("w", '{"city"', index=0, id="c1")], fail=True)
+    assert [event["type"] for event in sent] == [
         "message_start",
         "content_block_start",
         "content_block_delta",
@@ -68,23 +68,24 @@ def test_a_block_that_was_whole_before_the_answer_broke_off_is_done():
 @pytest.mark.parametrize(
     ("kind", "half"),
     [("message", {"content": "half a"}), ("reasoning", {"reasoning": "half a"}), ("message", {"refusal": "half a"})],
-    ids=["text", "thought", "refusal"],
+    ids=["text", "reasoning", "refusal"],
 )
-def test_an_item_that_broke_off_is_never_said_to_be_done(kind: str, half: dict[str, str]):
-    """Codex keeps every item that is done, half a text too, and asks once more: the model would go on behind it."""
-    events = told("responses", [chunk(**half)], fail=True)
+def test_a_truncated_item_is_never_marked_done(kind: str, half: dict[str, str]):
+    """Codex keeps every item that is marked done, even a truncated text, and retries: the model would continue after
+    it."""
+    events = client_events("responses", [chunk(**half)], fail=True)
     assert not any(event["type"].endswith(".done") for event in events)
     assert [event["item"]["type"] for event in events if event["type"] == "response.output_item.added"] == [kind]
     assert events[-1]["response"]["output"][0]["type"] == kind
 
 
-def test_a_text_that_broke_off_is_incomplete():
-    events = told("responses", [chunk(content="half a")], fail=True)
+def test_a_truncated_text_is_incomplete():
+    events = client_events("responses", [chunk(content="half a")], fail=True)
     assert events[-1]["response"]["output"][0]["status"] == "incomplete"
 
 
 def test_a_text_cut_by_its_limit_is_incomplete_in_its_item_too():
-    events = told("responses", [chunk(content="half a"), chunk("length")])
+    events = client_events("responses", [chunk(content="half a"), chunk("length")])
     assert [event["item"]["status"] for event in events if event["type"] == "response.output_item.done"] == [
         "incomplete"
     ]
@@ -92,7 +93,7 @@ def test_a_text_cut_by_its_limit_is_incomplete_in_its_item_too():
 
 
 def block(stop: str | None, *pieces: str, **content: Any) -> list[dict[str, Any]]:
-    """An upstream that says where its blocks end, and only then why it stopped."""
+    """The events of an upstream that reports the end of a block, and only then the stop reason."""
     field, kind = ("partial_json", "input_json_delta") if content["type"] == "tool_use" else ("text", "text_delta")
     return [
         {
@@ -115,12 +116,12 @@ def block(stop: str | None, *pieces: str, **content: Any) -> list[dict[str, Any]
 
 TEXT, CALL = {"type": "text", "text": ""}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}
 ENDS = {
-    "a text, cut": (block("max_tokens", "half", **TEXT), "incomplete"),
+    "a text cut by its limit": (block("max_tokens", "half", **TEXT), "incomplete"),
     "a text": (block("end_turn", "whole", **TEXT), "completed"),
-    "a call, cut": (block("max_tokens", '{"city"', **CALL), "incomplete"),
+    "a call cut by its limit": (block("max_tokens", '{"city"', **CALL), "incomplete"),
     "a call": (block("tool_use", "{}", **CALL), "completed"),
-    "a call, before the upstream broke off": (block(None, "{}", **CALL), "completed"),
-    "a call, before the upstream failed": (
+    "a call before the stream was truncated": (block(None, "{}", **CALL), "completed"),
+    "a call before the upstream failed": (
         [*block(None, "{}", **CALL), {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}],
         "completed",
     ),
@@ -128,24 +129,24 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_the_last_item_is_done_as_the_answer_ended_where_blocks_end_before_it(case: str):
+def test_the_status_of_the_last_item_follows_the_stop_reason_after_it(case: str):
     events, status = ENDS[case]
-    said = told("responses", events, "messages")
-    assert [event["item"]["status"] for event in said if event["type"] == "response.output_item.done"] == [status]
-    assert said[-1]["response"]["output"] == [
-        event["item"] for event in said if event["type"] == "response.output_item.done"
+    sent = client_events("responses", events, "messages")
+    assert [event["item"]["status"] for event in sent if event["type"] == "response.output_item.done"] == [status]
+    assert sent[-1]["response"]["output"] == [
+        event["item"] for event in sent if event["type"] == "response.output_item.done"
     ]
 
 
-def test_only_what_the_error_broke_off_is_incomplete():
+def test_only_the_item_truncated_by_the_error_is_incomplete():
     events = [*block(None, "{}", **CALL), {"type": "content_block_start", "index": 1, "content_block": TEXT}]
     events += [{"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "half a"}}]
     events += [{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}]
-    output = told("responses", events, "messages")[-1]["response"]["output"]
+    output = client_events("responses", events, "messages")[-1]["response"]["output"]
     assert [item["status"] for item in output] == ["completed", "incomplete"]
 
 
-def test_what_was_said_of_a_block_waits_for_no_end():
+def test_the_deltas_of_a_block_are_sent_before_its_end():
     events = block(None, "{}", **CALL)
     converter = StreamConverter(mapping("messages"), mapping("responses"), Context(run_id="r1", now=5))
     kinds = [name for event in events for name, _ in converter.feed(event)]
@@ -169,14 +170,14 @@ REFUSED = {
 }
 
 
-def test_a_refusal_without_words_is_an_answer_cut_by_a_filter():
+def test_a_refusal_without_text_is_an_answer_stopped_by_a_filter():
     whole = convert_response(mapping("messages"), mapping("responses"), REFUSED, Context()).body
     assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == (
         "incomplete",
         {"reason": "content_filter"},
         None,
     )
-    events = told(
+    events = client_events(
         "responses",
         [
             {"type": "message_start", "message": REFUSED | {"stop_reason": None}},
@@ -191,7 +192,7 @@ def test_a_refusal_without_words_is_an_answer_cut_by_a_filter():
     )
 
 
-def test_a_refusal_in_words_is_a_whole_answer():
+def test_a_refusal_with_text_is_a_complete_answer():
     words = {
         "id": "c",
         "created": 1,
@@ -205,8 +206,10 @@ def test_a_refusal_in_words_is_a_whole_answer():
     assert whole["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
-def test_calls_without_place_and_id_are_told_apart_by_their_names():
-    events = told("messages", [call("f", '{"a":1}'), call("g", '{"b"'), call(None, ":2}"), chunk("tool_calls")])
+def test_calls_without_index_and_id_are_distinguished_by_name():
+    events = client_events(
+        "messages", [call("f", '{"a":1}'), call("g", '{"b"'), call(None, ":2}"), chunk("tool_calls")]
+    )
     starts = [event["content_block"]["name"] for event in events if event["type"] == "content_block_start"]
     pieces: dict[int, str] = {}
     for event in events:
@@ -215,13 +218,13 @@ def test_calls_without_place_and_id_are_told_apart_by_their_names():
     assert (starts, list(pieces.values())) == (["f", "g"], ['{"a":1}', '{"b":2}'])
 
 
-def test_a_name_told_again_while_its_arguments_grow_is_the_same_call():
-    events = told("messages", [call("f", '{"a"'), call("f", ":1}"), chunk("tool_calls")])
+def test_a_name_repeated_with_more_arguments_is_the_same_call():
+    events = client_events("messages", [call("f", '{"a"'), call("f", ":1}"), chunk("tool_calls")])
     assert [event["content_block"]["name"] for event in events if event["type"] == "content_block_start"] == ["f"]
 
 
 def test_reasoning_beside_an_empty_list_of_details_is_kept():
-    events = told("chat", [chunk(reasoning="think", reasoning_details=[]), chunk(content="hi"), chunk("stop")])
+    events = client_events("chat", [chunk(reasoning="think", reasoning_details=[]), chunk(content="hi"), chunk("stop")])
     assert [event["choices"][0]["delta"].get("reasoning") for event in events if event["choices"]][1] == "think"
 
 

@@ -1,5 +1,5 @@
-"""Tools of the vendor's that a responses client runs itself (shells, patches): a function to every model, and its call
-comes back as the item that the client knows."""
+"""The vendor's tools that a responses client runs itself (shell, patches): every model receives them as functions, and
+their calls become the items that the client knows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALLS = [
 ]
 
 
-def asked(tools: list[dict[str, Any]]) -> Any:
+def context_of_request_with(tools: list[dict[str, Any]]) -> Any:
     run = context()
     convert_request(mapping("responses"), mapping("chat"), {"model": "m", "input": "Hi", "tools": tools}, run)
     return run
@@ -62,18 +62,18 @@ def call(name: str, arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("name", "arguments", "kind", "prefix", "fields"), CALLS)
-def test_the_call_comes_back_as_the_clients_own(
+def test_a_call_becomes_the_item_of_the_clients_own_tool(
     name: str, arguments: str, kind: str, prefix: str, fields: dict[str, Any], streamed: bool
 ) -> None:
-    run, made = asked(TOOLS), call(name, arguments)
+    run, made = context_of_request_with(TOOLS), call(name, arguments)
     if streamed:
         chunk = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [made]}}]}
         end = {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         events = [data for _, data in converted("chat", "responses", [chunk, end, "[DONE]"], run)]
         for event in events:
             response_events().validate_python(event)
-        begun, done = [event["item"] for event in events if event["type"].startswith("response.output_item.")]
-        assert begun["type"] == kind and begun["status"] == "in_progress" and begun["id"] == done["id"]
+        added, done = [event["item"] for event in events if event["type"].startswith("response.output_item.")]
+        assert added["type"] == kind and added["status"] == "in_progress" and added["id"] == done["id"]
         assert not [event for event in events if "arguments" in event["type"]]
         body = events[-1]["response"]
         assert body["output"][0] == done
@@ -87,8 +87,8 @@ def test_the_call_comes_back_as_the_clients_own(
     assert Response.model_validate(json.loads(json.dumps(body))).output[0].type == kind
 
 
-def test_a_function_of_that_name_stays_a_function() -> None:
-    run = asked(
+def test_a_function_with_the_name_of_such_a_tool_stays_a_function() -> None:
+    run = context_of_request_with(
         [
             {"type": "function", "name": "shell", "parameters": {"type": "object"}},
             {"type": "shell", "environment": {"type": "container_auto"}},

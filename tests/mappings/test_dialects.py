@@ -1,8 +1,8 @@
-"""Recorded traffic of Bedrock Converse, Cohere and Ollama reaches every client as recorded;
-every client's requests reach them whole.
+"""Recorded traffic of Bedrock Converse, Cohere and Ollama reaches every client as recorded; requests of every client
+reach them in full.
 
-Answers are read back through the clients' SDKs. The counts are asserted,
-so that a recording that is no longer read is noticed.
+Answers are read back through the clients' SDKs. The counts are asserted, so that a recording that is no longer read is
+noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REQUESTS = {
     ("responses", "ollama"): (202, 17),
     ("messages", "ollama"): (224, 18),
 }
-"""Sent, and refused by name."""
+"""Sent, and rejected by name."""
 REFUSALS = {
     "n is greater than 1": {"bedrock", "cohere", "ollama"},
     "previous_response_id": {"bedrock", "cohere", "ollama"},
@@ -59,7 +59,7 @@ def test_every_recording_is_read(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", dialects.DIALECTS)
-def test_usage_and_stop_are_read_right(dialect: str) -> None:
+def test_usage_and_stop_reason_are_read_as_recorded(dialect: str) -> None:
     found = [
         miss for x in dialects.answers(dialect) + dialects.streams(dialect) for miss in dialects.tap_misses(dialect, x)
     ]
@@ -81,12 +81,12 @@ def test_streams_reach_the_client_as_recorded(client: str, dialect: str) -> None
 @pytest.mark.parametrize("dialect", dialects.DIALECTS)
 def test_errors_keep_their_message(dialect: str) -> None:
     for x in dialects.failures(dialect):
-        told = cells.mapping(dialect).sections["error.to_hub"](x.body, cells.context())
-        assert told["message"] and told["message"] in str(x.body), x.id
+        error = cells.mapping(dialect).sections["error.to_hub"](x.body, cells.context())
+        assert error["message"] and error["message"] in str(x.body), x.id
 
 
 @pytest.mark.parametrize(("client", "dialect"), CROSS, ids=IDS)
-def test_requests_reach_the_upstream_whole_and_in_its_shape(client: str, dialect: str) -> None:
+def test_requests_reach_the_upstream_in_full_and_in_its_shape(client: str, dialect: str) -> None:
     done = [dialects.sent(client, dialect, x) for x in dialects.requests(client)]
     found = [miss for result in done for miss in result.misses]
     assert not found, "\n".join(found)
@@ -96,7 +96,7 @@ def test_requests_reach_the_upstream_whole_and_in_its_shape(client: str, dialect
     assert (len(done) - refused.total(), refused.total()) == REQUESTS[(client, dialect)], refused
 
 
-def test_a_citation_of_a_document_reaches_a_messages_client_with_its_place() -> None:
+def test_a_citation_of_a_document_reaches_a_messages_client_with_its_position() -> None:
     [x] = [x for x in dialects.answers("bedrock") if "citations" in x.features]
     block = convert_response(cells.mapping("bedrock"), cells.mapping("messages"), x.body, cells.context()).body[
         "content"
@@ -106,8 +106,8 @@ def test_a_citation_of_a_document_reaches_a_messages_client_with_its_place() -> 
     ] == [("char_location", "facts", 0, 73)]
 
 
-def test_a_tool_the_model_runs_itself_is_no_call_of_the_client() -> None:
-    """Two recordings hold such a tool beside a call for the client."""
+def test_a_tool_that_the_model_runs_itself_is_not_a_call_for_the_client() -> None:
+    """Two recordings contain such a tool beside a call for the client."""
     [x] = [x for x in dialects.answers("bedrock") if "server_tool_use" in str(x.body)]
     for client in cells.CLIENTS:
         done = convert_response(cells.mapping("bedrock"), cells.mapping(client), x.body, cells.context())

@@ -1,5 +1,5 @@
-"""`error.too_long` and `error.spent`: each format knows the words by which its providers say that a prompt does not
-fit, and that our money there is used up."""
+"""`error.too_long` and `error.spent`: the words and codes by which the providers of each format report a prompt that is
+too long, and a used up balance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tollgate.mapping.provider.errors import ErrorRules
         ("ollama", "the input length exceeds the context length", True),
     ],
 )
-def test_a_prompt_that_does_not_fit_is_known_by_the_words_of_its_format(
+def test_a_prompt_that_is_too_long_is_recognised_by_the_words_of_its_format(
     upstream: str, message: str, known: bool
 ) -> None:
     verdict = ErrorRules(too_long=mapping(upstream).too_long).judge(400, {}, {"error": {"message": message}})
@@ -43,6 +43,6 @@ def test_a_prompt_that_does_not_fit_is_known_by_the_words_of_its_format(
         ("messages", "enforced_spend_limit_reached"),
     ],
 )
-def test_a_spent_limit_is_known_by_the_codes_of_its_format(upstream: str, code: str) -> None:
+def test_an_exhausted_balance_is_recognised_by_the_codes_of_its_format(upstream: str, code: str) -> None:
     verdict = ErrorRules(spent=mapping(upstream).spent).judge(429, {}, {"error": {"code": code, "message": "m"}})
     assert verdict is not None and (verdict.kind, verdict.alarm) == ("next", "balance")

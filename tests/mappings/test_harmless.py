@@ -1,5 +1,4 @@
-"""`request.harmless`: places that may go unread without being named as lost;
-and what the shipped lists leave to say."""
+"""`request.harmless`: fields that may go unread without being reported as lost, and the lists that ship."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping import compile_mapping, convert_request
 
 FILE = """
-mapping: odd
+mapping: own
 request:
   harmless: {{to_hub: {places}}}
   to_hub: {{model: $.model, turns: [{{$each: $i in $.input, role: user, parts: [{{kind: text, text: $i.text}}]}}]}}
@@ -22,23 +21,23 @@ request:
 
 
 def lost(places: str, body: dict[str, Any]) -> list[str]:
-    odd = compile_mapping(read_text(FILE.format(places=places), "odd.yaml"))
-    return convert_request(odd, odd, body, context()).lost
+    own = compile_mapping(read_text(FILE.format(places=places), "own.yaml"))
+    return convert_request(own, own, body, context()).lost
 
 
 BODY = {"model": "m", "colour": "red", "input": [{"text": "a", "id": "i1", "extra": 1}]}
 
 
-def test_what_nobody_reads_is_named() -> None:
+def test_fields_that_are_not_read_are_reported() -> None:
     assert lost("[]", BODY) == ["colour", "input[].id", "input[].extra", "turns[].role"]
 
 
-def test_a_harmless_place_is_not() -> None:
+def test_harmless_fields_are_not_reported() -> None:
     assert lost("[colour, 'input[].id']", BODY) == ["input[].extra", "turns[].role"]
 
 
 @pytest.mark.parametrize(
-    ("says", "named"),
+    ("fields", "named"),
     [
         ({"min_p": 0}, []),
         ({"min_p": 0.0}, []),
@@ -52,18 +51,18 @@ def test_a_harmless_place_is_not() -> None:
         ({"deep": {"down": "c", "read": 1}}, ["deep.down"]),
     ],
 )
-def test_a_place_may_be_harmless_with_one_value_alone(says: dict[str, Any], named: list[str]) -> None:
+def test_a_field_may_be_harmless_with_one_value_only(fields: dict[str, Any], named: list[str]) -> None:
     places = "[{min_p: 0}, {tell: {usage: true}}, {deep.down: a}, {deep.down: b}, deep.read, turns]"
-    body = {"model": "m", "input": [{"text": "a"}], **says}
+    body = {"model": "m", "input": [{"text": "a"}], **fields}
     assert [words for words in lost(places, body) if words != "turns[].role"] == named
 
 
 @pytest.mark.parametrize("empty", [None, "", [], {}])
-def test_what_is_empty_says_nothing(empty: object) -> None:
+def test_empty_values_are_not_reported(empty: object) -> None:
     assert lost("[]", {"model": "m", "colour": empty, "input": [{"text": "a", "id": empty}]}) == ["turns[].role"]
 
 
-def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
+def test_default_values_are_not_reported_as_lost_to_claude() -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     idle = {
         "min_p": 0,
@@ -75,8 +74,8 @@ def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
         "usage": {"include": True},
     }
     assert convert_request(mapping("chat"), mapping("messages"), chat | idle, context()).lost == []
-    told = {"min_p": 0.1, "repetition_penalty": 1.1, "include_reasoning": False}
-    assert convert_request(mapping("chat"), mapping("messages"), chat | told, context()).lost == [
+    set_values = {"min_p": 0.1, "repetition_penalty": 1.1, "include_reasoning": False}
+    assert convert_request(mapping("chat"), mapping("messages"), chat | set_values, context()).lost == [
         "min_p",
         "repetition_penalty",
         "include_reasoning",
@@ -84,7 +83,7 @@ def test_what_holds_anyway_loses_nothing_towards_claude() -> None:
 
 
 @pytest.mark.parametrize("upstream", ["messages", "responses", "bedrock"])
-def test_a_penalty_of_nothing_is_none(upstream: str) -> None:
+def test_a_penalty_of_zero_is_not_reported(upstream: str) -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     none = {"presence_penalty": 0, "frequency_penalty": 0.0}
     assert convert_request(mapping("chat"), mapping(upstream), chat | none, context()).lost == []
@@ -93,8 +92,8 @@ def test_a_penalty_of_nothing_is_none(upstream: str) -> None:
 
 
 @pytest.mark.parametrize("upstream", ["messages", "responses", "gemini", "bedrock"])
-def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream: str) -> None:
-    # Its `parse` and `stream` put these into the message, and sending that back sends them.
+def test_fields_added_by_the_official_librarys_parser_are_not_reported(upstream: str) -> None:
+    # `parse` and `stream` add these to the message, and the client sends them back
     call = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}}
     turns = [
         {"role": "user", "content": "a"},
@@ -111,7 +110,7 @@ def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("[{'a[].b': 1}]", "outside of lists"),
         ("colour", "list of places"),
@@ -119,11 +118,11 @@ def test_what_the_official_library_parsed_of_an_answer_is_a_copy_of_it(upstream:
         ("[1]", "field names with dots"),
         ("['input[0]']", "field names with dots"),
     ],
-    ids=["a value in a list", "no list", "a path", "a number", "an index"],
+    ids=["a value in a list", "not a list", "a path", "a number", "an index"],
 )
-def test_a_wrong_list_is_a_mistake(written: str, said: str) -> None:
-    with pytest.raises(ConfigErrors, match=said):
-        compile_mapping(read_text(FILE.format(places=written), "odd.yaml"))
+def test_an_invalid_list_is_a_config_error(written: str, message: str) -> None:
+    with pytest.raises(ConfigErrors, match=message):
+        compile_mapping(read_text(FILE.format(places=written), "own.yaml"))
 
 
 AGENT = {
@@ -154,7 +153,7 @@ AGENT = {
 
 
 @pytest.mark.parametrize("upstream", ["chat", "messages", "gemini"])
-def test_an_agents_everyday_request_loses_only_its_cache_key(upstream: str) -> None:
+def test_an_agents_usual_request_only_loses_its_cache_key(upstream: str) -> None:
     named = convert_request(mapping("responses"), mapping(upstream), AGENT, context()).lost
-    thinking = [words for words in named if words.startswith("thinking")]  # its tool turn carries no signature
+    thinking = [words for words in named if words.startswith("thinking")]  # its tool turn is not signed
     assert [words for words in named if words not in thinking] == ([] if upstream == "chat" else ["prompt_cache_key"])

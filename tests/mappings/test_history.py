@@ -1,5 +1,5 @@
-"""What an earlier answer may hold, whoever gave it, is taken when a client sends it back: it is carried,
-or lost by name."""
+"""Every part of an earlier answer, of any format, is accepted when a client sends it back: it is carried or reported as
+lost."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CARRIED = {
     "tool_use",
     "compaction",
 }
-"""Kinds of items and blocks that have other tests."""
+"""Kinds of items and blocks with tests of their own."""
 STATE = {"compaction", "function_call_output", "custom_tool_call_output", "tool_search_output", "additional_tools"}
-"""Items that are state of the provider's, or that clients make."""
+"""Items that are provider-side state, or that clients create."""
 
 
 def types(union: Any) -> set[str]:
-    """The `type` of every member of a union of the clients' libraries."""
+    """The `type` of every member of a union in the clients' libraries."""
     return {
         name
         for member in typing.get_args(typing.get_args(union)[0])
@@ -55,13 +55,13 @@ def types(union: Any) -> set[str]:
     }
 
 
-def lost(client: str, target: str, said: Any) -> list[str]:
+def lost(client: str, target: str, part: Any) -> list[str]:
     if client == "responses":
         body: dict[str, Any] = {
-            "input": [{"role": "user", "content": "Hi"}, said, {"role": "user", "content": "go on"}]
+            "input": [{"role": "user", "content": "Hi"}, part, {"role": "user", "content": "go on"}]
         }
     else:
-        answer = {"role": "assistant", "content": [{"type": "text", "text": "Here"}, said]}
+        answer = {"role": "assistant", "content": [{"type": "text", "text": "Here"}, part]}
         body = {
             "max_tokens": 64000,
             "messages": [{"role": "user", "content": "Hi"}, answer, {"role": "user", "content": "go on"}],
@@ -71,20 +71,20 @@ def lost(client: str, target: str, said: Any) -> list[str]:
 
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "chat"])
 @pytest.mark.parametrize("part", CHAT_PARTS, ids=lambda part: part["type"])
-def test_any_content_part_of_a_chat_answer_can_be_sent_back(part: dict[str, Any], target: str) -> None:
+def test_every_content_part_of_a_chat_answer_can_be_sent_back(part: dict[str, Any], target: str) -> None:
     named = lost("chat", target, part)
-    assert named or target == "gemini" or target == "ollama" and part["type"] == "thinking"  # there it is carried
+    assert named or target == "gemini" or target == "ollama" and part["type"] == "thinking"  # these carry it
 
 
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "messages"])
 @pytest.mark.parametrize("kind", sorted(types(BetaContentBlock) - CARRIED))
-def test_any_block_of_a_messages_answer_can_be_sent_back(kind: str, target: str) -> None:
+def test_every_block_of_a_messages_answer_can_be_sent_back(kind: str, target: str) -> None:
     assert lost("messages", target, {"type": kind, "content": []})
 
 
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "responses"])
 @pytest.mark.parametrize("kind", sorted(types(ResponseOutputItem) - CARRIED - STATE))
-def test_any_item_of_a_responses_answer_can_be_sent_back(kind: str, target: str) -> None:
+def test_every_item_of_a_responses_answer_can_be_sent_back(kind: str, target: str) -> None:
     assert lost("responses", target, {"type": kind, "id": "x"})
 
 
@@ -96,7 +96,7 @@ def test_any_item_of_a_responses_answer_can_be_sent_back(kind: str, target: str)
         ("messages", {"type": "container_upload", "file_id": "f"}),
     ],
 )
-def test_what_a_user_sends_is_refused_all_the_same(client: str, part: dict[str, Any]) -> None:
+def test_the_same_part_is_rejected_in_a_user_turn(client: str, part: dict[str, Any]) -> None:
     body = {
         "model": "m",
         "max_tokens": 9,

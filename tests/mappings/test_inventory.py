@@ -1,6 +1,6 @@
-"""Every block, item, part and tool type the vendors' SDKs know is carried, refused by name, or named as lost.
+"""Every block, item, part and tool type in the vendors' SDKs is carried, rejected by name, or reported as lost.
 
-The types are read from the SDKs, so that a type added there fails here until somebody decides what becomes of it.
+The types are read from the SDKs, so that a type added there fails here until its handling is decided.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def members(union: Any) -> list[Any]:
 
 
 def least(kind: Any, depth: int = 0) -> Any:
-    """The smallest value of a type: required members only, a word for every text."""
+    """The smallest value of a type: required members only, a word for every string."""
     origin = get_origin(kind)
     if origin in (Required, NotRequired) or origin is typing.Annotated:
         return least(get_args(kind)[0], depth)
@@ -76,8 +76,8 @@ def name_of(kind: Any) -> str:
     return words[0] if words else kind.__name__
 
 
-def accounted(client: str, target: str, body: dict[str, Any]) -> str:
-    """refused, lost, or carried without a word."""
+def outcome_of(client: str, target: str, body: dict[str, Any]) -> str:
+    """`refused`, `lost`, or `carried` without a report."""
     try:
         done = convert_request(mapping(client), mapping(target), body, context())
     except BadRequest:
@@ -138,12 +138,12 @@ CARRIED = {
     "apply_patch_call",
     "apply_patch_call_output",
 }
-"""Types whose content crosses. Any other must be refused or named."""
+"""Types whose content is converted. Any other must be rejected or reported."""
 
 
 def check(outcome: str, name: str) -> None:
     if name not in CARRIED:
-        assert outcome in ("refused", "lost"), f"{name} vanished"
+        assert outcome in ("refused", "lost"), f"{name} is lost without a report"
 
 
 def cases(union: Any) -> list[Any]:
@@ -152,7 +152,7 @@ def cases(union: Any) -> list[Any]:
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ContentBlockParam))
-def test_a_messages_block_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_messages_block_is_carried_or_reported(kind: Any, target: str) -> None:
     role = (
         "user"
         if name_of(kind) in ("tool_result", "image", "document", "search_result", "container_upload")
@@ -164,12 +164,12 @@ def test_a_messages_block_is_carried_or_named(kind: Any, target: str) -> None:
         "max_tokens": 5,
         "messages": [{"role": role, "content": [block, {"type": "text", "text": "and"}]}],
     }
-    check(accounted("messages", target, body), name_of(kind))
+    check(outcome_of("messages", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ToolResultContent))
-def test_a_part_of_a_messages_tool_result_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_part_of_a_messages_tool_result_is_carried_or_reported(kind: Any, target: str) -> None:
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [least(kind)]}
     body = {
         "model": "m",
@@ -179,41 +179,41 @@ def test_a_part_of_a_messages_tool_result_is_carried_or_named(kind: Any, target:
             {"role": "user", "content": [block]},
         ],
     }
-    check(accounted("messages", target, body), name_of(kind))
+    check(outcome_of("messages", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "messages"])
 @pytest.mark.parametrize("kind", cases(ToolUnionParam))
-def test_a_messages_tool_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_messages_tool_is_carried_or_reported(kind: Any, target: str) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "tools": [least(kind)]}
-    check(accounted("messages", target, body), name_of(kind))
+    check(outcome_of("messages", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "chat"])
 @pytest.mark.parametrize("kind", cases(ChatCompletionContentPartParam))
-def test_a_chat_part_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_chat_part_is_carried_or_reported(kind: Any, target: str) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": [least(kind), {"type": "text", "text": "and"}]}]}
-    check(accounted("chat", target, body), name_of(kind))
+    check(outcome_of("chat", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ResponseInputItemParam))
-def test_a_responses_item_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_responses_item_is_carried_or_reported(kind: Any, target: str) -> None:
     item = least(kind)
     body = {"model": "m", "input": [{"role": "user", "content": "Hi"}, item]}
-    check(accounted("responses", target, body), name_of(kind))
+    check(outcome_of("responses", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ToolParam))
-def test_a_responses_tool_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_responses_tool_is_carried_or_reported(kind: Any, target: str) -> None:
     body = {"model": "m", "input": "Hi", "tools": [least(kind)]}
-    check(accounted("responses", target, body), name_of(kind))
+    check(outcome_of("responses", target, body), name_of(kind))
 
 
 @pytest.mark.parametrize("target", [t for t in TARGETS if t != "responses"])
 @pytest.mark.parametrize("kind", cases(ToolChoice))
-def test_a_responses_tool_choice_is_carried_or_named(kind: Any, target: str) -> None:
+def test_a_responses_tool_choice_is_carried_or_reported(kind: Any, target: str) -> None:
     tools = [{"type": "function", "name": "word", "parameters": {"type": "object"}}]
     body = {"model": "m", "input": "Hi", "tools": tools, "tool_choice": least(kind)}
-    check(accounted("responses", target, body), name_of(kind))
+    check(outcome_of("responses", target, body), name_of(kind))

@@ -1,4 +1,4 @@
-"""Citations of a responses stream that no event of their own told stand in the events that tell their text again."""
+"""Citations of a responses stream without an event of their own are read from the events that repeat their text."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import pytest
 from mappings.support import context, converted
 
 NOTE = {"type": "url_citation", "url": "https://x", "title": "X", "start_index": 0, "end_index": 2}
-TEXT = {"type": "output_text", "text": "said", "annotations": [NOTE], "logprobs": []}
+TEXT = {"type": "output_text", "text": "word", "annotations": [NOTE], "logprobs": []}
 BARE = {**TEXT, "annotations": []}
 AT = {"output_index": 0, "content_index": 0, "item_id": "msg_1"}
 
 
-def stream(telling: str) -> list[dict[str, Any]]:
-    """One text with one citation, which the events named in `telling` hold."""
+def stream(holders: str) -> list[dict[str, Any]]:
+    """One text with one citation, which the events named in `holders` contain."""
     item = {"type": "message", "id": "msg_1", "role": "assistant"}
 
-    def told(name: str) -> dict[str, Any]:
-        return TEXT if name in telling.split(" and ") else BARE
+    def part(name: str) -> dict[str, Any]:
+        return TEXT if name in holders.split(" and ") else BARE
 
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {"id": "r", "model": "x", "created_at": 5}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
         {"type": "response.content_part.added", **AT, "part": {**BARE, "text": ""}},
-        {"type": "response.output_text.delta", **AT, "delta": "sa"},
-        {"type": "response.output_text.delta", **AT, "delta": "id"},
+        {"type": "response.output_text.delta", **AT, "delta": "wo"},
+        {"type": "response.output_text.delta", **AT, "delta": "rd"},
         {"type": "response.output_text.annotation.added", **AT, "annotation_index": 0, "annotation": NOTE},
-        {"type": "response.output_text.done", **AT, "text": "said"},
-        {"type": "response.content_part.done", **AT, "part": told("part")},
-        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [told("item")]}},
+        {"type": "response.output_text.done", **AT, "text": "word"},
+        {"type": "response.content_part.done", **AT, "part": part("part")},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [part("item")]}},
         {
             "type": "response.completed",
-            "response": {"id": "r", "status": "completed", "output": [{**item, "content": [told("end")]}]},
+            "response": {"id": "r", "status": "completed", "output": [{**item, "content": [part("end")]}]},
         },
     ]
-    if "event" not in telling:
+    if "event" not in holders:
         del events[5]
-    if "part" not in telling:
+    if "part" not in holders:
         events = [event for event in events if event["type"] != "response.content_part.done"]
     return events
 
 
 def citations(client: str, events: list[tuple[str | None, Any]]) -> list[str]:
-    """The addresses that a client is told beside its text."""
+    """The URLs that a client receives beside its text."""
     if client == "chat":
         deltas = [event["choices"][0]["delta"] for _, event in events if event != "[DONE]" and event["choices"]]
         return [note["url_citation"]["url"] for delta in deltas for note in delta.get("annotations", [])]
@@ -54,16 +54,16 @@ def citations(client: str, events: list[tuple[str | None, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize(
-    "telling", ["event", "part", "item", "event and part", "part and item", "event and item and end"]
+    "holders", ["event", "part", "item", "event and part", "part and item", "event and item and end"]
 )
-def test_a_citation_is_told_once_wherever_it_stands(client: str, telling: str) -> None:
+def test_a_citation_is_sent_once_wherever_it_appears(client: str, holders: str) -> None:
     run = context()
-    assert citations(client, converted("responses", client, stream(telling), run)) == ["https://x"]
+    assert citations(client, converted("responses", client, stream(holders), run)) == ["https://x"]
     assert not run.lost
 
 
 @pytest.mark.parametrize("client", ["chat", "messages"])
-def test_one_that_only_the_end_tells_is_named(client: str) -> None:
+def test_a_citation_only_at_the_end_is_reported_as_lost(client: str) -> None:
     run = context()
     assert citations(client, converted("responses", client, stream("end"), run)) == []
     assert run.lost == ["citations told behind their text"]

@@ -1,4 +1,5 @@
-"""Gemini's signature of a text comes behind it, where clients look for the answer: they get the text last."""
+"""Gemini's signature of a text follows the text, where clients look for the answer: the text remains their last
+part."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 from mappings.support import mapping
 from tollgate.mapping import Context, StreamConverter, convert_response
 
-SIGNED = [{"text": "said"}, {"text": "", "thoughtSignature": "END"}]
+SIGNED = [{"text": "word"}, {"text": "", "thoughtSignature": "END"}]
 CALL = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "SIG"}
 
 
@@ -26,7 +27,7 @@ def kinds(items):
         ("responses", "output", ["message"], ["message", "reasoning", "function_call"]),
     ],
 )
-def test_the_text_is_the_last_of_a_whole_answer(client, place, text, call):
+def test_the_text_is_the_last_part_of_a_whole_answer(client, place, text, call):
     for parts, expected in ((SIGNED, text), ([*SIGNED, CALL], call)):
         done = convert_response(mapping("gemini"), mapping(client), answer(parts), Context())
         assert kinds(done.body[place]) == expected and done.lost == ["signature of the text"]
@@ -39,20 +40,20 @@ def test_the_text_is_the_last_of_a_whole_answer(client, place, text, call):
         ("responses", "response.output_item.added", ["message"], ["message", "reasoning", "function_call"]),
     ],
 )
-def test_the_text_is_the_last_of_a_stream(client, event, text, call):
+def test_the_text_is_the_last_part_of_a_stream(client, event, text, call):
     for parts, expected in ((SIGNED, text), ([*SIGNED, CALL], call)):
         converter = StreamConverter(mapping("gemini"), mapping(client), Context())
-        told = [out for part in parts for out in converter.feed(answer([part]))]
-        begun = [data for name, data in told + converter.finish() if name == event]
-        assert kinds([each.get("content_block") or each["item"] for each in begun]) == expected
-        assert [each.get("index", each.get("output_index")) for each in begun] == list(range(len(expected)))
+        sent = [out for part in parts for out in converter.feed(answer([part]))]
+        added = [data for name, data in sent + converter.finish() if name == event]
+        assert kinds([each.get("content_block") or each["item"] for each in added]) == expected
+        assert [each.get("index", each.get("output_index")) for each in added] == list(range(len(expected)))
         assert converter.lost == ["signature of the text"]
 
 
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
-BLOCKS = [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}, {"type": "text", "text": "said"}]
-PASSED_OVER = {
-    "a signature before all that is told": (
+BLOCKS = [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}, {"type": "text", "text": "word"}]
+SKIPPED = {
+    "a signature before other parts": (
         "gemini",
         [answer([part]) for part in (*SIGNED, {"text": "more"}, PICTURE, CALL)],
     ),
@@ -60,7 +61,7 @@ PASSED_OVER = {
         "gemini",
         [answer([part]) for part in ({**PICTURE, "thoughtSignature": "P"}, *SIGNED)],
     ),
-    "a block of a tool the provider ran": (
+    "a block of a tool that the provider ran": (
         "messages",
         [
             {
@@ -75,10 +76,10 @@ PASSED_OVER = {
 }
 
 
-@pytest.mark.parametrize("case", PASSED_OVER)
-def test_items_behind_what_is_passed_over_keep_their_ids_to_the_end(case):
-    upstream, events = PASSED_OVER[case]
+@pytest.mark.parametrize("case", SKIPPED)
+def test_items_after_a_skipped_part_keep_their_ids_to_the_end(case):
+    upstream, events = SKIPPED[case]
     converter = StreamConverter(mapping(upstream), mapping("responses"), Context())
-    told = [out for event in events for out in converter.feed(event)] + converter.finish()
-    done = [data["item"] for name, data in told if name == "response.output_item.done"]
-    assert done and done == told[-1][1]["response"]["output"]
+    sent = [out for event in events for out in converter.feed(event)] + converter.finish()
+    done = [data["item"] for name, data in sent if name == "response.output_item.done"]
+    assert done and done == sent[-1][1]["response"]["output"]

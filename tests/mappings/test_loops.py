@@ -1,7 +1,7 @@
-"""Tool loops across formats: two parallel calls, their results, another call, the end; reasoning travels all the way.
+"""Tool loops across formats: two parallel calls, their results, another call, the end; reasoning is kept throughout.
 
-The client is what an SDK user writes: it appends what it received and answers the calls. The upstream must get back
-exactly what it said: its signatures and encrypted content, the ids, the arguments. Whole answers and streams.
+The client is what an SDK user writes: it appends what it received and answers the calls. The upstream must receive
+exactly what it sent: its signatures and encrypted content, the ids, the arguments. Whole answers and streams.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ PAIRS = [
 ]
 IDS = [f"{c}-client-{u}-upstream" for c, u in PAIRS]
 
-# ---- what an upstream says: round 1 thinks and calls f and g, round 2 thinks and calls f again, round 3 says done
-# ------
+# ---- what an upstream sends: rounds 1 (calls f and g) and 2 (calls f again) with reasoning, round 3 ends with "done"
 CALLS: list[list[tuple[str, str, dict[str, Any]]]] = [
     [("c1", "f", {"a": 1}), ("c2", "g", {})],
     [("c3", "f", {"a": 2})],
@@ -137,7 +136,7 @@ WHOLE = {"chat": chat_answer, "responses": responses_answer, "messages": message
 
 
 def streamed_answer(upstream: str, n: int) -> list[Any]:
-    """The same answer as the upstream would stream it."""
+    """The same answer as a stream of the upstream."""
     answer: Any = WHOLE[upstream](n)
     if upstream == "gemini":
         parts = answer["candidates"][0]["content"]["parts"]
@@ -238,7 +237,6 @@ def streamed_answer(upstream: str, n: int) -> list[Any]:
 
 
 # ---- what a client does
-# -----------------------------------------------------------------------------------------------
 def opening(client: str) -> dict[str, Any]:
     if client == "chat":
         return {
@@ -296,7 +294,7 @@ def received_stream(client: str, events: list[tuple[str | None, Any]]) -> Any:
 
 
 def append(client: str, request: dict[str, Any], answer: Any) -> list[tuple[str, str]]:
-    """Appends an answer to the conversation and the result of every call in it -> (id, name) of the calls."""
+    """Appends an answer to the conversation, with the result of every call in it -> (id, name) of the calls."""
     if client == "chat":
         message = answer.choices[0].message
         request["messages"].append(message.to_dict(exclude_none=True))
@@ -323,12 +321,10 @@ def append(client: str, request: dict[str, Any], answer: Any) -> list[tuple[str,
     return calls
 
 
-# ---- what the upstream must get back
-# ------------------------------------------------------------------------------------
+# ---- what the upstream must receive
 def expect_chat(body: dict[str, Any], rounds: int) -> None:
     assistants = [m for m in body["messages"] if m["role"] == "assistant"]
     for n in range(rounds):
-        said = chat_answer(n)["choices"][0]["message"]
         assert [(d["text"], d["signature"], d["format"]) for d in assistants[n]["reasoning_details"]] == [
             (f"t{n}", f"SIG{n}", "anthropic-claude-v1")
         ]
@@ -336,7 +332,6 @@ def expect_chat(body: dict[str, Any], rounds: int) -> None:
             (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
             for c in assistants[n]["tool_calls"]
         ] == CALLS[n]
-        assert said["tool_calls"]
     results = [(m["tool_call_id"], m["content"]) for m in body["messages"] if m["role"] == "tool"]
     assert results == [(i, f"result of {i}") for n in range(rounds) for i, _, _ in CALLS[n]]
 
@@ -367,7 +362,7 @@ def expect_messages(body: dict[str, Any], rounds: int) -> None:
         if b["type"] == "tool_result"
     ]
     assert results == [(i, f"result of {i}") for n in range(rounds) for i, _, _ in CALLS[n]]
-    assert body["thinking"]["type"] == "enabled", "the last tool turn is signed: thinking stays on"
+    assert body["thinking"]["type"] == "enabled", "the last tool turn is signed, so thinking stays enabled"
 
 
 def expect_gemini(body: dict[str, Any], rounds: int) -> None:
@@ -392,7 +387,9 @@ EXPECT = {"chat": expect_chat, "responses": expect_responses, "messages": expect
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=IDS)
-def test_a_loop_of_three_rounds(client: str, upstream: str, stream: bool) -> None:
+def test_a_tool_loop_of_three_rounds_returns_everything_to_the_upstream(
+    client: str, upstream: str, stream: bool
+) -> None:
     request = opening(client)
     for n in range(3):
         run = context(can=CAN[upstream])
@@ -408,7 +405,7 @@ def test_a_loop_of_three_rounds(client: str, upstream: str, stream: bool) -> Non
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS, ids=IDS)
-def test_a_conversation_that_changes_its_upstream_loses_its_reasoning_by_name(client: str, upstream: str) -> None:
+def test_a_conversation_that_changes_its_upstream_reports_its_reasoning_as_lost(client: str, upstream: str) -> None:
     other = {"chat": "messages", "responses": "messages", "messages": "responses", "gemini": "messages"}[upstream]
     if other == client:
         pytest.skip("the other upstream speaks the client's own format")
@@ -428,17 +425,17 @@ def test_a_conversation_that_changes_its_upstream_loses_its_reasoning_by_name(cl
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
-def test_services_that_refuse_each_others_signatures_get_their_own_only(client: str, stream: bool) -> None:
+def test_services_that_reject_each_others_signatures_receive_only_their_own(client: str, stream: bool) -> None:
     services = [{"signed_calls": True, "signatures_of": "vertex"}, {"signed_calls": True}]
     request = opening(client)
-    for n in range(2):  # the first answer is one service's, the second the other's
+    for n in range(2):  # the first answer is from one service, the second from the other
         run = context(can=services[n])
         convert_request(mapping(client), mapping("gemini"), json.loads(json.dumps(request)), run)
         if stream:
             answer = received_stream(client, converted("gemini", client, streamed_answer("gemini", n), run))
         else:
-            told = convert_response(mapping("gemini"), mapping(client), gemini_answer(n), run)
-            answer = received_whole(client, told.body)
+            made = convert_response(mapping("gemini"), mapping(client), gemini_answer(n), run)
+            answer = received_whole(client, made.body)
         append(client, request, answer)
     skip = "skip_thought_signature_validator"
     for can, expected in zip(services, (["SIG0", skip], [skip, "SIG1"]), strict=True):

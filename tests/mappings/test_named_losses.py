@@ -1,5 +1,4 @@
-"""What Gemini, Cohere and Ollama have no place for is named wherever it stands,
-also beside a loss that is named in words."""
+"""Fields that Gemini, Cohere and Ollama do not have are reported wherever they are, also beside an explicit loss."""
 
 from __future__ import annotations
 
@@ -75,14 +74,14 @@ def test_an_ordinary_request_loses_nothing(upstream: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-def test_a_cache_mark_is_named_where_it_stands(upstream: str, place: str) -> None:
+def test_a_cache_breakpoint_is_reported_wherever_it_is(upstream: str, place: str) -> None:
     body, (path, name) = request(), PLACES[place]
     at(body, path)["cache_control"] = {"type": "ephemeral"}
     assert lost(upstream, body) == [name]
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-def test_a_named_loss_hides_no_other(upstream: str) -> None:
+def test_an_explicit_loss_hides_no_other(upstream: str) -> None:
     body = request()
     body["tools"].append({"type": "web_search_20250305", "name": "web_search"})
     at(body, PLACES["a document"][0])["context"] = "from a book"
@@ -96,7 +95,7 @@ def test_a_named_loss_hides_no_other(upstream: str) -> None:
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "web_search"}], ids=["any", "by name"])
 @pytest.mark.parametrize("upstream", UPSTREAMS)
-def test_no_tool_is_forced_where_none_is_sent(upstream: str, choice: dict[str, str]) -> None:
+def test_no_tool_is_required_if_none_is_sent(upstream: str, choice: dict[str, str]) -> None:
     body = {**request(), "tools": [{"type": "web_search_20250305", "name": "web_search"}], "tool_choice": choice}
     done = convert_request(mapping("messages"), mapping(upstream), body, context())
     assert not {"tools", "tool_choice", "toolConfig"} & set(done.body)
@@ -148,7 +147,7 @@ def test_an_empty_tool_result_reaches_gemini(source: str) -> None:
         ({"data": "AAAA", "transcript": ""}, ["audio of the answer"]),
     ],
 )
-def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(
+def test_the_audio_of_an_answer_is_reported_even_if_its_transcript_is_carried(
     client: str, audio: dict[str, Any], named: list[str]
 ) -> None:
     message = {"role": "assistant", "content": None, "audio": {"id": "audio_1", "expires_at": 5, **audio}}
@@ -163,7 +162,7 @@ def test_the_sound_of_an_answer_is_named_also_where_its_words_are_carried(
     assert ("spoken" in str(made.body)) == bool(audio["transcript"])
 
 
-def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
+def test_the_context_of_a_document_is_reported_as_lost_to_a_chat_upstream() -> None:
     body = request()
     body["messages"][0]["content"][1]["context"] = "from a book"
     assert lost("chat", body) == ["messages[].content[].context"]
@@ -178,7 +177,7 @@ def test_a_chat_upstream_has_no_place_for_what_a_document_is_about() -> None:
     assert lost("chat", body) == ["messages[].content[].content[].context"]
 
 
-def test_thoughts_that_only_their_maker_can_read_are_named() -> None:
+def test_encrypted_reasoning_of_another_provider_is_reported() -> None:
     items = [
         {"role": "user", "content": "Hi"},
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"},
@@ -188,7 +187,7 @@ def test_thoughts_that_only_their_maker_can_read_are_named() -> None:
     assert made.lost == ["reasoning of earlier turns"]
 
 
-def test_the_title_of_what_a_tool_found_is_told() -> None:
+def test_the_title_of_a_search_result_is_sent() -> None:
     body = request()
     body["messages"][2]["content"][0]["content"] = [
         {"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}
@@ -198,7 +197,7 @@ def test_the_title_of_what_a_tool_found_is_told() -> None:
 
 
 @pytest.mark.parametrize("client", ["messages", "responses"])
-def test_a_signature_on_a_call_is_named_where_no_thought_before_it_carries_it(client: str) -> None:
+def test_the_signature_of_a_call_without_reasoning_is_reported(client: str) -> None:
     call = {
         "id": "c",
         "type": "function",
@@ -256,15 +255,15 @@ FORMAT = {"name": "one", "description": "An answer.", "schema": {"type": "object
          "thinking.budget_tokens"),
     ],
 )  # fmt: skip
-def test_what_an_upstream_has_no_place_for_is_named_in_the_words_of_the_client(client, body, upstream, named):
-    asked = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **body}
-    asked = orjson.loads(orjson.dumps(asked))  # equal texts are objects of their own, as in a body that was read
-    assert named in convert_request(mapping(client), mapping(upstream), asked, context()).lost
+def test_a_field_that_an_upstream_lacks_is_reported_by_its_name_in_the_client_format(client, body, upstream, named):
+    sent = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **body}
+    sent = orjson.loads(orjson.dumps(sent))  # equal strings are separate objects, as in a parsed body
+    assert named in convert_request(mapping(client), mapping(upstream), sent, context()).lost
 
 
 def variants(value: Any) -> Iterator[Any]:
-    """A document as it is, and with one place in it changed: a field nobody knows in each object, each field taken
-    out, each value replaced by one of another shape."""
+    """A document, and copies of it with one change each: an unknown field in an object, a missing field, a value of
+    another type."""
     yield value
     if isinstance(value, dict):
         yield {**value, "unread": [{"a": 1}]}
@@ -282,7 +281,9 @@ def variants(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_remembered_of_other_documents_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_shapes_of_other_documents_do_not_change_the_losses(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = mapping(name)
     given: list[Example] = []
     run_each(file.document, file.examples, FORM, given.append)
@@ -301,7 +302,7 @@ def test_what_is_remembered_of_other_documents_changes_nothing(name: str, monkey
 
 
 @pytest.mark.parametrize("upstream", ["responses", "messages"])
-def test_the_signature_of_anothers_call_is_named_once_in_the_words_of_the_client(upstream: str) -> None:
+def test_the_foreign_signature_of_a_call_is_reported_once_by_its_name_in_the_client_format(upstream: str) -> None:
     call = {
         "id": "c1",
         "type": "function",

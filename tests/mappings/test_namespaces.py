@@ -1,5 +1,5 @@
-"""Tools of one name in several namespaces are told apart towards upstreams without namespaces,
-and come back as the client knows them."""
+"""Tools with one name in several namespaces are distinguished for upstreams without namespaces, and restored for the
+client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BODY = {
 CALL = {"type": "tool_use", "id": "t", "name": "files__search", "input": {}}
 
 
-def test_tools_of_one_name_are_sent_under_two() -> None:
+def test_tools_with_the_same_name_are_sent_with_their_namespace() -> None:
     made = convert_request(mapping("responses"), mapping("messages"), BODY, context())
     assert [tool["name"] for tool in made.body["tools"]] == ["mail__search", "send", "files__search"]
     assert made.body["messages"][1]["content"][0]["name"] == "files__search"
@@ -42,7 +42,7 @@ def test_tools_of_one_name_are_sent_under_two() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> None:
+def test_a_call_is_returned_with_its_own_name_and_namespace(streamed: bool) -> None:
     run = context()
     convert_request(mapping("responses"), mapping("messages"), BODY, run)
     if streamed:
@@ -53,11 +53,12 @@ def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> N
             {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
             {"type": "message_stop"},
         ]
-        said = [data for _, data in converted("messages", "responses", events, run)]
+        events_sent = [data for _, data in converted("messages", "responses", events, run)]
         assert (
-            next(data["name"] for data in said if data["type"] == "response.function_call_arguments.done") == "search"
+            next(data["name"] for data in events_sent if data["type"] == "response.function_call_arguments.done")
+            == "search"
         )
-        item = said[-1]["response"]["output"][0]
+        item = events_sent[-1]["response"]["output"][0]
     else:
         answer = {
             "id": "m",
@@ -72,7 +73,7 @@ def test_a_call_comes_back_under_its_own_name_and_namespace(streamed: bool) -> N
     assert (item["name"], item["namespace"]) == ("search", "files")
 
 
-def test_names_that_are_used_once_stay_as_they_are() -> None:
+def test_unique_names_are_unchanged() -> None:
     made = convert_request(
         mapping("responses"),
         mapping("chat"),
@@ -82,7 +83,7 @@ def test_names_that_are_used_once_stay_as_they_are() -> None:
     assert [tool["function"]["name"] for tool in made.body["tools"]] == ["send", "read"]
 
 
-def test_a_free_form_tool_of_a_namespace_crosses_and_comes_back() -> None:
+def test_a_free_form_tool_of_a_namespace_is_converted_and_restored() -> None:
     space = {
         "type": "namespace",
         "name": "files",
@@ -119,17 +120,17 @@ def found(*tools: dict[str, Any]) -> dict[str, Any]:
 PLAIN = {"type": "function", "name": "search", "parameters": {"type": "object", "properties": {}}}
 TWICE = {
     "found by two searches": ({}, [found(namespace("mail", "search")), found(namespace("mail", "search"))], ["search"]),
-    "declared, to be loaded when it is found": (
+    "declared, and found by a search": (
         {"tools": [namespace("mail", "search", "send")]},
         [found(namespace("mail", "search"))],
         ["search", "send"],
     ),
-    "added, and found": (
+    "added, and found by a search": (
         {},
         [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}, found(PLAIN)],
         ["search"],
     ),
-    "another one added beside a namespace": (
+    "a plain tool added beside a namespace": (
         {"tools": [namespace("mail", "search")]},
         [{"type": "additional_tools", "role": "developer", "tools": [PLAIN]}],
         ["mail__search", "search"],
@@ -138,7 +139,7 @@ TWICE = {
 
 
 @pytest.mark.parametrize("case", TWICE)
-def test_a_tool_that_is_told_of_twice_is_declared_once(case: str) -> None:
+def test_a_tool_that_appears_twice_is_declared_once(case: str) -> None:
     more, items, names = TWICE[case]
     made = convert_request(
         mapping("responses"),
@@ -149,15 +150,15 @@ def test_a_tool_that_is_told_of_twice_is_declared_once(case: str) -> None:
     assert [tool["name"] for tool in made.body["tools"]] == names
 
 
-def test_thousands_of_tools_take_no_longer_each_than_a_few() -> None:
-    """Looking through all names before it for each tool took 16 seconds for this request of 280 KB."""
+def test_thousands_of_tools_are_read_in_linear_time() -> None:
+    """Comparing each tool with all names before it took 16 seconds for this request of 280 KB."""
     tools = [{"type": "function", "name": f"t{number}"} for number in range(8000)]
     body = {
         "model": "m",
         "tools": [*tools[:4000], {"type": "namespace", "name": "space", "tools": tools[:4000]}],
         "input": [{"role": "user", "content": "Hi"}, found(*tools)],
     }
-    began = time.process_time()
+    start = time.process_time()
     hub = request_to_hub(mapping("responses"), body, context())
-    assert time.process_time() - began < 2
+    assert time.process_time() - start < 2
     assert len(hub["tools"]) == 8000 + 4000

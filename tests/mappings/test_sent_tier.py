@@ -1,4 +1,4 @@
-"""`request.service_tier`: each format says where its service tier stands in what is sent."""
+"""`request.service_tier`: where each format has the service tier in a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tollgate.mapping import convert_request
 
 
 @pytest.mark.parametrize(
-    ("upstream", "asked", "sent"),
+    ("upstream", "requested", "sent"),
     [
         ("chat", "auto", "auto"),
         ("responses", "auto", "auto"),
@@ -23,12 +23,12 @@ from tollgate.mapping import convert_request
         ("chat", None, None),
     ],
 )
-def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: str | None) -> None:
+def test_the_tier_that_is_sent_is_found(upstream: str, requested: str | None, sent: str | None) -> None:
     body = {
         "model": "m",
         "max_tokens": 5,
         "messages": [{"role": "user", "content": "Hi"}],
-        **({"service_tier": asked} if asked else {}),
+        **({"service_tier": requested} if requested else {}),
     }
     target, read = mapping(upstream), mapping(upstream).sent_tier
     assert read is not None
@@ -36,5 +36,5 @@ def test_the_tier_that_is_sent_is_found(upstream: str, asked: str | None, sent: 
 
 
 @pytest.mark.parametrize("upstream", ["cohere", "ollama"])
-def test_a_format_without_tiers_says_so(upstream: str) -> None:
+def test_a_format_without_tiers_has_none(upstream: str) -> None:
     assert mapping(upstream).sent_tier is None

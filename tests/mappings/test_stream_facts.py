@@ -1,4 +1,4 @@
-"""Facts of recorded streams that a converter must respect, one small stream each."""
+"""Facts from recorded streams that a converter must respect, with one small stream each."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
-def test_a_hosted_tools_arguments_never_become_a_call(client: str) -> None:
-    told = repr([data for name, data in converted("messages", client, HOSTED)])
-    assert "found" in told
+def test_the_arguments_of_a_hosted_tool_never_become_a_call(client: str) -> None:
+    sent = repr([data for name, data in converted("messages", client, HOSTED)])
+    assert "found" in sent
     assert (
-        '"q"' not in told and "'tool_calls'" not in told and "'function_call'" not in told and "'tool_use'" not in told
+        '"q"' not in sent and "'tool_calls'" not in sent and "'function_call'" not in sent and "'tool_use'" not in sent
     )
 
 
-def test_blocks_are_numbered_without_gaps_where_a_hosted_tool_stood() -> None:
-    told = [data for _, data in converted("messages", "messages", HOSTED)]
-    assert [e["index"] for e in told if e["type"] == "content_block_start"] == [0]
+def test_blocks_are_numbered_without_gaps_after_a_hosted_tool_is_removed() -> None:
+    sent = [data for _, data in converted("messages", "messages", HOSTED)]
+    assert [e["index"] for e in sent if e["type"] == "content_block_start"] == [0]
 
 
-def test_the_tap_of_a_hosted_tool_sees_no_call() -> None:
+def test_a_hosted_tool_does_not_count_as_a_call_for_accounting() -> None:
     tap = Tap(mapping("messages"))
     for event in HOSTED:
         tap.feed(event)
     assert tap.stop == "end"
 
 
-def test_a_stream_that_only_says_done_has_ended() -> None:
+def test_an_end_mark_alone_ends_a_stream() -> None:
     tap = Tap(mapping("chat"))
     for event in (chunk(content="a"), "[DONE]"):
         tap.feed(event)
@@ -62,20 +62,20 @@ def test_a_stream_that_only_says_done_has_ended() -> None:
     assert converted("chat", "messages", [chunk(content="a"), "[DONE]"])[-2][1]["delta"]["stop_reason"] == "end_turn"
 
 
-def test_citations_told_before_the_text_reach_it() -> None:
+def test_citations_before_the_text_are_added_to_it() -> None:
     note = {
         "type": "url_citation",
         "url_citation": {"url": "https://x", "title": "X", "start_index": 0, "end_index": 0},
     }
-    told = converted(
+    sent = converted(
         "chat", "responses", [chunk(annotations=[note]), chunk(reasoning="hm"), chunk(content="a"), chunk("stop")]
     )
-    items = told[-1][1]["response"]["output"]
+    items = sent[-1][1]["response"]["output"]
     assert [i["type"] for i in items] == ["reasoning", "message"]
     assert items[1]["content"][0]["annotations"][0]["url"] == "https://x"
 
 
-def test_a_number_in_message_delta_never_lowers_what_the_cache_told() -> None:
+def test_a_count_in_message_delta_never_lowers_the_cache_counts() -> None:
     tap = Tap(mapping("messages"))
     tap.feed(
         {
@@ -93,7 +93,7 @@ def test_a_number_in_message_delta_never_lowers_what_the_cache_told() -> None:
     assert (tap.usage["input"], tap.usage["cache_read"], tap.usage["output"]) == (104, 100, 9)
 
 
-def test_an_output_count_alone_leaves_the_input_as_told() -> None:
+def test_an_output_count_alone_keeps_the_reported_input() -> None:
     tap = Tap(mapping("messages"))
     tap.feed({"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 4, "output_tokens": 1}}})
     tap.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}})
@@ -123,10 +123,10 @@ def test_a_signature_without_text_is_kept() -> None:
     ]
 
 
-def test_a_call_without_arguments_says_an_empty_object() -> None:
+def test_a_call_without_arguments_has_an_empty_object() -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": None}}
-    told = converted("chat", "responses", [chunk(tool_calls=[call]), chunk("tool_calls")])
-    assert told[-1][1]["response"]["output"][0]["arguments"] == "{}"
+    sent = converted("chat", "responses", [chunk(tool_calls=[call]), chunk("tool_calls")])
+    assert sent[-1][1]["response"]["output"][0]["arguments"] == "{}"
 
 
 def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
@@ -175,7 +175,9 @@ def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("client", ["chat", "responses"])
-def test_names_and_arguments_in_pieces(client: str, pieces: list[dict[str, Any]], calls: list[tuple[str, str]]) -> None:
+def test_names_and_arguments_in_pieces_are_joined(
+    client: str, pieces: list[dict[str, Any]], calls: list[tuple[str, str]]
+) -> None:
     run = context(request={"tools": [{"name": "get"}, {"name": "get_weather"}]})
     converter = StreamConverter(mapping("chat"), mapping(client), run)
     for event in (*pieces, chunk("tool_calls"), "[DONE]"):
@@ -184,35 +186,35 @@ def test_names_and_arguments_in_pieces(client: str, pieces: list[dict[str, Any]]
     assert [(part["name"], part["args"]) for part in converter.parts()] == calls and not run.lost
 
 
-def test_the_error_event_of_a_chat_stream_is_the_message_alone() -> None:
-    told = converted("chat", "chat", [chunk(content="a"), {"error": {"message": "boom", "type": "server_error"}}])
-    assert told[-1][1] == {"error": {"message": "boom"}}
+def test_the_error_event_of_a_chat_stream_contains_only_the_message() -> None:
+    sent = converted("chat", "chat", [chunk(content="a"), {"error": {"message": "boom", "type": "server_error"}}])
+    assert sent[-1][1] == {"error": {"message": "boom"}}
 
 
-def test_a_failed_responses_stream_says_error_then_failed() -> None:
-    told = converted(
+def test_a_failed_responses_stream_sends_error_then_failed() -> None:
+    sent = converted(
         "messages", "responses", [START, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
     )
-    assert [name for name, _ in told][-2:] == ["error", "response.failed"]
-    assert told[-1][1]["response"]["error"] == {"code": "server_error", "message": "busy"}
-    assert told[-1][1]["response"]["status"] == "failed"
+    assert [name for name, _ in sent][-2:] == ["error", "response.failed"]
+    assert sent[-1][1]["response"]["error"] == {"code": "server_error", "message": "busy"}
+    assert sent[-1][1]["response"]["status"] == "failed"
 
 
 def test_usage_is_null_in_a_responses_stream_until_it_ends() -> None:
-    told = converted("messages", "responses", HOSTED)
-    assert [e["response"]["usage"] for n, e in told if n in ("response.created", "response.in_progress")] == [
+    sent = converted("messages", "responses", HOSTED)
+    assert [e["response"]["usage"] for n, e in sent if n in ("response.created", "response.in_progress")] == [
         None,
         None,
     ]
-    assert told[-1][1]["response"]["usage"]["total_tokens"] == 4
+    assert sent[-1][1]["response"]["usage"]["total_tokens"] == 4
 
 
-def test_message_start_says_the_estimate_when_the_upstream_told_nothing() -> None:
+def test_message_start_contains_the_estimate_if_the_upstream_reports_nothing() -> None:
     from mappings.support import context
 
     run = context()
     run.estimate = {"input": 12}
-    told = converted(
+    sent = converted(
         "chat",
         "messages",
         [
@@ -222,8 +224,8 @@ def test_message_start_says_the_estimate_when_the_upstream_told_nothing() -> Non
         ],
         run,
     )
-    assert told[0][1]["message"]["usage"]["input_tokens"] == 12
-    assert told[-2][1]["usage"]["input_tokens"] == 9
+    assert sent[0][1]["message"]["usage"]["input_tokens"] == 12
+    assert sent[-2][1]["usage"]["input_tokens"] == 9
 
 
 def messages_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -242,7 +244,7 @@ CITATION = {
     "cited_text": "x",
     "encrypted_index": "e",
 }
-THOUGHTFUL: dict[str, list[Any]] = {
+WITH_REASONING: dict[str, list[Any]] = {
     "chat": [chunk(reasoning="hm"), chunk(content="so"), chunk("stop")],
     "messages": [
         START,
@@ -287,31 +289,33 @@ THOUGHTFUL: dict[str, list[Any]] = {
         },
     ],
 }
-"""Streams with a thought and whatever their format has as a list."""
+"""Streams with reasoning and with every list of their format."""
 
 
-@pytest.mark.parametrize("upstream", THOUGHTFUL)
-def test_a_thought_never_has_a_null_for_a_signature(upstream: str) -> None:
-    told = [data for _, data in converted(upstream, "messages", THOUGHTFUL[upstream])]
-    assert any("thinking_delta" in repr(data) for data in told)
-    assert "'signature': None" not in repr(told)
+@pytest.mark.parametrize("upstream", WITH_REASONING)
+def test_a_signature_is_never_null(upstream: str) -> None:
+    sent = [data for _, data in converted(upstream, "messages", WITH_REASONING[upstream])]
+    assert any("thinking_delta" in repr(data) for data in sent)
+    assert "'signature': None" not in repr(sent)
 
 
-@pytest.mark.parametrize("upstream", THOUGHTFUL)
-def test_every_item_of_a_list_in_a_chat_delta_has_its_index(upstream: str) -> None:
-    """The official stream helper adds lists up by it, and raises where it is missing."""
+@pytest.mark.parametrize("upstream", WITH_REASONING)
+def test_every_list_item_in_a_chat_delta_has_its_index(upstream: str) -> None:
+    """The official stream helper merges lists by index, and raises if it is missing."""
     deltas = [
-        data["choices"][0]["delta"] for _, data in converted(upstream, "chat", THOUGHTFUL[upstream]) if data != "[DONE]"
+        data["choices"][0]["delta"]
+        for _, data in converted(upstream, "chat", WITH_REASONING[upstream])
+        if data != "[DONE]"
     ]
     lists = [value for delta in deltas for value in delta.values() if isinstance(value, list)]
     assert lists or upstream == "chat"
     assert all(isinstance(item.get("index"), int) for items in lists for item in items), lists
 
 
-def test_parallel_calls_of_one_stream_stay_apart_and_its_thoughts_are_output() -> None:
+def test_parallel_calls_stay_separate_and_reasoning_counts_as_output() -> None:
     converter = StreamConverter(mapping("gemini"), mapping("chat"), context())
-    told = [data for event in THOUGHTFUL["gemini"] for _, data in converter.feed(event)]
-    told += [data for _, data in converter.finish()]
+    sent = [data for event in WITH_REASONING["gemini"] for _, data in converter.feed(event)]
+    sent += [data for _, data in converter.finish()]
     calls = [part for part in converter.parts() if part["kind"] == "tool_call"]
     assert [(call["name"], call["args"]) for call in calls] == [
         ("weather", '{"city":"Rom"}'),
@@ -319,5 +323,5 @@ def test_parallel_calls_of_one_stream_stay_apart_and_its_thoughts_are_output() -
         ("now", "{}"),
     ]
     assert len({call["id"] for call in calls}) == 3
-    usage = next(data["usage"] for data in told if data != "[DONE]" and data.get("usage"))
+    usage = next(data["usage"] for data in sent if data != "[DONE]" and data.get("usage"))
     assert (usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]) == (8, 3)

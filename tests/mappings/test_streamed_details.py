@@ -1,5 +1,5 @@
-"""Thoughts of a stream in `reasoning_details`: told in pieces as they come, as OpenRouter streams them, so that clients
-that read these (its own library for the AI SDK, pydantic-ai) have each thought once, and can send it back."""
+"""Reasoning in `reasoning_details` of a stream: sent in pieces as it arrives, as OpenRouter does, so that clients that
+read it (its own library for the AI SDK, pydantic-ai) receive all reasoning once, and can send it back."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ STREAMS = {"messages": CLAUDE, "bedrock": BEDROCK, "responses": OPENAI, "gemini"
 
 
 def deltas(upstream: str) -> list[dict[str, Any]]:
-    """What a chat client is told of the stream of a thought."""
+    """The deltas that a chat client receives of a stream with reasoning."""
     converter = StreamConverter(mapping(upstream), mapping("chat"), Context(now=5, can={"thinking": True}))
-    told = [data for event in STREAMS[upstream] for _, data in converter.feed(event)]
-    return [chunk["choices"][0]["delta"] for chunk in told]
+    sent = [data for event in STREAMS[upstream] for _, data in converter.feed(event)]
+    return [chunk["choices"][0]["delta"] for chunk in sent]
 
 
 @pytest.mark.parametrize("upstream", STREAMS)
-def test_who_reads_the_details_where_there_are_some_has_each_thought_once(upstream):
+def test_a_client_that_prefers_the_details_receives_all_reasoning_once(upstream):
     read = ""
     for delta in deltas(upstream):
         if details := delta.get("reasoning_details"):
@@ -86,19 +86,19 @@ def test_who_reads_the_details_where_there_are_some_has_each_thought_once(upstre
                 "summary": [{"type": "summary_text", "text": "Let me see."}],
             },
         ),
-        ("gemini", {"text": "Let me see.", "thought": True}),  # nobody signed it, and it is taken back all the same
+        ("gemini", {"text": "Let me see.", "thought": True}),  # unsigned, but accepted back
     ],
 )
-def test_details_that_a_client_collected_come_back_whole(upstream, expected):
-    told = deltas(upstream)
+def test_details_collected_by_a_client_are_sent_back_complete(upstream, expected):
+    sent = deltas(upstream)
     turn = {
         "role": "assistant",
         "content": "Yes.",
-        "reasoning": "".join(delta.get("reasoning") or "" for delta in told),
-        "reasoning_details": [each for delta in told for each in delta.get("reasoning_details") or []],
+        "reasoning": "".join(delta.get("reasoning") or "" for delta in sent),
+        "reasoning_details": [each for delta in sent for each in delta.get("reasoning_details") or []],
     }
-    asked = {"model": "m", "messages": [{"role": "user", "content": "a"}, turn, {"role": "user", "content": "b"}]}
-    done = convert_request(mapping("chat"), mapping(upstream), asked, Context(now=5, can={"thinking": True}))
+    body = {"model": "m", "messages": [{"role": "user", "content": "a"}, turn, {"role": "user", "content": "b"}]}
+    done = convert_request(mapping("chat"), mapping(upstream), body, Context(now=5, can={"thinking": True}))
     if upstream == "gemini":
         turns = done.body["contents"][1]["parts"]
     else:
@@ -106,7 +106,7 @@ def test_details_that_a_client_collected_come_back_whole(upstream, expected):
     assert expected in turns and done.lost == []
 
 
-def test_who_reads_the_details_of_a_whole_answer_has_the_thoughts_that_nobody_signed_too():
+def test_the_details_of_a_whole_answer_include_unsigned_reasoning():
     parts = [{"text": "Let me see.", "thought": True}, {"functionCall": {"name": "f"}, "thoughtSignature": "SIG"}]
     answer = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
     message = convert_response(mapping("gemini"), mapping("chat"), answer, Context()).body["choices"][0]["message"]

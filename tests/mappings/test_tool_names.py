@@ -1,4 +1,4 @@
-"""Names of tools that a format does not take are sent as others, no two as the same one, and come back as their own."""
+"""Tool names that a format does not accept are replaced, no two by the same name, and restored in the answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BODY: dict[str, Any] = {
 
 
 def sent(target: str) -> tuple[list[str], list[str], str]:
-    """The names of the tools, of the calls so far, and of the tool that must be called, as the upstream gets them."""
+    """The names of the tools, of earlier calls, and of the required tool, as the upstream receives them."""
     made = convert_request(mapping("chat"), mapping(target), BODY, context()).body
     if target == "gemini":
         calls = [part["functionCall"]["name"] for part in made["contents"][1]["parts"]]
@@ -45,14 +45,14 @@ def sent(target: str) -> tuple[list[str], list[str], str]:
 
 
 @pytest.mark.parametrize(("target", "most"), [("messages", 128), ("bedrock", 64)])
-def test_no_two_tools_are_sent_under_one_name(target: str, most: int) -> None:
+def test_no_two_tools_are_sent_with_the_same_name(target: str, most: int) -> None:
     tools, calls, chosen = sent(target)
     assert len(set(tools)) == len(NAMES) and calls == tools and chosen == tools[2]
-    assert tools[1] == "a_b" and tools[3:5] == ["files_read", "plain"]  # only what would be confused is marked
+    assert tools[1] == "a_b" and tools[3:5] == ["files_read", "plain"]  # only ambiguous names get a suffix
     assert all(len(name) <= most and name.replace("-", "_").isidentifier() for name in tools)
 
 
-def test_google_takes_dots_and_colons_but_no_digit_in_front() -> None:
+def test_google_accepts_dots_and_colons_but_no_leading_digit() -> None:
     names = ["1c_probe", "_1c_probe", "-x", "a.b:c-d", "é/b", "y" * 130]
     tools = [{"type": "function", "function": {"name": name}} for name in names]
     run = context()
@@ -60,20 +60,20 @@ def test_google_takes_dots_and_colons_but_no_digit_in_front() -> None:
     sent_names = [tool["name"] for tool in made.body["tools"][0]["functionDeclarations"]]
     assert sent_names[0].startswith("_1c_probe_") and sent_names[1:5] == ["_1c_probe", "_-x", "a.b:c-d", "__b"]
     assert len(sent_names[5]) == 128
-    said = whole("gemini", list(enumerate(sent_names)))
-    answer = convert_response(mapping("gemini"), mapping("chat"), said, run).body
+    answer_of_gemini = whole("gemini", list(enumerate(sent_names)))
+    answer = convert_response(mapping("gemini"), mapping("chat"), answer_of_gemini, run).body
     assert [call["function"]["name"] for call in answer["choices"][0]["message"]["tool_calls"]] == names
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("upstream", ["messages", "bedrock", "gemini"])
-def test_each_comes_back_under_its_own(upstream: str, streamed: bool) -> None:
+def test_each_tool_name_is_restored(upstream: str, streamed: bool) -> None:
     run = context()
     convert_request(mapping("chat"), mapping(upstream), BODY, run)
     calls = list(enumerate(sent(upstream)[0]))
     if streamed:
-        told = converted(upstream, "responses", streams(upstream, calls), run)
-        names = [item["name"] for item in told[-1][1]["response"]["output"]]
+        events_sent = converted(upstream, "responses", streams(upstream, calls), run)
+        names = [item["name"] for item in events_sent[-1][1]["response"]["output"]]
     else:
         answer = convert_response(mapping(upstream), mapping("chat"), whole(upstream, calls), run).body
         names = [call["function"]["name"] for call in answer["choices"][0]["message"]["tool_calls"]]
@@ -82,8 +82,8 @@ def test_each_comes_back_under_its_own(upstream: str, streamed: bool) -> None:
 
 @pytest.mark.parametrize("client", ["messages", "responses"])
 @pytest.mark.parametrize("cuts", [(64,), (8,), (32, 40), (63,), (1, 2, 3)], ids=str)
-def test_one_that_was_shortened_comes_back_under_its_own_also_in_pieces(client: str, cuts: tuple[int, ...]) -> None:
-    other = LONG + "b"  # begins as the one that is called
+def test_a_shortened_name_is_restored_also_if_it_arrives_in_pieces(client: str, cuts: tuple[int, ...]) -> None:
+    other = LONG + "b"  # starts like the name of the called tool
     run = context(request={"tools": [{"name": "mcp"}, {"name": other}, {"name": LONG}]})
     body = {"turns": [{"role": "user", "parts": [{"kind": "text", "text": "Hi"}]}], **(run.request or {})}
     sent_name = request_from_hub(mapping("chat"), body, run)["tools"][2]["function"]["name"]
@@ -95,9 +95,11 @@ def test_one_that_was_shortened_comes_back_under_its_own_also_in_pieces(client: 
     chunks: list[Any] = [{"id": "c", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
     chunks.append({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     converter = StreamConverter(mapping("chat"), mapping(client), run)
-    told = [event for chunk in chunks for _, event in converter.feed(chunk)] + [e for _, e in converter.finish()]
+    events_sent = [event for chunk in chunks for _, event in converter.feed(chunk)] + [e for _, e in converter.finish()]
     assert [(part["name"], part["args"]) for part in converter.parts()] == [(LONG, '{"a":1}')] and not run.lost
-    assert any(LONG in (event.get(key) or {}).get("name", "") for event in told for key in ("item", "content_block"))
+    assert any(
+        LONG in (event.get(key) or {}).get("name", "") for event in events_sent for key in ("item", "content_block")
+    )
 
 
 def whole(upstream: str, calls: list[tuple[int, str]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A member no mapping knows is named wherever it stands in a client's request: put into every object of every example,
+"""An unknown field is reported wherever it appears in a client's request: it is put into every object of every example,
 one at a time."""
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ CARRIED = (
     "operation",
     "prompt_cache_breakpoint",
 )
-"""Members whose value goes on as it is, unknown members too."""
+"""Fields whose value is passed on unchanged, with unknown fields in it."""
 WHOLE = {
     "chat": {
         "tools[] web_search",
-        "tools[].custom.format text",  # of the house, or a format handed on as it is
+        "tools[].custom.format text",  # of our own, or a format that is passed on unchanged
         "metadata None",
-        "tool_choice web_search",  # named as lost by its type
+        "tool_choice web_search",  # reported as lost by its type
         "response_format xml",
-        "response_format.value object",  # a schema, carried as it is
-        "web_search_options None",  # named as lost with all it holds
-        "messages[].content[] reference",  # named as lost by its type
+        "response_format.value object",  # a schema, passed on unchanged
+        "web_search_options None",  # reported as lost with everything in it
+        "messages[].content[] reference",  # reported as lost by its type
         "messages[].images[] hologram",  # the same
-        "messages[].content[] None",  # no known part: told as JSON text
+        "messages[].content[] None",  # not a known part: sent as JSON text
         "messages[].reasoning_details[] reasoning.encrypted",
         "messages[].reasoning_details[] reasoning.summary",
-        "messages[].reasoning_details[] reasoning.text",  # a thought is put together from neighbours
-        "messages[].provider_specific_fields.reasoning_details[] reasoning.text",  # the same, where LiteLLM keeps it
+        "messages[].reasoning_details[] reasoning.text",  # reasoning is joined from adjacent details
+        "messages[].provider_specific_fields.reasoning_details[] reasoning.text",  # the same, where LiteLLM stores it
         "messages[].content[].reasoning_details[] reasoning.text",  # and where openai-agents for JavaScript does,
-        "messages[].content[].tool_calls[] function",  # which puts a copy of the calls there, too
+        "messages[].content[].tool_calls[] function",  # which also puts a copy of the calls there
         "messages[].content[].tool_calls[].function None",
     },
     "responses": {
@@ -52,17 +52,17 @@ WHOLE = {
         "input[].content[] None",
         "input[].content[] hologram",
         "input[] web_search_call",
-        "input[] image_generation_call",  # beside its picture: how that was made
+        "input[] image_generation_call",  # how the image was made, beside the image
         "tools[].tools[] mcp",
         "tools[].tools[].format text",
         "input[].tools[] mcp",
-        "input[].output[] None",  # what a shell gave: told as JSON text
+        "input[].output[] None",  # the output of a shell: sent as JSON text
         "input[].output[].outcome exit",
     },
     "messages": {
         "tools[] web_search_20250305",
         "messages[].content[] server_tool_use",
-        "messages[].content[] tool_addition",  # named as lost by its type
+        "messages[].content[] tool_addition",  # reported as lost by its type
         "messages[].content[].tool tool_definition",
         "messages[].content[].tool.definition None",
         "messages[].content[].citations[] char_location",
@@ -71,7 +71,7 @@ WHOLE = {
         "tool_choice some",
     },
 }
-"""Places that are taken with all they hold, and the kind of object there."""
+"""Fields that are passed on with everything in them, and the kind of object there."""
 
 
 def objects(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -95,7 +95,7 @@ def place_of(path: tuple[str | int, ...]) -> str:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_member_nobody_knows_is_named(name: str) -> None:
+def test_an_unknown_field_is_reported(name: str) -> None:
     file, hidden = mapping(name), set()
     assert file.examples is not None
     for example in file.examples.items:
@@ -105,9 +105,9 @@ def test_a_member_nobody_knows_is_named(name: str) -> None:
         given = plain(example.entries["given"], floats=True)
         for path in objects(given):
             body = copy.deepcopy(given)
-            at(body, path)["nobody_knows"] = 1
+            at(body, path)["unknown_field"] = 1
             named = file.walkers["request.to_hub"].lost(body)
-            if any("nobody_knows" in found or place_of(path).startswith(found) for found in named) or {*path[1:]} & {
+            if any("unknown_field" in found or place_of(path).startswith(found) for found in named) or {*path[1:]} & {
                 *CARRIED
             }:
                 continue

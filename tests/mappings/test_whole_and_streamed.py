@@ -1,4 +1,4 @@
-"""A whole answer and the same answer streamed come to the same, and name the same."""
+"""A whole answer and the same answer streamed have the same content and report the same losses."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SUMMARY, CONTENT = (
     [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "thus"}],
     [{"type": "reasoning_text", "text": "hm"}],
 )
-THOUGHTS = {
+REASONING = {
     "summary": (SUMMARY, [], "so\n\nthus"),
     "full": ([], CONTENT, "hm"),
     "both": (SUMMARY, CONTENT, "so\n\nthus\n\nhm"),
 }
 
 
-@pytest.mark.parametrize("name", THOUGHTS)
-def test_a_summary_and_the_full_thoughts_are_both_told(name: str) -> None:
-    summary, content, text = THOUGHTS[name]
+@pytest.mark.parametrize("name", REASONING)
+def test_a_summary_and_the_full_reasoning_are_both_sent(name: str) -> None:
+    summary, content, text = REASONING[name]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary, "content": content}
     answer = {"id": "r", "status": "completed", "created_at": 5, "model": "m", "output": [item]}
     assert (
@@ -60,8 +60,8 @@ def test_a_summary_and_the_full_thoughts_are_both_told(name: str) -> None:
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": answer},
     ]
-    said = [data for _, data in converted("responses", "chat", events) if isinstance(data, dict)]
-    assert "".join(data["choices"][0]["delta"].get("reasoning") or "" for data in said if data.get("choices")) == text
+    sent = [data for _, data in converted("responses", "chat", events) if isinstance(data, dict)]
+    assert "".join(data["choices"][0]["delta"].get("reasoning") or "" for data in sent if data.get("choices")) == text
 
 
 ARGUMENTS = {
@@ -74,7 +74,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments_that_are_no_object_are_named(name: str, client: str) -> None:
+def test_arguments_that_are_not_an_object_are_reported(name: str, client: str) -> None:
     arguments, named = ARGUMENTS[name]
     run = context()
     converted(
@@ -115,7 +115,7 @@ def test_arguments_that_are_no_object_are_named(name: str, client: str) -> None:
     assert convert_response(mapping("chat"), mapping("messages"), answer, context()).lost == named
 
 
-def test_what_is_left_of_an_answer_that_was_refused_without_words_is_incomplete() -> None:
+def test_the_last_item_of_an_answer_refused_without_text_is_incomplete() -> None:
     answer = {
         "id": "m",
         "type": "message",
@@ -143,7 +143,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("client", NAMED)
-def test_what_a_citation_loses_is_named_alike(client: str) -> None:
+def test_the_losses_of_a_citation_are_reported_the_same_way(client: str) -> None:
     answer = {
         "id": "m",
         "type": "message",
@@ -171,20 +171,23 @@ def test_what_a_citation_loses_is_named_alike(client: str) -> None:
     assert whole.lost == streamed.lost == NAMED[client]
 
 
-def test_log_probabilities_are_named_as_lost_to_messages_clients_whole_or_streamed() -> None:
-    told = {"content": [{"token": "hi", "logprob": -0.1, "bytes": [104, 105], "top_logprobs": []}]}
+def test_log_probabilities_are_reported_as_lost_to_messages_clients() -> None:
+    logprobs = {"content": [{"token": "hi", "logprob": -0.1, "bytes": [104, 105], "top_logprobs": []}]}
     frame, whole, streamed = {"id": "c", "created": 5, "model": "m"}, context(), context()
     convert_response(
         mapping("chat"),
         mapping("messages"),
-        {**frame, "choices": [{"message": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]},
+        {**frame, "choices": [{"message": {"content": "hi"}, "logprobs": logprobs, "finish_reason": "stop"}]},
         whole,
     )
     converted(
         "chat",
         "messages",
         [
-            {**frame, "choices": [{"index": 0, "delta": {"content": "hi"}, "logprobs": told, "finish_reason": "stop"}]},
+            {
+                **frame,
+                "choices": [{"index": 0, "delta": {"content": "hi"}, "logprobs": logprobs, "finish_reason": "stop"}],
+            },
             "[DONE]",
         ],
         streamed,
@@ -193,7 +196,7 @@ def test_log_probabilities_are_named_as_lost_to_messages_clients_whole_or_stream
 
 
 @pytest.mark.parametrize("upstream", ["messages", "chat", "bedrock"])
-def test_a_late_result_is_sent_directly_behind_its_call(upstream: str) -> None:
+def test_a_late_result_is_sent_directly_after_its_call(upstream: str) -> None:
     body = {
         "model": "m",
         "input": [
@@ -209,20 +212,20 @@ def test_a_late_result_is_sent_directly_behind_its_call(upstream: str) -> None:
     assert "42" in str(sent[at + 1]["content"] if upstream == "chat" else sent[at + 1]["content"][0])
 
 
-def test_the_tier_that_was_given_is_told_at_the_end_of_a_stream() -> None:
+def test_the_applied_tier_is_sent_at_the_end_of_a_stream() -> None:
     answer = {"id": "r", "created_at": 5, "model": "m", "output": []}
     converter = StreamConverter(mapping("responses"), mapping("chat"), context())
-    said: list[Any] = []
+    sent: list[Any] = []
     for event in (
         {"type": "response.created", "response": {**answer, "service_tier": "auto"}},
         {"type": "response.in_progress", "response": {**answer, "service_tier": "auto"}},
         {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "Hi"},
         {"type": "response.completed", "response": {**answer, "status": "completed", "service_tier": "priority"}},
     ):
-        said += converter.feed(event)
-    said += converter.finish()
+        sent += converter.feed(event)
+    sent += converter.finish()
     assert converter.response_field("service_tier") == "priority"
-    assert said[-2][1]["choices"][0]["finish_reason"] == "stop" and said[-2][1]["service_tier"] == "priority"
+    assert sent[-2][1]["choices"][0]["finish_reason"] == "stop" and sent[-2][1]["service_tier"] == "priority"
 
 
 NOTES = [
@@ -249,7 +252,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("name", PARTS)
-def test_a_stream_names_what_a_whole_answer_names(name: str, client: str) -> None:
+def test_a_stream_reports_the_losses_of_the_whole_answer(name: str, client: str) -> None:
     hub = {
         "id": "x",
         "model": "m",

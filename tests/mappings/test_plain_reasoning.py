@@ -1,4 +1,4 @@
-"""Thoughts in plain words towards responses clients: some send none back that has no `encrypted_content`."""
+"""Unencrypted reasoning for responses clients: some only send back reasoning that has `encrypted_content`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mappings.support import mapping
 from tollgate.mapping import Context, StreamConverter, convert_request, convert_response
 
-ASKED = {"include": ["reasoning.encrypted_content"]}
+REQUEST = {"include": ["reasoning.encrypted_content"]}
 ANSWER = {
     "id": "c",
     "created": 1,
@@ -24,17 +24,17 @@ ANSWER = {
 }
 
 
-def whole(asked: dict[str, Any]) -> dict[str, Any]:
+def whole(request: dict[str, Any]) -> dict[str, Any]:
     context = Context()
-    context.asked = asked
+    context.asked = request
     body = convert_response(mapping("chat"), mapping("responses"), ANSWER, context).body
     item: dict[str, Any] = body["output"][0]
     return item
 
 
-def streamed(asked: dict[str, Any]) -> dict[str, Any]:
+def streamed(request: dict[str, Any]) -> dict[str, Any]:
     context = Context(run_id="r1", now=5)
-    context.asked = asked
+    context.asked = request
     converter = StreamConverter(mapping("chat"), mapping("responses"), context)
     message = ANSWER["choices"][0]["message"]
     chunks = [{"reasoning_content": "hm"}, {"content": message["content"]}, {}]
@@ -55,9 +55,9 @@ def streamed(asked: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-@pytest.mark.parametrize("told", [whole, streamed])
-def test_a_plain_thought_has_something_to_be_sent_back_for_and_comes_back_as_it_was(told: Any):
-    item = told(ASKED)
+@pytest.mark.parametrize("answer", [whole, streamed])
+def test_plain_reasoning_gets_encrypted_content_and_is_restored_from_it(answer: Any):
+    item = answer(REQUEST)
     assert item["type"] == "reasoning" and item["encrypted_content"]
     sent = {"model": "m", "input": [item, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": "On"}]}
     back = convert_request(
@@ -69,14 +69,14 @@ def test_a_plain_thought_has_something_to_be_sent_back_for_and_comes_back_as_it_
     assert away.lost == ["reasoning without an Anthropic signature"]
 
 
-@pytest.mark.parametrize("told", [whole, streamed])
-def test_a_client_that_did_not_ask_gets_none(told: Any):
-    assert told({}).get("encrypted_content") is None
+@pytest.mark.parametrize("answer", [whole, streamed])
+def test_encrypted_content_is_only_sent_if_requested(answer: Any):
+    assert answer({}).get("encrypted_content") is None
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", ["messages", "responses"])
-def test_an_unsigned_thought_of_gemini_goes_back_to_it(client: str, stream: bool):
+def test_unsigned_reasoning_of_gemini_is_sent_back_to_it(client: str, stream: bool):
     answer = {
         "responseId": "r",
         "candidates": [
@@ -84,27 +84,27 @@ def test_an_unsigned_thought_of_gemini_goes_back_to_it(client: str, stream: bool
         ],
     }
     context = Context(run_id="r1", now=5)
-    context.asked = ASKED
+    context.asked = REQUEST
     place = {"messages": "content", "responses": "output"}[client]
     if not stream:
-        said = convert_response(mapping("gemini"), mapping(client), answer, context).body[place]
+        items = convert_response(mapping("gemini"), mapping(client), answer, context).body[place]
     else:
         converter = StreamConverter(mapping("gemini"), mapping(client), context)
         events = [data for _, data in converter.feed(answer) + converter.finish()]
         if client == "responses":
-            said = events[-1]["response"]["output"]
+            items = events[-1]["response"]["output"]
         else:
             signed = [event["delta"].get("signature") for event in events if event["type"] == "content_block_delta"]
-            said = [
+            items = [
                 {"type": "thinking", "thinking": "hm", "signature": next(filter(None, signed))},
                 {"type": "text", "text": "Hi"},
             ]
     first, then = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
     if client == "messages":
-        turn = {"role": "assistant", "content": said}
-        asked: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [first, turn, then]}
+        turn = {"role": "assistant", "content": items}
+        body: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [first, turn, then]}
     else:
-        asked = {"model": "m", "input": [first, *said, then]}
-    done = convert_request(mapping(client), mapping("gemini"), asked, Context())
+        body = {"model": "m", "input": [first, *items, then]}
+    done = convert_request(mapping(client), mapping("gemini"), body, Context())
     assert done.body["contents"][1]["parts"] == [{"text": "hm", "thought": True}, {"text": "Hi"}]
     assert done.lost == []

@@ -1,4 +1,4 @@
-"""What a `responses` answer tells back of its request."""
+"""The fields of the request that a `responses` answer repeats."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ANSWER = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("requested", "repeated"),
     [
         ({}, {"strict": False}),
         ({"description": None, "strict": None}, {"strict": False}),
         ({"description": "d", "strict": True}, {"description": "d", "strict": True}),
     ],
-    ids=["nothing said", "nulls", "all said"],
+    ids=["absent", "null", "set"],
 )
-def test_a_schema_is_told_back_without_a_description_that_is_null(asked: dict[str, Any], told: dict[str, Any]) -> None:
-    # the published schema has a text there, or nothing
+def test_a_schema_is_repeated_without_a_null_description(requested: dict[str, Any], repeated: dict[str, Any]) -> None:
+    # the published schema requires a string or nothing
     named = {"type": "json_schema", "name": "n", "schema": {}}
     context = Context()
-    body = {"model": "m", "input": "Hi", "text": {"format": {**named, **asked}}}
+    body = {"model": "m", "input": "Hi", "text": {"format": {**named, **requested}}}
     convert_request(mapping("responses"), mapping("messages"), body, context)
     answer: Any = convert_response(mapping("messages"), mapping("responses"), ANSWER, context).body
-    assert answer["text"]["format"] == {**named, **told}
+    assert answer["text"]["format"] == {**named, **repeated}
