@@ -127,8 +127,11 @@ async def test_recorded_requests_reach_the_upstream_unchanged(
             else:
                 body = player.seen[-1][2]
                 lost = [word.strip() for word in reply.headers.get("x-tollgate-dropped", "").split(",")]
-                wanted = READERS[client].asked({k: v for k, v in request.items() if k != "stream"})
-                misses = [str(miss) for miss in compare.requests(wanted, READERS[upstream].asked(body), upstream, lost)]
+                wanted = READERS[client].request_facts({k: v for k, v in request.items() if k != "stream"})
+                misses = [
+                    str(miss)
+                    for miss in compare.requests(wanted, READERS[upstream].request_facts(body), upstream, lost)
+                ]
                 try:
                     vendors.check(upstream, body)
                 except Exception as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mappings.shapes import check
 from replay import cells, clients, compare, read_bedrock, read_cohere, read_ollama
-from replay.facts import Asked
+from replay.facts import RequestFacts
 from replay.traffic import FOLDER, exchange, ids, read_sse
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_request, convert_response, tap_response
 
@@ -161,7 +161,7 @@ class Sent:
 
 
 def sent(client: str, dialect: str, x: Any) -> Sent:
-    wanted = cells.READERS[client].asked(x.request)
+    wanted = cells.READERS[client].request_facts(x.request)
     try:
         done = convert_request(cells.mapping(client), cells.mapping(dialect), x.request, context(dialect))
     except Refused as no:
@@ -170,20 +170,23 @@ def sent(client: str, dialect: str, x: Any) -> Sent:
     return Sent(
         (
             *faults,
-            *(f"{x.id}: {miss}" for miss in differences(dialect, wanted, READERS[dialect].asked(done.body), done.lost)),
+            *(
+                f"{x.id}: {miss}"
+                for miss in differences(dialect, wanted, READERS[dialect].request_facts(done.body), done.lost)
+            ),
         )
     )
 
 
-def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> list[compare.Miss]:
+def differences(dialect: str, wanted: RequestFacts, got: RequestFacts, lost: list[str]) -> list[compare.Miss]:
     """Differences in text, media, calls, results and tools; what is missing must be named in `lost`."""
     named = " ".join(lost)
     misses = []
     if dialect == "bedrock" and got.results and got.media:
         # it separates results from the files that follow them, and puts text beside documents that have none
-        got.said = [text for text in got.said if text != "."]
+        got.assistant = [text for text in got.assistant if text != "."]
         got.user = [text for text in got.user if text != "."]
-    for member in ("system", "user", "said"):
+    for member in ("system", "user", "assistant"):
         w, g = (compare.unnamed("".join(getattr(x, member)), [*wanted.names, *got.names]) for x in (wanted, got))
         if w != g and sorted(w) != sorted(g):
             misses.append(compare.Miss(member, w, g))
@@ -203,7 +206,7 @@ def differences(dialect: str, wanted: Asked, got: Asked, lost: list[str]) -> lis
     return misses + tool_differences(dialect, wanted, got, named) + setting_differences(dialect, wanted, got, named)
 
 
-def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
+def tool_differences(dialect: str, wanted: RequestFacts, got: RequestFacts, named: str) -> list[compare.Miss]:
     choice = wanted.choice
     kind = choice[0] if isinstance(choice, tuple) else choice
     allowed = [choice[1]] if kind == "one" else choice[2] if kind == "names" else list(wanted.tools)
@@ -230,7 +233,7 @@ def tool_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> lis
     return misses
 
 
-def setting_differences(dialect: str, wanted: Asked, got: Asked, named: str) -> list[compare.Miss]:
+def setting_differences(dialect: str, wanted: RequestFacts, got: RequestFacts, named: str) -> list[compare.Miss]:
     misses = []
     if wanted.format not in (None, got.format) and not (
         "format" in named

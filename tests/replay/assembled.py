@@ -1,6 +1,6 @@
-"""Puts the whole answer together that a recorded stream tells. Written from the formats, not from our mappings.
+"""Assembles the whole answer of a recorded stream. Written from the formats, not from our mappings.
 
-None for a stream that tells no whole answer: an error, no end, or pieces that have no one place in a whole answer.
+None for a stream without a whole answer: an error, no end, or pieces that have no single place in a whole answer.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ def messages(events: Events) -> dict[str, Any] | None:
     """A messages stream: blocks grow by their index."""
     made: dict[str, Any] = {}
     inputs: dict[int, str] = {}
-    told = 0
+    leading = 0
     for _, event in events:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "error":
             return None
         if kind == "message_start":
             made = copy.deepcopy(event["message"])
-            told = len(made["content"])  # whole blocks that the start carries come before those with an index
+            leading = len(made["content"])  # whole blocks in the start event come before those with an index
         elif kind == "content_block_start":
             made["content"].append(copy.deepcopy(event["content_block"]))
         elif kind == "content_block_delta":
-            block, delta = made["content"][told + event["index"]], event["delta"]
+            block, delta = made["content"][leading + event["index"]], event["delta"]
             match delta["type"]:
                 case "text_delta":
                     block["text"] += delta["text"]
@@ -43,7 +43,7 @@ def messages(events: Events) -> dict[str, Any] | None:
                 case _:
                     block["content"] = delta.get("content")
         elif kind == "content_block_stop" and inputs.get(event["index"]):
-            made["content"][told + event["index"]]["input"] = json.loads(inputs[event["index"]])
+            made["content"][leading + event["index"]]["input"] = json.loads(inputs[event["index"]])
         elif kind == "message_delta":
             made.update(
                 event["delta"],
@@ -59,7 +59,7 @@ def messages(events: Events) -> dict[str, Any] | None:
 
 
 def responses(events: Events) -> dict[str, Any] | None:
-    """A responses stream: its last event has it all."""
+    """A responses stream: its last event contains everything."""
     found = (
         event["response"]
         for _, event in events
@@ -69,7 +69,7 @@ def responses(events: Events) -> dict[str, Any] | None:
 
 
 def gemini(events: Events) -> dict[str, Any] | None:
-    """A Gemini stream: parts follow each other, neighbours of text alone are one text."""
+    """A Gemini stream: parts follow each other, adjacent texts are one text."""
     made: dict[str, Any] = {}
     parts: list[dict[str, Any]] = []
     for _, event in events:
@@ -113,9 +113,9 @@ def chat(events: Events) -> dict[str, Any] | None:
         if event.get("error"):
             return None
         made.update({name: value for name, value in event.items() if name not in ("choices", "object") and value})
-        for told in event.get("choices") or []:
-            delta = told.get("delta") or {}
-            if told.get("index") or delta.get("audio") or delta.get("function_call"):
+        for received in event.get("choices") or []:
+            delta = received.get("delta") or {}
+            if received.get("index") or delta.get("audio") or delta.get("function_call"):
                 return None
             for name in _CHAT_TEXTS:
                 text = delta.get(name)
@@ -126,27 +126,29 @@ def chat(events: Events) -> dict[str, Any] | None:
             for name in _CHAT_LISTS:
                 if delta.get(name):
                     message[name] = [*(message.get(name) or []), *delta[name]]
-            several = len(delta.get("tool_calls") or []) > 1  # without an index they grow by their places
+            several = len(delta.get("tool_calls") or []) > 1  # without an index they grow by position
             for place, call in enumerate(delta.get("tool_calls") or []):
                 _grow(calls, {"index": place, **call} if several else call)
-            for name, list_ in (told.get("logprobs") or {}).items():
+            for name, list_ in (received.get("logprobs") or {}).items():
                 tokens[name] = [*tokens.get(name, []), *(list_ or [])]
-            if told.get("finish_reason"):
-                choice["finish_reason"] = told["finish_reason"]
+            if received.get("finish_reason"):
+                choice["finish_reason"] = received["finish_reason"]
     if "finish_reason" not in choice:
         return None
     message["tool_calls"] = [call for _, call in calls]
     return {**made, "choices": [{**choice, "logprobs": tokens}]}
 
 
-def _grow(calls: list[tuple[Any, dict[str, Any]]], told: dict[str, Any]) -> None:
-    form, text = ("custom", "input") if "custom" in told else ("function", "arguments")
-    place = told.get("index")
-    here = [call for at, call in calls if at is not None and at == place and told.get("id") in (None, "", call["id"])]
+def _grow(calls: list[tuple[Any, dict[str, Any]]], fragment: dict[str, Any]) -> None:
+    form, text = ("custom", "input") if "custom" in fragment else ("function", "arguments")
+    place = fragment.get("index")
+    here = [
+        call for at, call in calls if at is not None and at == place and fragment.get("id") in (None, "", call["id"])
+    ]
     if not here:
-        here = [{**told, form: {**told[form], text: ""}}]
+        here = [{**fragment, form: {**fragment[form], text: ""}}]
         calls.append((place, here[0]))
-    piece = told[form].get(text)
+    piece = fragment[form].get(text)
     here[-1][form][text] += piece if isinstance(piece, str) else json.dumps(piece) if piece else ""
 
 

@@ -1,6 +1,6 @@
 """Runs one cell of the table: a client format against an upstream format, whole or streamed, or a request.
 
-Everything goes through the engine's public face with the repository's own mapping files.
+Everything goes through the engine's public interface with the repository's own mapping files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 from mappings.support import mapping
 from replay import clients, compare, read_chat, read_gemini, read_messages, read_responses, vendors
 from replay.explained import EXPLAINED
-from replay.facts import Answer, Asked
+from replay.facts import Answer, RequestFacts
 from replay.traffic import Exchange, exchange, ids
 from tollgate.mapping import (
     Context,
@@ -39,13 +39,13 @@ READERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one exchange in one cell."""
+    """The outcome of one exchange in one cell."""
 
     exchange: str
     misses: tuple[str, ...] = ()
     refused: str | None = None
     why: str | None = None
-    """Why a miss is right as it is (`explained.py`), or None."""
+    """Why a difference is correct (`explained.py`), or None."""
 
     @property
     def passed(self) -> bool:
@@ -86,7 +86,7 @@ def result(kind: str, client: str, upstream: str, x: Exchange, misses: list[Any]
 
 # ---- which exchanges ------------------------------------------------------------------------------------------------
 def answered(x: Exchange) -> bool:
-    """A whole answer that is one: 200, JSON, no error inside."""
+    """Whether it is a successful whole answer: 200, JSON, no error inside."""
     return (
         not x.stream
         and x.status < 400
@@ -98,7 +98,7 @@ def answered(x: Exchange) -> bool:
 
 
 def spoken(x: Exchange) -> bool:
-    """A stream with events, errors inside included; old text completions under a chat address are none."""
+    """Whether it is a stream with events, including errors inside; old text completions under a chat URL are not."""
     return (
         x.stream
         and x.status < 400
@@ -108,7 +108,7 @@ def spoken(x: Exchange) -> bool:
 
 # ---- cells ----------------------------------------------------------------------------------------------------------
 def tap_cell(upstream: str) -> Cell:
-    """(a) The usage side of a native answer: usage and stop read right, whole and streamed."""
+    """(a) Accounting of a native answer: its usage and stop reason, whole and streamed."""
     cell = Cell("tap", upstream, upstream)
     for x in map(exchange, ids(upstream)):
         if answered(x):
@@ -133,7 +133,7 @@ def tap_cell(upstream: str) -> Cell:
 
 
 def hub_misses(kind: str, value: Any) -> list[compare.Miss]:
-    """What of a hub document is against the hub's published schema."""
+    """Violations of the hub's published schema in a hub document."""
     return [compare.Miss("hub", "by its schema", fault) for fault in hub.faults(kind, value)]
 
 
@@ -162,7 +162,7 @@ def answer_cell(client: str, upstream: str) -> Cell:
                 misses = hub_misses("response", done.hub) + compare.answers(wanted, clients.whole(client, body), client)
                 if before != x.body:
                     misses.append(compare.Miss("input", "untouched", "changed"))
-            except Exception as error:  # whatever fails is a miss of this exchange
+            except Exception as error:  # any failure is a difference of this exchange
                 misses = [compare.Miss(type(error).__name__, "an answer", str(error)[:400])]
             cell.results.append(result("answer", client, upstream, x, misses))
     return cell
@@ -177,7 +177,7 @@ def stream_cell(client: str, upstream: str) -> Cell:
             try:
                 got = clients.streamed(client, converted_stream(client, upstream, x.events))
                 misses = stream_misses(wanted, got, client)
-            except Exception as error:  # whatever fails is a miss of this exchange
+            except Exception as error:  # any failure is a difference of this exchange
                 misses = [compare.Miss(type(error).__name__, "a stream", str(error)[:400])]
             cell.results.append(result("stream", client, upstream, x, misses))
     return cell
@@ -196,17 +196,17 @@ def stream_misses(wanted: Answer, got: Answer, client: str) -> list[compare.Miss
 
 
 def converted_stream(client: str, upstream: str, events: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
-    """Feeds recorded events and collects what the client would be sent; written in frames it must be the same."""
-    said = []
+    """Converts recorded events to those a client receives; with frames they must be the same."""
+    sent = []
     for frames in (False, True):
         converter = StreamConverter(mapping(upstream), mapping(client), context(), frames=frames)
         out: list[tuple[str | None, Any]] = []
         for name, event in events:
             out += converter.feed(event, name)
         out += converter.finish()
-        said.append([(name, orjson.loads(data) if type(data) is bytes else data) for name, data in out])
-    assert said[0] == said[1]
-    return said[0]
+        sent.append([(name, orjson.loads(data) if type(data) is bytes else data) for name, data in out])
+    assert sent[0] == sent[1]
+    return sent[0]
 
 
 def request_cell(client: str, upstream: str) -> Cell:
@@ -222,14 +222,14 @@ CAN: dict[str, dict[str, Any]] = {"chat": {}, "responses": {}, "messages": {}, "
 
 
 def request_result(client: str, upstream: str, x: Exchange) -> Result:
-    wanted: Asked = READERS[client].asked(x.request)
+    wanted: RequestFacts = READERS[client].request_facts(x.request)
     try:
         done = convert_request(mapping(client), mapping(upstream), x.request, context(can=CAN[upstream]))
         vendors.check(
             upstream, without_hosted(copy.deepcopy(done.body)) if client == upstream else copy.deepcopy(done.body)
         )
         misses = hub_misses("request", done.hub) + compare.requests(
-            wanted, READERS[upstream].asked(done.body), upstream, done.lost
+            wanted, READERS[upstream].request_facts(done.body), upstream, done.lost
         )
     except Refused as no:
         return result(
@@ -240,13 +240,13 @@ def request_result(client: str, upstream: str, x: Exchange) -> Result:
             [] if right_to_refuse(no.message, x, upstream) else [compare.Miss("refused", "a request", no.message)],
             no.message,
         )
-    except Exception as error:  # whatever fails is a miss of this exchange
+    except Exception as error:  # any failure is a difference of this exchange
         misses = [compare.Miss(type(error).__name__, "a request", str(error)[:400])]
     return result("request", client, upstream, x, misses)
 
 
 def without_hosted(body: dict[str, Any]) -> dict[str, Any]:
-    """Back in its own format a hosted tool travels as it came, newer than any SDK: its shape is not ours to check."""
+    """Returned to its own format a hosted tool passes unchanged, newer than any SDK: its shape is not checked here."""
     body["tools"] = [t for t in body.get("tools") or [] if t.get("type") in (None, "function", "custom")]
     return body
 
@@ -265,7 +265,7 @@ REFUSALS = (
     ("audio", lambda x, up: "audio" in str(x.request) and up in ("messages", "responses")),
     ("of type", lambda x, up: "file_data" in str(x.request) and up == "messages"),
 )
-"""Every refusal by name, and what a request must hold for it to be right."""
+"""Every refusal, and what a request must contain for it to be correct."""
 
 
 def right_to_refuse(message: str, x: Exchange, upstream: str) -> bool:

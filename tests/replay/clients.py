@@ -1,7 +1,7 @@
-"""Reads converted answers the way clients do: through the official SDKs' own types and accumulators.
+"""Reads converted answers as clients do: through the official SDKs' own types and accumulators.
 
 Whole bodies are validated by the SDK's pydantic models, responses also by the published OpenAPI schema. Streams go
-through the accumulators the SDKs' stream helpers use; every event is validated first.
+through the accumulators of the SDKs' stream helpers; every event is validated first.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def chat_stream(events: list[tuple[str | None, Any]]) -> Answer:
             call["type"] = "custom"
     body = {"choices": [{"message": message, "finish_reason": finish, "logprobs": {"content": logs}}], "usage": usage}
     a = read_chat.answer(body)
-    # the pieces of reasoning_details say the same once more
+    # the pieces of reasoning_details repeat the reasoning
     a.reasoning = message.get("reasoning") or ""
     a.error = error
     return a
 
 
 def without_custom_type(chunk: dict[str, Any]) -> dict[str, Any]:
-    """Free-form calls are typed `custom`, as in whole answers; the SDK's chunk type does not list the word yet."""
+    """Free-form calls have the type `custom`, as in whole answers; the SDK's chunk type does not list it yet."""
     chunk = json.loads(json.dumps(chunk))
     for choice in chunk["choices"]:
         for call in choice["delta"].get("tool_calls") or []:
@@ -141,7 +141,7 @@ def responses_stream(events: list[tuple[str | None, Any]]) -> Answer:
         if kind in ("response.created", "response.in_progress") and event["response"]["usage"] is not None:
             raise ValueError("usage before completion")
     broke_off = events[-1][1]["type"] == "response.failed"
-    if len(open_items) > broke_off:  # the item an answer breaks off in is not done
+    if len(open_items) > broke_off:  # a truncated item is not done
         raise ValueError(f"items {open_items} were never finished")
     kinds = [e["type"] for _, e in events]
     if kinds[:2] != ["response.created", "response.in_progress"]:
@@ -206,7 +206,7 @@ def messages_stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 def placed(notes: list[dict[str, Any]] | None, text: str | None) -> None:
-    """A citation's place lies inside the text it stands in."""
+    """The range of a citation is inside its text."""
     for note in notes or []:
         place = note.get("url_citation", note)
         if "start_index" in place and not 0 <= place["start_index"] <= place["end_index"] <= len(text or ""):
@@ -249,7 +249,7 @@ REQUIRED = [
     "presence_penalty",
     "frequency_penalty",
 ]
-"""Every member the live API sends, present even when null (CLIENTS 3f)."""
+"""Every field that the live API sends, even if null (CLIENTS 3f)."""
 
 
 def complete_response(body: dict[str, Any]) -> None:
@@ -266,7 +266,7 @@ def complete_response(body: dict[str, Any]) -> None:
 
 @functools.cache
 def published_document() -> Any:
-    """The published document; `nullable: true` is read as it is meant. Without it the test is skipped, and says so."""
+    """The published document, with `nullable: true` applied. Without it the test is skipped."""
     from referencing import Registry, Resource
     from referencing.jsonschema import DRAFT202012
 
@@ -298,13 +298,13 @@ def nulls(node: Any) -> Any:
 
 
 _WORDS = re.compile(r'("(?:content|reasoning|text|delta|arguments|refusal|id|item_id)": ")(?:[^"\\]|\\.)+')
-"""Members that by the published document may hold any text, as they stand in JSON."""
+"""Fields that may contain any text according to the published document, as JSON keys."""
 _seen: set[tuple[str, str]] = set()
 
 
 def published(name: str, body: Any) -> None:
     """Validates by the published OpenAPI document; `usage` and `user` may be null, as in the live API. Of bodies that
-    differ in their words alone one is walked: that takes long."""
+    only differ in their text one is validated, because validation is slow."""
     alike = (name, _WORDS.sub(r"\1x", json.dumps(body)))
     if alike not in _seen:
         _walk(name, body)
@@ -351,7 +351,7 @@ _seen_events: dict[str, int] = {}
 
 
 def published_event(event: dict[str, Any]) -> None:
-    """Validates an event; of the many deltas that look alike only some, the schema walk is slow."""
+    """Validates an event; of many similar deltas only some, because validation is slow."""
     kind = event["type"]
     _seen_events[kind] = _seen_events.get(kind, 0) + 1
     if kind.endswith(".delta") and _seen_events[kind] % 50 != 1:

@@ -1,5 +1,5 @@
-"""Sets what was recorded beside what arrived, member by member. A miss names the member, what was wanted and what
-came."""
+"""Compares a recorded body with the converted one, member by member. A `Miss` names the member, the wanted and the
+actual value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from replay.facts import Answer, Asked, Call
+from replay.facts import Answer, Call, RequestFacts
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def shorten(value: Any, limit: int = 140) -> str:
 
 
 def unnamed(text: str, names: list[str]) -> str:
-    """Text without file names, which some formats say in the text and others beside it."""
+    """Text without file names, which some formats have inside the text and others beside it."""
     for name in filter(None, names):
         text = text.replace(name, "")
     return squeezed(text)
@@ -40,7 +40,7 @@ def squeezed(text: str) -> str:
 
 
 def answers(wanted: Answer, got: Answer, client: str) -> list[Miss]:
-    """An answer as it reached a client. A client format is asked only for what it has a place for."""
+    """Differences of an answer at a client, in the members that the client's format has."""
     misses = []
     if wanted.words != got.words:
         misses.append(Miss("text", wanted.words, got.words))
@@ -65,7 +65,7 @@ def answers(wanted: Answer, got: Answer, client: str) -> list[Miss]:
 
 
 def calls(wanted: list[Call], got: list[Call], *, wrapped: bool = False) -> list[Miss]:
-    """`wrapped`: free text stands as the one argument `input` where the format has no free-form tools."""
+    """`wrapped`: free text is the single argument `input` if the format has no free-form tools."""
     misses = []
     if [c.name for c in wanted] != [c.name for c in got]:
         return [Miss("calls", [c.name for c in wanted], [c.name for c in got])]
@@ -94,18 +94,18 @@ LOSABLE = {
     "responses": {"seed", "presence_penalty", "frequency_penalty", "stop", "top_k"},
     "chat": set(),
 }
-"""Settings a target has no place for; they must be *named* as lost."""
+"""Settings that a target lacks; they must be named as lost."""
 
 
-def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Miss]:
-    """A request as it reached an upstream; a member that is missing must be named in `lost`."""
+def requests(wanted: RequestFacts, got: RequestFacts, target: str, lost: list[str]) -> list[Miss]:
+    """Differences of a request at an upstream; a missing member must be named in `lost`."""
     named = " ".join(lost)
     misses = []
 
     def differ(member: str, w: Any, g: Any) -> None:
         misses.append(Miss(member, w, g))
 
-    for member in ("system", "user", "said"):
+    for member in ("system", "user", "assistant"):
         w, g = (unnamed("".join(getattr(x, member)), wanted.names) for x in (wanted, got))
         if w != g and not (member == "user" and sorted(w) == sorted(g)):
             differ(member, w, g)
@@ -146,18 +146,18 @@ def requests(wanted: Asked, got: Asked, target: str, lost: list[str]) -> list[Mi
         if name == "max_tokens" and target == "responses" and other == 16:
             continue
         if name in ("temperature", "top_p", "top_k") and target == "messages" and got.effort:
-            continue  # sampling may not be set while thinking
+            continue  # sampling options are not allowed while thinking
         if name == "logprobs" and value is True and got.settings.get("top_logprobs"):
             continue
         if name in ("top_logprobs", "presence_penalty", "frequency_penalty") and value == 0:
-            continue  # says what holds anyway
+            continue  # equals the default
         differ(name, value, other)
     if target == "messages" and wanted.caches > got.caches:
         differ("caches", wanted.caches, got.caches)
     return misses
 
 
-def tools(wanted: Asked, got: Asked, target: str) -> list[Miss]:
+def tools(wanted: RequestFacts, got: RequestFacts, target: str) -> list[Miss]:
     misses = []
     allowed = wanted.choice[2] if isinstance(wanted.choice, tuple) and wanted.choice[0] == "names" else None
     names = [n for n in wanted.tools if allowed is None or target not in ("messages", "gemini") or n in allowed]
@@ -185,7 +185,7 @@ def tools(wanted: Asked, got: Asked, target: str) -> list[Miss]:
 
 
 def schema_differs(w: str, g: str) -> bool:
-    """A target may add the empty object a schema implies, nothing else."""
+    """A target may add the empty object that a schema implies, nothing else."""
     if w == g:
         return False
     a, b = json.loads(w or "{}"), json.loads(g or "{}")
@@ -205,28 +205,28 @@ LIMITS = (
     "uniqueItems",
     "format",
 )
-"""What constrains an answer of Claude's has no place for (its page on structured outputs: anything else is a 400)."""
+"""Constraints that Claude's structured outputs do not support (its documentation: anything else is a 400)."""
 
 
 def narrowed(w: Any, g: Any) -> bool:
-    """Whether `g` is the schema `w` with its objects closed, and with limits said in descriptions."""
+    """Whether `g` is the schema `w` with closed objects, and with limits moved into descriptions."""
     if not isinstance(w, dict) or not isinstance(g, dict):
         return w == g or isinstance(w, list) and isinstance(g, list) and len(w) == len(g) and all(map(narrowed, w, g))
-    if isinstance(w.get("description"), dict):  # fields by name, one of them called so
+    if isinstance(w.get("description"), dict):  # fields by name, one of them named `description`
         return set(w) == set(g) and all(narrowed(w[key], g[key]) for key in w)
     words = g.get("description", "")
-    said = {
+    moved = {
         key
         for key in set(w) - set(g)
         if key in LIMITS and f"{key}: {json.dumps(w[key], separators=(',', ':'))}" in words
     }
-    told = words.startswith(w.get("description", "")) if said else words == w.get("description", "")
+    described = words.startswith(w.get("description", "")) if moved else words == w.get("description", "")
     closed = w.get("additionalProperties", True) is True and g.get("additionalProperties") is False
-    beside = {"description", *said, *(["additionalProperties"] if closed else [])}
-    return told and set(w) - beside == set(g) - beside and all(narrowed(w[key], g[key]) for key in set(w) - beside)
+    beside = {"description", *moved, *(["additionalProperties"] if closed else [])}
+    return described and set(w) - beside == set(g) - beside and all(narrowed(w[key], g[key]) for key in set(w) - beside)
 
 
-def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> list[Miss]:
+def single(member: str, wanted: RequestFacts, got: RequestFacts, target: str, named: str) -> list[Miss]:
     w, g = getattr(wanted, member), getattr(got, member)
     if w is None or w == g:
         return []
@@ -249,5 +249,5 @@ def single(member: str, wanted: Asked, got: Asked, target: str, named: str) -> l
         if classes.get(w, w) == classes.get(g or "", g) or w == "none" or "thinking" in named or "effort" in named:
             return []
         if target == "messages" and g:
-            return []  # the token limit leaves room for a smaller budget only
+            return []  # the token limit only leaves room for a smaller budget
     return [Miss(member, w, g)]

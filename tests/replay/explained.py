@@ -1,6 +1,6 @@
-"""The exchanges that do not come out as recorded, and why that is right. Every other miss is a fault.
+"""The exchanges that do not arrive as recorded, and why that is correct. Every other difference is a fault.
 
-Key: (kind, exchange id), or ("kind client", exchange id) where it concerns one client format only.
+Key: (kind, exchange id), or ("kind client", exchange id) if it concerns one client format only.
 """
 
 from __future__ import annotations

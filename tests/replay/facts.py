@@ -1,6 +1,7 @@
-"""What a native body says, in words every format shares. The readers fill these; `compare.py` sets two side by side.
+"""The content of a native body in terms shared by all formats. The readers fill these; `compare.py` compares two of
+them.
 
-Independent of the product: no mapping, no hub. A field that a format has no place for is None, not empty.
+Independent of the product: no mapping, no hub. A field that a format lacks is None, not empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; `args` is the parsed value, or the text when it is no JSON."""
+    """A tool call; `args` is the parsed value, or the text if it is not JSON."""
 
     id: str
     name: str
@@ -23,7 +24,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """An answer's content. `stops` holds every reading of the stop reason the format leaves open."""
+    """The content of an answer. `stops` are all possible readings of its stop reason."""
 
     text: str = ""
     reasoning: str = ""
@@ -40,26 +41,26 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """Everything a reader sees, whatever member it stands in."""
+        """All text that a user sees, in whatever member it is."""
         return self.text + self.refusal + self.transcript
 
 
 @dataclass
-class Asked:
-    """A request's content, in the order it stands in."""
+class RequestFacts:
+    """The content of a request, in its order."""
 
     system: list[str] = field(default_factory=list)
     user: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    assistant: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     results: list[tuple[str, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     media: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
-    """Pictures of earlier answers, where a format has a place of its own for them."""
+    """Images of earlier answers, if a format has a separate place for them."""
     names: list[str] = field(default_factory=list)
-    """File names and titles; a format may keep them beside the content or say them in it."""
+    """File names and titles; a format may have them beside the content or inside it."""
     opaque: list[str] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
     tools: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -73,8 +74,8 @@ class Asked:
 
 
 def parsed(text: Any) -> Any:
-    """Arguments as a value: JSON text is parsed, an object's also where it was written as text twice; null and "" are
-    no arguments at all."""
+    """Arguments as a value: JSON text is parsed, an object also if it was serialized twice; null and "" are no
+    arguments."""
     if text is None or text == "":
         return {}
     if not isinstance(text, str):
@@ -87,7 +88,7 @@ def parsed(text: Any) -> Any:
 
 
 def fingerprint(data: str) -> str:
-    """A short name for a piece of base64 media, or for an address."""
+    """A short name for base64 media, or for a URL."""
     if data.startswith("data:") and ";base64," in data:
         data = data.split(";base64,", 1)[1]
     if data.startswith(("http:", "https:", "gs:")):
@@ -96,21 +97,21 @@ def fingerprint(data: str) -> str:
 
 
 def plain_file(data: str | None) -> str | None:
-    """The text of a data address that holds plain text, None for any other."""
+    """The text of a data URL that contains plain text, None for any other."""
     if not data or not data.startswith("data:text/") or ";base64," not in data:
         return None
     return base64.b64decode(data.split(";base64,", 1)[1]).decode()
 
 
 def schema_text(schema: Any) -> str:
-    """A JSON schema in one spelling."""
+    """A JSON schema in canonical form."""
     if not schema:
         return ""
     return json.dumps(schema, sort_keys=True)
 
 
 def effort_of(budget: int | None) -> str | None:
-    """A thinking budget in the words of an effort (the table of docs/conversion.md)."""
+    """The effort that corresponds to a thinking budget (the table of docs/conversion.md)."""
     if budget is None or budget < 0:
         return None
     return "none" if budget == 0 else "low" if budget <= 4096 else "medium" if budget <= 16384 else "high"

@@ -1,7 +1,7 @@
 """The same conversation recorded natively in two formats: our conversion of one must have the structure of the other.
 
-The two requests were written by different clients for different models, so texts and settings may differ; what is
-compared is which members there are: turns, calls, results, media, tools, the choice, the answer's schema.
+The two requests were written by different clients for different models, so texts and settings may differ; compared are
+the members they have: turns, calls, results, media, tools, the tool choice, the answer's schema.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replay.cells import CLIENTS, READERS, context, mapping
-from replay.facts import Asked
+from replay.facts import RequestFacts
 from replay.traffic import PROTOCOLS, exchange, pairs
 from tollgate.mapping import Refused, convert_request
 
@@ -29,7 +29,7 @@ EXPLAINED = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One direction of one case, and what differs in structure."""
+    """One direction of one case, with its differences in structure."""
 
     case: str
     source: str
@@ -37,8 +37,8 @@ class Pair:
     differences: tuple[str, ...]
 
 
-def structure(a: Asked) -> dict[str, Any]:
-    """The shape of a request: what is there, not what it says."""
+def structure(a: RequestFacts) -> dict[str, Any]:
+    """The structure of a request without its content."""
     turns = [role for role, _ in itertools.groupby(a.turns)]
     choice = a.choice[0] if isinstance(a.choice, tuple) else a.choice
     return {
@@ -55,7 +55,7 @@ def structure(a: Asked) -> dict[str, Any]:
 
 
 def directions() -> Iterator[tuple[str, str, str, str, str]]:
-    """(case, source protocol, source id, target protocol, target id), streams and whole answers alike."""
+    """(case, source protocol, source id, target protocol, target id), for streams and whole answers alike."""
     for case, members in pairs().items():
         found = [
             (PROTOCOLS[name.removesuffix(".stream")], i)
@@ -75,6 +75,9 @@ def compared(case: str, source: str, i: str, target: str, j: str) -> Pair | None
         body = convert_request(mapping(source), mapping(target), ours.request, context()).body
     except Refused:
         return None
-    got, wanted = structure(READERS[target].asked(body)), structure(READERS[target].asked(theirs.request))
+    got, wanted = (
+        structure(READERS[target].request_facts(body)),
+        structure(READERS[target].request_facts(theirs.request)),
+    )
     differences = [f"{k}: ours {got[k]!r}, theirs {wanted[k]!r}" for k in wanted if got[k] != wanted[k]]
     return Pair(case, source, target, tuple(differences))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
+from replay.facts import Answer, Call, RequestFacts, effort_of, fingerprint, parsed, schema_text
 
 STOPS = {
     "end_turn": {"end"},
@@ -87,8 +87,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     return a
 
 
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     a.system += [b["text"] for b in body.get("system") or [] if "text" in b]
     for m in body["messages"]:
         a.turns.append(m["role"])
@@ -130,10 +130,10 @@ def asked(body: dict[str, Any]) -> Asked:
     return a
 
 
-def block(a: Asked, role: str, b: dict[str, Any]) -> None:
+def block(a: RequestFacts, role: str, b: dict[str, Any]) -> None:
     [(kind, value)] = b.items()
     if kind == "text":
-        (a.said if role == "assistant" else a.user).append(value)
+        (a.assistant if role == "assistant" else a.user).append(value)
     elif kind == "document" and value["format"] in PLAIN:
         a.user.append(base64.b64decode(value["source"]["bytes"]).decode())
         a.names.append(value["name"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -110,7 +110,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     for _, chunk in events:
         if not isinstance(chunk, dict):
             if chunk == "[DONE]" and finish is None and not a.error:
-                finish = "stop"  # some upstreams never say a reason, only that they are done
+                finish = "stop"  # some upstreams only send the end mark, without a reason
             continue
         if chunk.get("error"):
             error = chunk["error"]
@@ -136,8 +136,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
             a.tokens += [t["token"] for t in ((choice.get("logprobs") or {}).get("content") or [])]
             calls = d.get("tool_calls") or []
             for i, c in enumerate(calls):
-                told = c.get("id") or not (c.get("function") or {}).get("name")
-                grow(slots, {**c, "index": i} if len(calls) > 1 and c.get("index") is None and told else c)
+                distinct = c.get("id") or not (c.get("function") or {}).get("name")
+                grow(slots, {**c, "index": i} if len(calls) > 1 and c.get("index") is None and distinct else c)
             if d.get("function_call"):
                 f = d["function_call"]
                 grow(slots, {"index": "legacy", "function": f})
@@ -148,7 +148,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 def grow(slots: list[dict[str, Any]], c: dict[str, Any]) -> None:
-    """Finds the call a fragment belongs to: by index and id, as real streams need (FACTS 6)."""
+    """Finds the call of a fragment: by index and id, as real streams require (FACTS 6)."""
     key, call_id = c.get("index"), c.get("id") or ""
     slot = None
     for s in slots:
@@ -169,8 +169,8 @@ def grow(slots: list[dict[str, Any]], c: dict[str, Any]) -> None:
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     pending = ""
     for n, m in enumerate(body.get("messages") or []):
         role = m.get("role")
@@ -181,12 +181,12 @@ def asked(body: dict[str, Any]) -> Asked:
             a.user += texts(a, m.get("content"))
         elif role == "assistant":
             a.turns.append("assistant")
-            a.said += texts(a, m.get("content"))
+            a.assistant += texts(a, m.get("content"))
             a.shown += [fingerprint(i["image_url"]["url"]) for i in m.get("images") or []]
             if m.get("refusal"):
-                a.said.append(m["refusal"])
+                a.assistant.append(m["refusal"])
             if not m.get("content") and (m.get("audio") or {}).get("transcript"):
-                a.said.append(m["audio"]["transcript"])
+                a.assistant.append(m["audio"]["transcript"])
             thought = reasoning_of(m)
             if thought:
                 a.reasoning.append(thought)
@@ -243,8 +243,8 @@ def asked(body: dict[str, Any]) -> Asked:
     return a
 
 
-def texts(a: Asked, content: Any) -> list[str]:
-    """The texts of a message; media goes to `a.media` on the way."""
+def texts(a: RequestFacts, content: Any) -> list[str]:
+    """The texts of a message; its media is appended to `a.media`."""
     if isinstance(content, str):
         return [content] if content else []
     found = []

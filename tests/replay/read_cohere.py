@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, fingerprint, parsed, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, schema_text
 
 STOPS = {
     "COMPLETE": {"end"},
@@ -46,15 +46,15 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     for _, e in events:
         if not isinstance(e, dict):
             continue
-        kind, said = e["type"], (e.get("delta") or {}).get("message") or {}
+        kind, delta = e["type"], (e.get("delta") or {}).get("message") or {}
         if kind == "tool-plan-delta":
-            message["tool_plan"] += said["tool_plan"]
+            message["tool_plan"] += delta["tool_plan"]
         elif kind in ("content-start", "content-delta"):
-            message["content"].append(said["content"])
+            message["content"].append(delta["content"])
         elif kind == "tool-call-start":
-            message["tool_calls"].append({**said["tool_calls"], "function": dict(said["tool_calls"]["function"])})
+            message["tool_calls"].append({**delta["tool_calls"], "function": dict(delta["tool_calls"]["function"])})
         elif kind == "tool-call-delta":
-            message["tool_calls"][-1]["function"]["arguments"] += said["tool_calls"]["function"]["arguments"]
+            message["tool_calls"][-1]["function"]["arguments"] += delta["tool_calls"]["function"]["arguments"]
         elif kind == "message-end":
             end = e["delta"]
     a = answer({"message": message, "finish_reason": end.get("finish_reason"), "usage": end.get("usage")})
@@ -62,8 +62,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     return a
 
 
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     for m in body["messages"]:
         role = m["role"]
         if role != "system":
@@ -85,7 +85,7 @@ def asked(body: dict[str, Any]) -> Asked:
         if role == "tool":
             a.results.append((m["tool_call_id"], "".join(texts)))
         else:
-            {"system": a.system, "assistant": a.said}.get(role, a.user).extend(texts)
+            {"system": a.system, "assistant": a.assistant}.get(role, a.user).extend(texts)
     for t in body.get("tools") or []:
         f = t["function"]
         a.tools[f["name"]] = (f.get("description") or "", schema_text(f["parameters"]))

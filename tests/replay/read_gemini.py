@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, effort_of, fingerprint, schema_text
+from replay.facts import Answer, Call, RequestFacts, effort_of, fingerprint, schema_text
 
 LENGTH = {"MAX_TOKENS", 2}
 FILTER = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", 3, 4, 6, 7, 8, 10}
@@ -32,12 +32,12 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     a = Answer()
     finish: Any = None
     blocked = False
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     for _, e in events:
         if not isinstance(e, dict):
             continue
-        told |= e.get("usageMetadata") or {}
-        a.usage = usage_of(told)
+        reported |= e.get("usageMetadata") or {}
+        a.usage = usage_of(reported)
         if e.get("error"):
             a.error = e["error"]["message"]
         blocked = blocked or bool((e.get("promptFeedback") or {}).get("blockReason"))
@@ -76,8 +76,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     a.system += [p["text"] for p in (body.get("systemInstruction") or {}).get("parts") or [] if p.get("text")]
     for c in body.get("contents") or []:
         role = "assistant" if c.get("role") == "model" else "user"
@@ -104,7 +104,7 @@ def asked(body: dict[str, Any]) -> Asked:
             elif p.get("thought"):
                 a.reasoning.append(p.get("text") or "")
             elif p.get("text"):
-                (a.said if role == "assistant" else a.user).append(p["text"])
+                (a.assistant if role == "assistant" else a.user).append(p["text"])
             elif "text" not in p:
                 a.opaque.append(next(iter(p)))
     for t in body.get("tools") or []:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, effort_of, fingerprint, parsed, schema_text
+from replay.facts import Answer, Call, RequestFacts, effort_of, fingerprint, parsed, schema_text
 
 STOPS = {
     "end_turn": {"end", "error"},
@@ -21,7 +21,7 @@ STOPS = {
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
     if not u:
         return None
-    if steps := u.get("iterations"):  # each pass is billed; the counters beside them leave some out
+    if steps := u.get("iterations"):  # each pass is billed; the counters beside them omit some
         names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         u = {**u, **{name: sum(step.get(name) or 0 for step in steps) for name in names}}
     read, write = u.get("cache_read_input_tokens") or 0, u.get("cache_creation_input_tokens") or 0
@@ -54,7 +54,7 @@ def answer(body: dict[str, Any]) -> Answer:
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
     blocks: dict[int, dict[str, Any]] = {}
     usage: dict[str, Any] = {}
-    told: list[dict[str, Any]] = []  # whole blocks that the start carries
+    initial: list[dict[str, Any]] = []  # whole blocks in the start event
     guard: dict[str, Any] = {}
     stop, error, started = None, None, False
     for _, e in events:
@@ -64,7 +64,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
         if kind == "message_start":
             started = True
             usage.update({k: v for k, v in e["message"]["usage"].items() if v is not None})
-            told = [b for b in e["message"].get("content") or [] if isinstance(b, dict)]
+            initial = [b for b in e["message"].get("content") or [] if isinstance(b, dict)]
             stop = e["message"].get("stop_reason")
         elif kind == "content_block_start":
             blocks[e["index"]] = {**e["content_block"], "json": ""}
@@ -85,7 +85,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
             guard = {k: v for k, v in e.items() if k != "type"}
         elif kind == "error":
             error = e["error"]["message"]
-    content = [b for b in told if b["type"] != "compaction"]
+    content = [b for b in initial if b["type"] != "compaction"]
     for b in blocks.values():
         if b["type"] == "tool_use":
             b["input"] = parsed(b["json"]) if b["json"] else b.get("input") or {}
@@ -97,8 +97,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     a.system += texts(a, body.get("system"))
     for m in body.get("messages") or []:
         role = m["role"]
@@ -137,12 +137,12 @@ def asked(body: dict[str, Any]) -> Asked:
     return a
 
 
-def block(a: Asked, role: str, b: dict[str, Any]) -> None:
+def block(a: RequestFacts, role: str, b: dict[str, Any]) -> None:
     kind = b["type"]
     if kind in ("text", "compaction"):
         text = b.get("text") or b.get("content") or ""
         if text:
-            {"system": a.system, "assistant": a.said}.get(role, a.user).append(text)
+            {"system": a.system, "assistant": a.assistant}.get(role, a.user).append(text)
     elif kind in ("image", "document"):
         media(a, b, a.user)
     elif kind == "search_result":
@@ -162,7 +162,7 @@ def block(a: Asked, role: str, b: dict[str, Any]) -> None:
         a.opaque.append(kind)
 
 
-def media(a: Asked, b: dict[str, Any], into: list[str]) -> None:
+def media(a: RequestFacts, b: dict[str, Any], into: list[str]) -> None:
     source = b["source"]
     if source["type"] == "text":
         into.append(source["data"])
@@ -174,7 +174,7 @@ def media(a: Asked, b: dict[str, Any], into: list[str]) -> None:
         a.media.append(fingerprint(source.get("data") or source.get("url") or source.get("file_id")))
 
 
-def texts(a: Asked, content: Any) -> list[str]:
+def texts(a: RequestFacts, content: Any) -> list[str]:
     if isinstance(content, str):
         return [content] if content else []
     found: list[str] = []

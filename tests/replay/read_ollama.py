@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, fingerprint, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, schema_text
 
 
 def answer(body: dict[str, Any]) -> Answer:
@@ -42,8 +42,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     return a
 
 
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     for m in body["messages"]:
         role = m["role"]
         if role != "system":
@@ -57,7 +57,7 @@ def asked(body: dict[str, Any]) -> Asked:
         if role == "tool":
             a.results.append((m.get("tool_call_id") or m["tool_name"], m["content"]))
         elif m["content"]:
-            {"system": a.system, "assistant": a.said}.get(role, a.user).append(m["content"])
+            {"system": a.system, "assistant": a.assistant}.get(role, a.user).append(m["content"])
     for t in body.get("tools") or []:
         f = t["function"]
         a.tools[f["name"]] = (f.get("description") or "", schema_text(f["parameters"]))

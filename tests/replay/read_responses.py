@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.facts import Answer, Asked, Call, fingerprint, parsed, plain_file, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -58,7 +58,7 @@ def answer(body: dict[str, Any]) -> Answer:
 
 
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
-    """The terminal event holds the whole answer; without one, the deltas are put together."""
+    """The terminal event contains the whole answer; without one it is assembled from the deltas."""
     grown = Answer(stops=frozenset({"none"}))
     error = None
     final = None
@@ -83,8 +83,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
-def asked(body: dict[str, Any]) -> Asked:
-    a = Asked()
+def request_facts(body: dict[str, Any]) -> RequestFacts:
+    a = RequestFacts()
     if body.get("instructions"):
         a.system.append(body["instructions"])
     items = body.get("input")
@@ -101,7 +101,7 @@ def asked(body: dict[str, Any]) -> Asked:
                 a.system += found
             elif role == "assistant":
                 a.turns.append("assistant")
-                a.said += found
+                a.assistant += found
             else:
                 a.turns.append("user")
                 a.user += found
@@ -153,7 +153,7 @@ def asked(body: dict[str, Any]) -> Asked:
     return a
 
 
-def tool(a: Asked, t: dict[str, Any]) -> None:
+def tool(a: RequestFacts, t: dict[str, Any]) -> None:
     kind = t.get("type")
     if kind == "function":
         a.tools[t["name"]] = (t.get("description") or "", schema_text(t.get("parameters")))
@@ -166,7 +166,7 @@ def tool(a: Asked, t: dict[str, Any]) -> None:
         a.hosted.append(kind)
 
 
-def texts(a: Asked, content: Any) -> list[str]:
+def texts(a: RequestFacts, content: Any) -> list[str]:
     if isinstance(content, str):
         return [content] if content else []
     found = []

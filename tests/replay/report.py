@@ -1,5 +1,5 @@
-"""Prints the table: passed of total per cell, every miss, explained or not. `python -m tests.replay.report [-v]
-[kind]`."""
+"""Prints the table: passed of total per cell, and every difference, explained or not. `python -m tests.replay.report
+[-v] [kind]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded streams are told the same whether or not events that repeat themselves but for a text are taken together."""
+"""Recorded streams are converted the same whether or not events that only differ in a text are converted together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from completions.test_repeated_deltas import _counting, both_ways  # noqa: F401
         ("responses", "chat", 0),
     ],
 )
-def test_recorded_streams_are_told_the_same(source: str, target: str, least: int) -> None:
+def test_recorded_streams_are_converted_the_same(source: str, target: str, least: int) -> None:
     streams = [stream.encode() for name in traffic.ids(source) if (stream := traffic.exchange(name).sse)]
     assert len(streams) > 80
     assert sum(both_ways(source, target, [stream]) for stream in streams) >= least

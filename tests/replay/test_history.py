@@ -1,5 +1,5 @@
-"""Every recorded answer, in each client's format, sent back as history in that format to every upstream format: nothing
-is refused, and what does not arrive is named."""
+"""Every recorded answer, in each client's format, sent back as history to every upstream format: nothing is rejected,
+and what does not arrive is reported as lost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from replay.assembled import ASSEMBLE
 from replay.cells import CLIENTS, READERS, UPSTREAMS, answered, context, mapping, spoken
 from tollgate.mapping import Refused, convert_request, convert_response
 
-ASKED = {**READERS, "bedrock": read_bedrock, "cohere": read_cohere, "ollama": read_ollama}
+REQUEST_READERS = {**READERS, "bedrock": read_bedrock, "cohere": read_cohere, "ollama": read_ollama}
 TARGETS = (*UPSTREAMS, "bedrock", "cohere", "ollama")
 
 
 def answers(upstream: str) -> list[tuple[str, dict[str, Any]]]:
-    """All whole answers of one format, with those that streams tell."""
+    """All whole answers of one format, including those assembled from streams."""
     found = []
     for x in map(traffic.exchange, traffic.ids(upstream)):
         whole = x.body if answered(x) else ASSEMBLE[upstream](x.events) if spoken(x) else None
@@ -38,8 +38,8 @@ def answers(upstream: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def asked_again(client: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """The next request of a client that puts the answer into the conversation as it came, with results for its
+def next_request(client: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """The next request of a client that appends the unchanged answer to the conversation, with results for its
     calls."""
     answer = copy.deepcopy(answer)
     first, last = {"role": "user", "content": "Hi"}, {"role": "user", "content": "go on"}
@@ -64,39 +64,39 @@ def asked_again(client: str, answer: dict[str, Any]) -> dict[str, Any]:
         for block in answer["content"]
         if block["type"] == "tool_use"
     ]
-    said = [{"role": "assistant", "content": answer["content"]}] if answer["content"] else []
+    turn = [{"role": "assistant", "content": answer["content"]}] if answer["content"] else []
     return {
         "model": "m",
         "max_tokens": 64000,
-        "messages": [first, *said, {"role": "user", "content": [*results, {"type": "text", "text": "go on"}]}],
+        "messages": [first, *turn, {"role": "user", "content": [*results, {"type": "text", "text": "go on"}]}],
     }
 
 
 def expected(miss: compare.Miss) -> bool:
-    """Bedrock wants a tool that was called declared; the older form of a call has no id."""
+    """Bedrock requires a called tool to be declared; the older form of a call has no id."""
     return miss.member == "tools" or miss.member == "call id" and str(miss.wanted).startswith("legacy")
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_answer_can_be_sent_back_to_any_upstream(client: str, upstream: str) -> None:
-    told = []
+def test_an_answer_can_be_sent_back_to_every_upstream(client: str, upstream: str) -> None:
+    faults = []
     for name, whole in answers(upstream):
         answer = (
             whole
             if client == upstream
             else convert_response(mapping(upstream), mapping(client), copy.deepcopy(whole), context()).body
         )
-        body = asked_again(client, answer)
-        wanted = READERS[client].asked(body)
+        body = next_request(client, answer)
+        wanted = READERS[client].request_facts(body)
         for target in TARGETS:
             if target == client:
                 continue
             try:
                 done = convert_request(mapping(client), mapping(target), copy.deepcopy(body), context())
             except Refused as no:
-                told.append(f"{name} to {target}: {no}")
+                faults.append(f"{name} to {target}: {no}")
                 continue
-            misses = compare.requests(wanted, ASKED[target].asked(done.body), target, done.lost)
-            told += [f"{name} to {target}: {miss}, lost {done.lost}" for miss in misses if not expected(miss)]
-    assert not told, f"{len(told)}: " + "\n".join(told[:20])
+            misses = compare.requests(wanted, REQUEST_READERS[target].request_facts(done.body), target, done.lost)
+            faults += [f"{name} to {target}: {miss}, lost {done.lost}" for miss in misses if not expected(miss)]
+    assert not faults, f"{len(faults)}: " + "\n".join(faults[:20])

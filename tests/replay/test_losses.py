@@ -1,5 +1,4 @@
-"""A recorded stream names in its loss list what the same answer, converted whole, names; and its calls have the same
-ids."""
+"""A recorded stream reports the same losses as the same answer converted whole, and its calls have the same ids."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tollgate.mapping import StreamConverter, convert_response
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_stream_names_what_its_whole_answer_names(client: str, upstream: str) -> None:
+def test_a_stream_reports_the_losses_of_its_whole_answer(client: str, upstream: str) -> None:
     seen, differ = 0, {}
     for x in map(traffic.exchange, traffic.ids(upstream)):
         whole = ASSEMBLE[upstream](x.events) if spoken(x) else None

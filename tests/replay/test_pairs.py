@@ -12,7 +12,7 @@ if not traffic.present():
 from replay import pairs
 
 
-def test_conversions_have_the_structure_of_native_requests() -> None:
+def test_converted_requests_have_the_structure_of_native_ones() -> None:
     compared = [pair for direction in pairs.directions() if (pair := pairs.compared(*direction)) is not None]
     differing = [pair for pair in compared if pair.differences and pair.case not in pairs.EXPLAINED]
     assert not differing, "\n".join(f"{p.case} {p.source} to {p.target}: {'; '.join(p.differences)}" for p in differing)

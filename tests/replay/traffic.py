@@ -1,7 +1,6 @@
-"""The recordings: which there are, and how to open one. Nothing here knows the mappings.
+"""The recordings: which there are, and how to read one. Nothing here knows the mappings.
 
-The folder lies beside the repository, or is the one that TOLLGATE_TRAFFIC names; where it is absent every replay test
-is skipped, and says so.
+The folder is beside the repository, or is the one in TOLLGATE_TRAFFIC; without it every replay test is skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Exchange:
-    """One recorded exchange: what was asked and answered, with the index's tags."""
+    """One recorded exchange: request and answer, with the tags of the index."""
 
     id: str
     protocol: str
@@ -73,7 +72,7 @@ def read_sse(text: str) -> list[tuple[str | None, Any]]:
 
 @functools.cache
 def index() -> list[dict[str, Any]]:
-    """The index's lines for the four protocols of chat-like models."""
+    """The lines of the index for the four protocols of conversational models."""
     rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
     return [row for row in rows if row["protocol"] in PROTOCOLS]
 

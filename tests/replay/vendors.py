@@ -21,7 +21,7 @@ _TYPES = {
     ("messages", True): message_create_params.MessageCreateParamsStreaming,
 }
 EXTENSIONS = {"chat": {"top_k"}, "responses": set(), "messages": {"temperature", "top_p", "top_k"}}
-"""Members the vendor (or its older models) takes that its SDK's types no longer list."""
+"""Members that the vendor (or its older models) accepts but its SDK's types no longer list."""
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def _adapter(target: str, stream: bool) -> tuple[TypeAdapter[Any], frozenset[str
 
 
 def consume(value: Any) -> None:
-    """pydantic checks `Iterable[...]` members lazily: walking the result is what validates them."""
+    """pydantic checks `Iterable[...]` members lazily: iterating over the result validates them."""
     if isinstance(value, dict):
         for v in value.values():
             consume(v)
@@ -41,7 +41,7 @@ def consume(value: Any) -> None:
 
 
 def check(target: str, body: dict[str, Any]) -> None:
-    """Raises when the vendor's own types refuse the request, or do not know one of its members."""
+    """Raises if the vendor's own types reject the request, or do not know one of its members."""
     if target == "gemini":
         check_gemini(body)
         return
