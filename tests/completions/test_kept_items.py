@@ -4,7 +4,6 @@ was converted."""
 import json
 import sys
 import threading
-from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -57,9 +56,7 @@ async def test_an_output_item_is_available_to_its_account_only(tmp_path):
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", ASK)
         again = {**ASK, "input": [USER, *references_to(output_items(first, False)), RESULT]}
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         assert (await here.post("/v1/responses", again, key=key)).status_code == 404
         assert (await here.post("/v1/responses", again)).status_code == 200
 
@@ -195,9 +192,7 @@ async def test_an_answer_that_is_not_remembered_cannot_be_continued(tmp_path, wh
         await here.post("/v1/responses", {**ask, "store": False} if why == "store" else ask)
         if why == "twice":
             await here.post("/v1/responses", ask)
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         again = {**ask, "previous_response_id": "m9" if why == "unknown" else "m1"}
         refused = await here.post("/v1/responses", again, key=key if why == "account" else None)
     assert refused.status_code == 404

@@ -2,7 +2,6 @@
 them."""
 
 import json
-from decimal import Decimal
 
 import pytest
 
@@ -233,9 +232,7 @@ async def test_a_conversation_can_be_continued_by_its_account_only(tmp_path, str
         )
         ask = {"model": "sandbox/echo", "input": "go on", "previous_response_id": body["id"]}
         assert (await here.post("/v1/responses", ask)).status_code == 200
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         refused = await here.post("/v1/responses", ask, key=key)
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "previous_response_not_found")
         unknown = await here.post("/v1/responses", {**ask, "previous_response_id": "resp_nobody"})
@@ -313,9 +310,7 @@ async def test_a_thread_can_be_continued_by_its_account_only(tmp_path, stream):
         next_request = {**made, "thread": {"type": "continue", "previous_message_id": message["id"]}}
         assert (await here.post("/v1/messages", next_request)).status_code == 200
         assert [body["thread"]["type"] for body in seen] == ["create", "continue"]
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         refused = await here.post("/v1/messages", next_request, key=key)
         assert (refused.status_code, refused.json()["error"]["details"]) == (404, {"error_code": "thread_not_found"})
         assert len(seen) == 2
@@ -340,9 +335,7 @@ async def test_a_container_belongs_to_the_account_whose_answer_named_it(tmp_path
         assert (await here.post("/v1/messages", next_request)).status_code == 404
         assert (await here.post("/v1/messages", request)).status_code == 200
         assert (await here.post("/v1/messages", next_request)).status_code == 200
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         assert (await here.post("/v1/messages", next_request, key=key)).status_code == 404
 
 
@@ -476,9 +469,7 @@ async def test_state_looked_up_by_id_belongs_to_the_account_that_received_it(
     tmp_path, path, first, next_request, message
 ):
     async with inprocess(tmp_path, providers={"speaker": SPEAKER}, apps={"speaker": speaker}) as here:
-        await here.services.ledger.create_account("other")
-        await here.services.ledger.grant("other", Decimal(1))
-        _, key = await here.services.ledger.create_key("other")
+        key = await here.key_of_another_account()
         next_request = {**next_request, "model": "speaker/one"}
         assert (await here.post(path, next_request, key=key)).status_code == 200, (
             "unknown here: a conversation from elsewhere"

@@ -11,7 +11,7 @@ from operator import itemgetter
 import pytest
 
 from support.image_provider import Provider
-from support.inprocess import Leaving, inprocess, unspoken
+from support.inprocess import Leaving, inprocess, write_unused_conversation_mappings
 from support.stores import available_to
 from support.usage_files import rows
 from tollgate.embeddings.attempt import count_items
@@ -72,9 +72,7 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
 
 @contextlib.asynccontextmanager
 async def gateway(folder, *, acme=None, bemo=None, **options):
-    for name in ("chat", "responses", "messages", "gemini"):  # not needed here, and half a second to compile
-        (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_conversation_mappings(folder)
     providers = {"acme": ACME, **({"bemo": BEMO} if bemo else {}), **options.pop("providers", {})}
     apps = {
         "acme": Provider(acme or answering()),

@@ -10,17 +10,15 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
-from support.inprocess import unspoken
+from support.inprocess import write_unused_conversation_mappings
 from support.running import ROOT, gateway
 
 
 def sandbox_only(folder):
-    """Writes one provider and no conversation mappings, which are not needed here and take half a second to compile."""
+    """Writes one provider and no conversation mappings, which are not needed here."""
     (folder / "providers").mkdir(exist_ok=True)
     (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
-    (folder / "mappings").mkdir(exist_ok=True)
-    for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_conversation_mappings(folder)
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess, unspoken
+from support.inprocess import inprocess, write_unused_conversation_mappings
 
 TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
 
@@ -32,9 +32,7 @@ def exchanges(protocol):
 
 @contextlib.asynccontextmanager
 async def gateway(folder, mapping, upstream="embed-1"):
-    for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_conversation_mappings(folder)
     state = {"answer": None, "calls": []}
 
     async def app(method, path, headers, body):

@@ -67,6 +67,13 @@ class Here:
     async def get(self, path: str, *, key: str | None = "") -> httpx.Response:
         return await self.http.get(path, headers={} if key is None else {"authorization": f"Bearer {key or self.key}"})
 
+    async def key_of_another_account(self) -> str:
+        """The key of a second account, which has one credit."""
+        await self.services.ledger.create_account("other")
+        await self.services.ledger.grant("other", Decimal(1))
+        _, key = await self.services.ledger.create_key("other")
+        return key
+
     def balance(self, account: str = "default") -> Decimal:
         return self.services.ledger.balance(account)
 
@@ -120,6 +127,13 @@ def unspoken(name: str) -> str:
     both = "{to_hub: {$copy: [model]}, from_hub: {$copy: [model]}}"
     answer = "{to_hub: {$copy: [model]}}" if hub else both
     return f"mapping: {name}\n{hub}request: {both}\nresponse: {answer}\n{stream}"
+
+
+def write_unused_conversation_mappings(folder: Path) -> None:
+    """Replaces the mappings of the conversational formats: compiling the shipped ones takes half a second."""
+    (folder / "mappings").mkdir(exist_ok=True)
+    for name in ("chat", "responses", "messages", "gemini"):
+        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
 
 
 def write_config(
