@@ -1,4 +1,4 @@
-"""Valid requests with everything in them, from which the fuzzed ones are made."""
+"""Valid requests with every field, from which the fuzzed ones are made."""
 
 from __future__ import annotations
 

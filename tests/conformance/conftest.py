@@ -1,4 +1,4 @@
-"""A real gateway in its own process, once on each HTTP engine, with the sandbox over real HTTP as its upstream."""
+"""A gateway in its own process, once on each HTTP engine, with the sandbox over real HTTP as its upstream."""
 
 import pytest
 
@@ -9,8 +9,8 @@ ENGINES = ("hypercorn", "uvicorn")
 
 @pytest.fixture(scope="session", params=ENGINES)
 def running(tmp_path_factory, request):
-    """A gateway on one engine; `.sandbox` is the address of its upstream. Models sandbox/*,
-    remote/echo and only-*/reasoner."""
+    """A gateway on one engine; `.sandbox` is the URL of its upstream. Models sandbox/*, remote/echo and
+    only-*/reasoner."""
     folder = tmp_path_factory.mktemp(request.param)
     with beside_sandbox(
         folder,

@@ -1,5 +1,5 @@
-"""PITFALLS 25: no secret leaves by any way out. Canaries are planted where secrets
-live and looked for in everything the gateway says."""
+"""PITFALLS 25: no secret leaks. Canaries are planted where secrets are, and searched for in everything the gateway
+outputs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def leaky(protocol: str) -> str:
     return provider(f"app://{protocol}/v1/talk", protocol, name=protocol, more=PLANTED, model=f"leaky/{protocol}")
 
 
-async def parrot(method, path, headers, body):
-    """An upstream that repeats everything it was sent, in whatever way it is asked to fail."""
+async def echo_everything(method, path, headers, body):
+    """An upstream that repeats everything it receives, in whatever way it is requested to fail."""
     everything = f"{path} {json.dumps(dict(headers))}"
     assert HEADER in everything and QUERY in everything and VARIABLE in everything and FILE in everything
-    wish = json.loads(body)
-    text = json.dumps(wish.get("messages") or wish.get("input"))
+    request = json.loads(body)
+    text = json.dumps(request.get("messages") or request.get("input"))
     status = next(
         (
             int(word)
@@ -58,10 +58,10 @@ async def parrot(method, path, headers, body):
         "output": [],
         "error": {"code": "server_error", "message": everything},
     }
-    fails = "failed response" in text and "input" in wish
+    fails = "failed response" in text and "input" in request
 
     async def blocks():
-        if fails and wish.get("stream"):
+        if fails and request.get("stream"):
             for type, response in (
                 ("response.created", {**failed, "status": "in_progress", "error": None}),
                 ("response.failed", failed),
@@ -71,7 +71,7 @@ async def parrot(method, path, headers, body):
         elif fails:
             yield json.dumps(failed).encode()
         elif "mid-stream" in text:
-            if wish["model"] and "messages" in wish and "max_tokens" not in wish:
+            if request["model"] and "messages" in request and "max_tokens" not in request:
                 yield (
                     b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": '
                     b"null}]}\n\n"
@@ -84,12 +84,12 @@ async def parrot(method, path, headers, body):
         else:
             yield json.dumps(error).encode()
 
-    streams = "mid-stream" in text or fails and wish.get("stream")
+    streams = "mid-stream" in text or fails and request.get("stream")
     kind = "text/event-stream" if streams else "text/html" if "html" in text else "application/json"
     return status, {"content-type": kind, "x-request-id": HEADER, "set-cookie": QUERY}, blocks()
 
 
-WISHES = [
+FAILURES = [
     *(f"fail {status}" for status in (400, 401, 402, 403, 404, 422, 429, 500, 503, 529)),
     "an error in a 200",
     "html",
@@ -98,8 +98,8 @@ WISHES = [
 ]
 
 
-def looked_through(folder: Path) -> str:
-    """Every byte the gateway keeps on disk, but the secrets' own folder."""
+def stored_text(folder: Path) -> str:
+    """Every byte the gateway stores on disk, except the folder of secrets."""
     return "".join(
         file.read_bytes().decode("latin-1")
         for part in ("var", "usage")
@@ -113,42 +113,44 @@ async def test_25_no_secret_in_answers_headers_logs_rows_files_metrics_or_catalo
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "CANARY_FILE").write_text(FILE + "\n")
     protocols = ("chat", "responses", "messages")
-    said = []
+    outputs = []
     async with inprocess(
         tmp_path,
         providers={name: leaky(name) for name in protocols},
-        apps=dict.fromkeys(protocols, parrot),
+        apps=dict.fromkeys(protocols, echo_everything),
         environ=ENVIRON,
         settings="secrets_dir: secrets\n",
     ) as here:
         for client in protocols:
             for upstream in protocols:
-                for wish in WISHES:
+                for failure in FAILURES:
                     for stream in (False, True):
-                        content = f"please {wish}"
-                        asked = {**ASKS[client], "model": f"leaky/{upstream}", "stream": stream}
-                        asked["input" if client == "responses" else "messages"] = (
+                        content = f"please {failure}"
+                        body_of_request = {**ASKS[client], "model": f"leaky/{upstream}", "stream": stream}
+                        body_of_request["input" if client == "responses" else "messages"] = (
                             content if client == "responses" else [{"role": "user", "content": content}]
                         )
-                        reply = await here.post(PATHS[client], asked)
-                        said.append(f"{wish}: {reply.status_code} {dict(reply.headers)} {reply.text}")
+                        reply = await here.post(PATHS[client], body_of_request)
+                        outputs.append(f"{failure}: {reply.status_code} {dict(reply.headers)} {reply.text}")
         for path in ("/v1/models", "/metrics", "/readyz", "/healthz", "/v1/images/models", "/", "/nowhere"):
-            said.append((await here.get(path)).text)
+            outputs.append((await here.get(path)).text)
         wrong = await here.post(PATHS["chat"], ASKS["chat"], key="sk-tg-" + "q" * 49)
-        said.append(wrong.text)
+        outputs.append(wrong.text)
         assert "q" * 10 not in wrong.text
         rows = await rows_by_id(here, tmp_path)
-        assert len(rows) == len(protocols) ** 2 * len(WISHES) * 2
-        said += [str(row) for row in rows.values()]
+        assert len(rows) == len(protocols) ** 2 * len(FAILURES) * 2
+        outputs += [str(row) for row in rows.values()]
         key = here.key
-    said += [record.getMessage() + str(record.exc_text or "") for record in caplog.records]
-    said += list(capfd.readouterr())
-    kept = looked_through(tmp_path)
+    outputs += [record.getMessage() + str(record.exc_text or "") for record in caplog.records]
+    outputs += list(capfd.readouterr())
+    kept = stored_text(tmp_path)
     for canary in CANARIES:
         assert canary not in kept, canary
-        leaks = [text for text in said if canary in text]
-        assert not leaks, f"{canary} in {len(leaks)} of {len(said)} outputs, such as {leaks[0][:600]}"
-    assert key not in kept and not [text for text in said if key in text], "the caller's own key was kept or repeated"
+        leaks = [text for text in outputs if canary in text]
+        assert not leaks, f"{canary} in {len(leaks)} of {len(outputs)} outputs, such as {leaks[0][:600]}"
+    assert key not in kept and not [text for text in outputs if key in text], (
+        "the caller's own key was stored or repeated"
+    )
 
 
 async def test_25_the_callers_key_and_cookies_never_reach_a_provider(tmp_path):

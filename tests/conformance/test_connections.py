@@ -1,5 +1,5 @@
-"""A client's connection to a gateway in its own process, on either engine: what may be sent on it, how much,
-and when it ends."""
+"""A client's connection to a gateway in its own process, on either engine: what may be sent on it, how much, and when
+it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 def sockets(pid: int) -> int:
-    """How many a process has open."""
+    """The number of open sockets of a process."""
     found = 0
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -27,8 +27,8 @@ def sockets(pid: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("sent", [b"", HEALTH, HEALTH[:20]], ids=["never used", "used", "half a request"])
-async def test_a_connection_is_let_go_as_soon_as_its_client_has_closed_it(running, sent):
+@pytest.mark.parametrize("sent", [b"", HEALTH, HEALTH[:20]], ids=["unused", "used", "half a request"])
+async def test_a_connection_is_released_as_soon_as_its_client_has_closed_it(running, sent):
     await until(lambda: sockets(running.process.pid) < 60)
     before = sockets(running.process.pid)
     for _ in range(20):
@@ -53,7 +53,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_what_is_sent_beside_a_body_is_bounded(running, flood):
+async def test_data_beside_a_body_is_limited(running, flood):
     start, more = FLOODS[flood]
     sent = 0
     async with Raw(running.base, running.key) as client:
@@ -64,21 +64,21 @@ async def test_what_is_sent_beside_a_body_is_bounded(running, flood):
                 await client.writer.drain()
                 sent += len(more)
                 await asyncio.sleep(0)
-    assert sent < 30_000_000, "most of it lies in the sockets"
+    assert sent < 30_000_000, "most of it is in the socket buffers"
 
 
-async def test_a_request_with_two_lengths_is_refused_and_what_follows_is_not_read(running):
+async def test_a_request_with_two_lengths_is_rejected_and_the_rest_is_not_read(running):
     hidden = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
     async with Raw(running.base, running.key) as client:
         client.writer.write(
             POST.replace("KEY", running.key).replace("\r\n\r\n", f"\r\ncontent-length: {len(hidden)}\r\n\r\n").encode()
             + hidden
         )
-        said = await client.reader.read()
-    assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"400"]
+        response = await client.reader.read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"400"]
 
 
-async def test_trailers_are_no_headers(running):
+async def test_trailers_are_not_headers(running):
     body = b'{"model": "sandbox/echo", "messages": [{"role": "user", "content": "x"}]}'
     async with Raw(running.base, running.key) as client:
         client.writer.write(
@@ -88,7 +88,7 @@ async def test_trailers_are_no_headers(running):
         assert (await client.head())[0] == 200
 
 
-async def test_a_client_that_leaves_requests_waiting_behind_one_another_stops_the_upstream(running):
+async def test_a_client_that_leaves_with_pipelined_requests_stops_the_upstream(running):
     before, logged = stats(running), len(running.log.read_text())
     async with Raw(running.base, running.key) as client:
         await client.send(CHAT, chat("[[delay=30s]] x", model="remote/echo", stream=False))
@@ -100,9 +100,9 @@ async def test_a_client_that_leaves_requests_waiting_behind_one_another_stops_th
     assert "Traceback" not in running.log.read_text()[logged:]
 
 
-async def test_what_follows_a_mistake_over_http2_leaves_no_traceback(running):
+async def test_data_after_an_http2_error_causes_no_traceback(running):
     logged = len(running.log.read_text())
-    mistake = b"\0\0\4\x08\0\0\0\0\1\0\0\0\1"  # WINDOW_UPDATE of a stream that nobody began
+    mistake = b"\0\0\4\x08\0\0\0\0\1\0\0\0\1"  # WINDOW_UPDATE of a stream that was never opened
     async with Raw(running.base, running.key) as client:
         client.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + mistake * 3000)
         with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""DESIGN section 1: what must always be true, as far as no other file of this folder shows it."""
+"""DESIGN section 1: the invariants that no other file of this folder tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ models: {{only/{name}: {{upstream: echo, context: 9000, max_output: 900, price: 
 
 
 async def test_a_request_runs_compiled_code_only(tmp_path, monkeypatch):
-    """Invariant 6: once the gateway has started, nothing reads YAML, a path or an expression, or makes code of them."""
+    """Invariant 6: after its start the gateway never parses YAML, a path or an expression, and never compiles code."""
     async with inprocess(tmp_path, providers=PROVIDERS) as here:
         for owner, name in ((load, "read_text"), (grammar, "Parser"), (emit.Module, "build")):
             monkeypatch.setattr(owner, name, lambda *given, name=name, **named: pytest.fail(f"{name} of {given}"))
@@ -48,6 +48,6 @@ async def test_a_request_runs_compiled_code_only(tmp_path, monkeypatch):
                         reply = await here.post(path, {**ask, "stream": stream})
                         assert reply.status_code in ((400,) if "=400" in words else (200, 500)), reply.text
         embedded = await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": ["a", "b"]})
-        drawn = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a cat"}})
-        assert (embedded.status_code, drawn.status_code) == (200, 200)
+        painted = await here.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": "a cat"}})
+        assert (embedded.status_code, painted.status_code) == (200, 200)
         assert (await here.get("/v1/models")).status_code == 200

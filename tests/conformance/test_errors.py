@@ -1,5 +1,4 @@
-"""The error table, cell by cell: status, content type and exact body of everything a caller can do wrong,
-on every endpoint."""
+"""The error table, cell by cell: status, content type and exact body of every client error, on every endpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def anthropic_error(kind, message):
 
 
 def like(got, wanted):
-    """Equal, where `...` stands for any text."""
+    """Equal, where `...` stands for any non-empty string."""
     if wanted is ...:
         return isinstance(got, str) and bool(got)
     if isinstance(wanted, dict):
@@ -51,11 +50,11 @@ def like(got, wanted):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors")
-    nowhere = provider("http://127.0.0.1:1/v1", "chat", name="nowhere", model="nowhere/one")
+    unreachable = provider("http://127.0.0.1:1/v1", "chat", name="unreachable", model="unreachable/one")
     images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
     async with inprocess(
         folder,
-        providers={"nowhere": nowhere, "sandbox-images": images},
+        providers={"unreachable": unreachable, "sandbox-images": images},
         settings="server: {max_body_bytes: 20000, max_small_body_bytes: 20000}\n",
     ) as gateway:
         yield gateway
@@ -94,7 +93,7 @@ async def test_a_request_without_a_key_is_a_401(here, endpoint):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_wrong_key_is_a_401_that_shows_its_end(here, endpoint):
+async def test_a_wrong_key_is_a_401_that_shows_its_last_characters(here, endpoint):
     key = here.key[:-4] + "zzzz"
     wrong = openai_error(f"Incorrect API key provided: sk-tg-...{key[-4:]}", code="invalid_api_key")
     check(
@@ -124,7 +123,7 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_bad_body_is_a_400(here, endpoint, body):
+async def test_an_invalid_body_is_a_400(here, endpoint, body):
     reply = await here.post(ENDPOINTS[endpoint], body)
     if endpoint == "chat":
         check(reply, 400, None, "text/plain")
@@ -147,7 +146,7 @@ async def test_a_bad_body_is_a_400(here, endpoint, body):
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_an_unknown_model_is_said_as_each_format_says_it(here, endpoint):
+async def test_an_unknown_model_is_reported_in_the_form_of_each_format(here, endpoint):
     reply = await here.post(ENDPOINTS[endpoint], {**GOOD[endpoint], "model": "no/such"})
     if endpoint == "chat":
         check(reply, 400, None, "text/plain")
@@ -192,7 +191,7 @@ async def test_less_than_a_cent_of_credits_is_a_403(here, endpoint):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_a_body_too_large_is_a_413(here, endpoint, packed):
+async def test_a_body_that_is_too_large_is_a_413(here, endpoint, packed):
     body = json.dumps({**GOOD[endpoint], "padding": "x" * 30_000}).encode()
     reply = await here.post(
         ENDPOINTS[endpoint], gzip.compress(body) if packed else body, **({"content_encoding": "gzip"} if packed else {})
@@ -213,10 +212,12 @@ async def test_a_body_too_large_is_a_413(here, endpoint, packed):
 
 
 @pytest.mark.parametrize("client", PATHS)
-async def test_a_provider_that_cannot_be_reached_is_a_502(here, client):
+async def test_an_unreachable_provider_is_a_502(here, client):
     for stream in (False, True):
         check(
-            await here.post(PATHS[client], {**ASKS[client], "model": "nowhere/one", "stream": stream}), 502, UNREACHABLE
+            await here.post(PATHS[client], {**ASKS[client], "model": "unreachable/one", "stream": stream}),
+            502,
+            UNREACHABLE,
         )
 
 
@@ -228,11 +229,16 @@ async def test_a_wrong_method_is_a_405_and_another_media_type_a_400(here, endpoi
         ENDPOINTS[endpoint], data={"model": "x"}, headers={"authorization": f"Bearer {here.key}"}
     )
     assert form.status_code == 400
+    assert "content type application/x-www-form-urlencoded is not supported; send application/json" in form.text
 
 
-async def test_an_unknown_path_or_job_is_answered_under_a_request_id(here):
-    for path in ("/v1/nothing", "/v2/models", "/v1/chat", "/v1/models/", "/..", "/v1/images/generations/not-a-uuid"):
+async def test_an_unknown_path_or_job_has_a_request_id(here):
+    known, unknown = (
+        ("/v1/models/", "/.."),
+        ("/v1/nothing", "/v2/models", "/v1/chat", "/v1/images/generations/not-a-uuid"),
+    )
+    for path in (*known, *unknown):
         reply = await here.get(path)
-        assert reply.status_code in (200, 404) and reply.headers["x-request-id"], path
+        assert (reply.status_code, reply.headers["x-request-id"][:4]) == (200 if path in known else 404, "req_"), path
     missing = await here.get("/v1/images/generations/6f1c1a52-0d0b-4b57-9a0e-2f0f5f4f9f10")
     assert (missing.status_code, missing.json()) == (404, envelope(404, "missing ID parameter"))

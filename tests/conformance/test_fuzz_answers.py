@@ -1,5 +1,5 @@
-"""Broken answers of upstreams, whole and streamed, in every pair of formats: a good answer or the dialect's error,
-never our own failure.
+"""Damaged answers of upstreams, whole and streamed, in every pair of formats: a valid answer or the dialect's error,
+never an internal error.
 
 Long runs as in `test_spec_fuzz.py`: `TOLLGATE_FUZZ`, `TOLLGATE_FUZZ_SEED`.
 """
@@ -24,7 +24,7 @@ FORMATS = ("chat", "responses", "messages")
 
 
 def rich(protocol: str) -> dict[str, Any]:
-    """A whole answer with thoughts, a tool call and every count."""
+    """A whole answer with reasoning, a tool call and every count."""
     body = whole(protocol)
     if protocol == "chat":
         message = body["choices"][0]["message"]
@@ -95,7 +95,7 @@ def rich(protocol: str) -> dict[str, Any]:
 
 
 def broken_events(protocol: str, rng: random.Random) -> list[bytes]:
-    """The events of a stream, some of them damaged, left out, doubled or swapped."""
+    """The events of a stream, some of them damaged, missing, doubled or swapped."""
     found: list[bytes] = []
     for block in events(protocol):
         head, _, data = block.partition(b"data: ")
@@ -129,7 +129,7 @@ def broken_events(protocol: str, rng: random.Random) -> list[bytes]:
 
 @pytest.mark.parametrize("upstream", FORMATS)
 @pytest.mark.parametrize("client", FORMATS)
-async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path, caplog, client, upstream):
+async def test_a_damaged_answer_is_a_provider_failure_or_a_valid_answer(tmp_path, caplog, client, upstream):
     rng = random.Random(f"{SEED} {client} {upstream}")
     blocks: list[bytes] = []
     kind = ""
@@ -170,10 +170,9 @@ async def test_a_broken_answer_is_the_providers_failure_or_makes_sense(tmp_path,
 
 
 def judge(client: str, reply: Any, stream: bool, *, native: bool = False) -> str | None:
-    """What is wrong with a reply, or None. On a native route a stream's events pass as the bytes they are,
-    wrong ones too."""
+    """The fault of a reply, or None. On a native route the events of a stream pass unchanged, damaged ones too."""
     if "internal server error" in reply.text:
-        return "our own failure"
+        return "an internal error"
     if reply.status_code != 200:
         return None if 400 <= reply.status_code < 600 and reply.text else "no error"
     if stream and not native:

@@ -1,4 +1,4 @@
-"""What else a key may be held to (CLIENTS 3d): endpoints, addresses, and requests that run at once."""
+"""Further restrictions of a key (CLIENTS 3d): endpoints, addresses, and concurrent requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STREAMED = {name: {**ASKS[name], "stream": True} for name in PATHS}
 
 
 class Upstream:
-    """Answers while its gate is open, and knows how many calls wait before it. A status of 0 breaks a stream off."""
+    """Answers while its gate is open, and counts the calls that wait for it. A status of 0 breaks a stream off."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -51,11 +51,11 @@ class Upstream:
             await self.gate.wait()
         finally:
             self.waiting -= 1
-        asked = json.loads(raw)
-        if asked.get("stream"):
+        request = json.loads(raw)
+        if request.get("stream"):
             return 200, SSE, self._streamed()
-        said = VECTORS if path.endswith("embeddings") else {"id": "job-1"} if path == "/jobs" else whole("chat")
-        return self.status or 500, {"content-type": "application/json"}, _blocks(json.dumps(said).encode())
+        content = VECTORS if path.endswith("embeddings") else {"id": "job-1"} if path == "/jobs" else whole("chat")
+        return self.status or 500, {"content-type": "application/json"}, _blocks(json.dumps(content).encode())
 
     async def _streamed(self):
         first, *rest = events("chat")
@@ -113,31 +113,31 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-async def test_of_64_at_once_as_many_run_as_may(here, upstream, tmp_path, name):
+async def test_of_64_concurrent_requests_only_the_allowed_number_runs(here, upstream, tmp_path, name):
     path, body = AT_ONCE[name]
     secret = await key_for(here, max_concurrent=3, rpm=4)
-    asked = [asyncio.ensure_future(here.post(path, body, key=secret)) for _ in range(64)]
-    await until(lambda: upstream.waiting == 3 and sum(each.done() for each in asked) == 61)
+    requests = [asyncio.ensure_future(here.post(path, body, key=secret)) for _ in range(64)]
+    await until(lambda: upstream.waiting == 3 and sum(each.done() for each in requests) == 61)
     upstream.gate.set()
-    replies = await asyncio.gather(*asked)
+    replies = await asyncio.gather(*requests)
     refused = [reply for reply in replies if reply.status_code == 429]
     assert len(refused) == 61 and [reply.status_code for reply in replies].count(200) == 3
     assert {reply.headers["retry-after"] for reply in refused} == {"1"}
     assert {reply.headers["x-tollgate-error"] for reply in refused} == {"rate_limit_exceeded"}
-    said = refused[0].json()
+    body_of_refusal = refused[0].json()
     wanted = REFUSED[name.partition(",")[0]]
-    assert said == said | {each: value for each, value in wanted.items() if each != "error"}
+    assert body_of_refusal == body_of_refusal | {each: value for each, value in wanted.items() if each != "error"}
     if "error" in wanted:
-        assert said["error"] == wanted["error"] | {
+        assert body_of_refusal["error"] == wanted["error"] | {
             "message": "Rate limit reached for concurrent requests. Please try again in 1s."
         }
     assert upstream.calls == 3 and not here.services.ledger.concurrency._running
-    assert (await here.post(path, body, key=secret)).status_code == 200, "the rate counts what was admitted"
-    if name != "images":  # whose jobs still run
-        assert len(await rows_by_id(here, tmp_path)) == 4, "a refused request leaves no row"
+    assert (await here.post(path, body, key=secret)).status_code == 200, "the rate limit counts admitted requests only"
+    if name != "images":  # its jobs are still running
+        assert len(await rows_by_id(here, tmp_path)) == 4, "a rejected request writes no row"
 
 
-async def test_calls_that_spend_nothing_take_no_slot(here, upstream):
+async def test_requests_that_cost_nothing_take_no_slot(here, upstream):
     secret = await key_for(here, max_concurrent=1)
     running = asyncio.ensure_future(here.post(*SURFACES["chat"], key=secret))
     await until(lambda: upstream.waiting)
@@ -149,30 +149,30 @@ async def test_calls_that_spend_nothing_take_no_slot(here, upstream):
     assert (await running).status_code == 200
 
 
-async def leaves_while_it_waits(here, upstream, secret):
+async def client_leaves_while_waiting(here, upstream, secret):
     client = Leaving(ASKS["chat"], secret, seconds=0.1)
     await here.opened.app(client.scope, client.receive, client.send)
 
 
-async def leaves_in_mid_stream(here, upstream, secret):
+async def client_leaves_during_the_stream(here, upstream, secret):
     client = Leaving(STREAMED["chat"], secret, blocks=1)
     upstream.gate.set()
     await here.opened.app(client.scope, client.receive, client.send)
 
 
-async def goes_wrong_upstream(here, upstream, secret):
+async def upstream_fails(here, upstream, secret):
     upstream.status = 500
     upstream.gate.set()
     assert (await here.post(*SURFACES["messages"], key=secret)).status_code == 500
 
 
-async def breaks_off_in_mid_stream(here, upstream, secret):
+async def stream_breaks_off(here, upstream, secret):
     upstream.status = 0
     upstream.gate.set()
     assert '"error"' in (await here.post(PATHS["chat"], STREAMED["chat"], key=secret)).text
 
 
-async def is_no_request(here, upstream, secret):
+async def request_is_invalid(here, upstream, secret):
     assert (await here.post(PATHS["chat"], b"{", key=secret)).status_code == 400
     assert (
         await here.http.post(
@@ -181,20 +181,20 @@ async def is_no_request(here, upstream, secret):
     ).status_code == 400
 
 
-async def is_over_a_rate(here, upstream, secret):
+async def rate_limit_is_exceeded(here, upstream, secret):
     key = here.services.ledger.find_key(secret)
     await here.services.ledger.update_key(key.id, rpm=0)
     assert (await here.post(*SURFACES["chat"], key=secret)).status_code == 429
     await here.services.ledger.update_key(key.id, rpm=None)
 
 
-async def meets_a_mistake_of_ours(here, upstream, secret):
-    with pytest.MonkeyPatch.context() as slip:
-        slip.setattr("tollgate.completions.request.check_fields", lambda *_: 1 / 0)
+async def internal_error(here, upstream, secret):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tollgate.completions.request.check_fields", lambda *_: 1 / 0)
         assert (await here.post(*SURFACES["chat"], key=secret)).status_code == 500
 
 
-async def is_ended_with_the_gateway(here, upstream, secret):
+async def gateway_shuts_down(here, upstream, secret):
     running = asyncio.ensure_future(here.post(*SURFACES["chat"], key=secret))
     await until(lambda: upstream.waiting)
     here.opened.app.cut()
@@ -203,10 +203,10 @@ async def is_ended_with_the_gateway(here, upstream, secret):
 
 
 @pytest.mark.parametrize("way", [
-    leaves_while_it_waits, leaves_in_mid_stream, goes_wrong_upstream, breaks_off_in_mid_stream, is_no_request,
-    is_over_a_rate, meets_a_mistake_of_ours, is_ended_with_the_gateway,
+    client_leaves_while_waiting, client_leaves_during_the_stream, upstream_fails, stream_breaks_off, request_is_invalid,
+    rate_limit_is_exceeded, internal_error, gateway_shuts_down,
 ], ids=lambda way: way.__name__)  # fmt: skip
-async def test_27_a_slot_is_free_again_whatever_becomes_of_its_request(here, upstream, way):
+async def test_27_a_slot_is_released_however_its_request_ends(here, upstream, way):
     secret = await key_for(here, max_concurrent=1)
     await way(here, upstream, secret)
     assert not here.services.ledger.concurrency._running
@@ -217,7 +217,7 @@ async def test_27_a_slot_is_free_again_whatever_becomes_of_its_request(here, ups
 
 
 class Caller(Leaving):
-    """An ASGI client that stays, and looks whether it could ask again at the moment at which its answer ends."""
+    """An ASGI client that stays, and records the running requests at the moment its answer ends."""
 
     def __init__(self, here, path, body, secret, *, breaks=False):
         super().__init__(body, secret)
@@ -236,21 +236,21 @@ AT_THE_END = {name: AT_ONCE[name] for name in ("chat", "chat, streamed", "images
 
 
 @pytest.mark.parametrize("name", AT_THE_END)
-async def test_a_slot_is_free_before_the_client_can_know_that_its_request_has_ended(here, upstream, name):
-    """Whoever sends one request after the other is never refused."""
+async def test_a_slot_is_released_before_the_end_of_the_answer_is_sent(here, upstream, name):
+    """A client that sends one request after the other is never rejected."""
     upstream.gate.set()
     client = Caller(here, *AT_THE_END[name], await key_for(here, max_concurrent=1))
     await here.opened.app(client.scope, client.receive, client.send)
     assert client.found == [{}]
 
 
-async def test_27_a_tool_call_whose_answer_cannot_be_sent_leaves_its_slot(here):
+async def test_27_a_tool_call_whose_answer_cannot_be_sent_releases_its_slot(here):
     client = Caller(here, *SURFACES["mcp"], await key_for(here, max_concurrent=1), breaks=True)
     await here.opened.app(client.scope, client.receive, client.send)
     assert not client.running
 
 
-async def test_who_has_no_credits_is_told_so_and_not_to_come_again(here, upstream):
+async def test_a_key_without_credits_is_a_403_even_if_its_slot_is_taken(here, upstream):
     await here.services.ledger.create_account("poor")
     _, secret = await here.services.ledger.create_key("poor", max_concurrent=1)
     key = here.services.ledger.find_key(secret)
@@ -270,11 +270,11 @@ FORBIDDEN |= {name: FORBIDDEN["embeddings"] for name in ("images", "mcp")}
 
 
 def assert_forbidden(reply, name, message):
-    said = reply.json()
-    said.pop("request_id", None)
+    body = reply.json()
+    body.pop("request_id", None)
     wanted = json.loads(json.dumps(FORBIDDEN[name]))
     wanted.get("error", wanted)["message"] = message
-    assert (reply.status_code, reply.headers["x-tollgate-error"], said) == (403, "permission_denied", wanted)
+    assert (reply.status_code, reply.headers["x-tollgate-error"], body) == (403, "permission_denied", wanted)
     assert "retry-after" not in reply.headers
 
 
@@ -290,19 +290,19 @@ async def test_a_key_may_be_used_for_its_endpoints_only(here, upstream, tmp_path
         else:
             assert_forbidden(reply, name, f"this key may not be used for {of}")
     paid = {"chat", "responses", "messages", "embeddings"} & {allowed}
-    assert len(await rows_by_id(here, tmp_path)) == len(paid) + (allowed == "messages"), "a refusal leaves no row"
+    assert len(await rows_by_id(here, tmp_path)) == len(paid) + (allowed == "messages"), "a rejection writes no row"
     looks = [await here.get(f"/v1/images/generations{end}", key=secret) for end in ("", "/" + "0" * 36)]
     assert [look.status_code for look in looks] == ([200, 404] if allowed == "images" else [403, 403])
     for path in ("/v1/models", "/v1/models/acme/one", "/v1/images/models"):
-        assert (await here.get(path, key=secret)).status_code == 200, "the catalogs need no key at all"
+        assert (await here.get(path, key=secret)).status_code == 200, "the catalogs require no key"
 
 
 async def from_address(here, peer, path, body, secret, forwarded=()):
     transport = httpx.ASGITransport(app=here.opened.app, client=(peer, 4711))
     headers = [("authorization", f"Bearer {secret}"), *(("x-forwarded-for", each) for each in forwarded)]
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
-        asked = {"json": body} if body is not None else {}
-        return await client.request("GET" if body is None else "POST", path, headers=headers, **asked)
+        options = {"json": body} if body is not None else {}
+        return await client.request("GET" if body is None else "POST", path, headers=headers, **options)
 
 
 @pytest.mark.parametrize("name", SURFACES)
@@ -317,7 +317,7 @@ async def test_a_key_may_be_used_from_its_addresses_only(here, upstream, name):
         assert reply.status_code == (200 if name == "embeddings" else 403) and "address" not in reply.text
 
 
-async def test_a_key_from_elsewhere_sees_no_catalog(here):
+async def test_a_key_from_another_address_gets_no_catalog(here):
     secret = await key_for(here, allowed_addresses=["203.0.113.7"])
     for path in ("/v1/models", "/v1/models/acme/one", "/v1/images/models"):
         assert (await from_address(here, "198.51.100.1", path, None, secret)).status_code == 403
@@ -325,7 +325,7 @@ async def test_a_key_from_elsewhere_sees_no_catalog(here):
     assert (await from_address(here, "198.51.100.1", "/v1/models", None, "")).status_code == 200
 
 
-async def test_behind_our_proxy_the_address_is_the_one_it_saw(tmp_path, upstream):
+async def test_behind_a_trusted_proxy_the_forwarded_address_counts(tmp_path, upstream):
     settings = "server: {trusted_proxies: [10.0.0.0/8]}\n"
     upstream.gate.set()
     async with inprocess(tmp_path, providers=PROVIDERS, apps={"acme": upstream}, settings=settings) as here:
@@ -342,7 +342,7 @@ async def test_behind_our_proxy_the_address_is_the_one_it_saw(tmp_path, upstream
             assert reply.status_code == status, (peer, forwarded)
 
 
-async def test_restrictions_that_change_hold_from_then_on(here, upstream):
+async def test_changed_restrictions_apply_at_once(here, upstream):
     upstream.gate.set()
     secret = await key_for(here)
     key = here.services.ledger.find_key(secret)

@@ -1,5 +1,5 @@
-"""What a key may do: expiry, revocation, rate limits, spend caps, allowed models, strictness, and state that belongs to
-its account."""
+"""The limits of a key: expiry, revocation, rate limits, spend caps, allowed models, strictness, and state that belongs
+to its account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ECHO = {client: {**ASKS[client], "model": "sandbox/echo"} for client in CLIENTS}
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_26_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, client):
+async def test_26_expired_and_revoked_keys_are_401_and_write_no_row(tmp_path, client):
     async with inprocess(tmp_path) as here:
         ledger = here.services.ledger
         _, expired = await ledger.create_key("default", expires_at=datetime.now(UTC) - timedelta(seconds=1))
@@ -45,7 +45,7 @@ async def test_26_expired_and_revoked_keys_are_401_and_leave_no_row(tmp_path, cl
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_path, client):
+async def test_a_rate_limit_is_a_429_with_the_body_and_headers_of_the_api(tmp_path, client):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", rpm=2, tpm=100_000)
         first = await here.post(PATHS[client], ECHO[client], key=key)
@@ -77,12 +77,12 @@ async def test_a_rate_limit_answers_429_in_the_words_and_headers_of_the_api(tmp_
                 "0",
                 "0",
             ]
-        assert len(await rows_by_id(here, tmp_path)) == 2, "a refused request leaves no row"
-        assert (await here.services.ledger.sums("default")).held == 0, "nor does it keep anything of the balance"
+        assert len(await rows_by_id(here, tmp_path)) == 2, "a rejected request writes no row"
+        assert (await here.services.ledger.sums("default")).held == 0, "and holds nothing of the balance"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_an_error_tells_how_the_limits_stand_too(tmp_path, client):
+async def test_an_error_reports_the_remaining_limits_too(tmp_path, client):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", rpm=9)
         field = "input" if client == "responses" else "messages"
@@ -96,51 +96,51 @@ async def test_an_error_tells_how_the_limits_stand_too(tmp_path, client):
         assert [(each.status_code, each.headers.get(name)) for each in (refused, failed)] == [(400, "8"), (500, "7")]
 
 
-async def test_a_token_limit_counts_what_was_really_used(tmp_path):
+async def test_a_token_limit_counts_the_reported_usage(tmp_path):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", tpm=1000)
-        asked = {
+        request = {
             **ECHO["chat"],
             "messages": [{"role": "user", "content": "[[prompt-tokens=900]] [[completion-tokens=200]] hi"}],
         }
-        assert (await here.post(PATHS["chat"], asked, key=key)).status_code == 200
+        assert (await here.post(PATHS["chat"], request, key=key)).status_code == 200
         refused = await here.post(PATHS["chat"], ECHO["chat"], key=key)
         assert refused.status_code == 429 and "tokens" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_04_a_spend_cap_is_403_insufficient_quota_and_holds_under_concurrency(tmp_path, client):
-    """The cap covers three calls of 0.1; ten at once get three."""
-    dear = provider(
+    """The cap covers three calls of 0.1: of ten concurrent ones three succeed."""
+    expensive = provider(
         "app://sandbox/v1/chat/completions",
         "chat",
-        name="dear",
-        model="dear/echo",
+        name="expensive",
+        model="expensive/echo",
         price='{prompt: "0", completion: "0.001", unit: 1, currency: USD}',
     )
-    dear = dear.replace("upstream: up-1", "upstream: echo")
+    expensive = expensive.replace("upstream: up-1", "upstream: echo")
     limit = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}[client]
-    asked = {**ASKS[client], "model": "dear/echo", limit: 100}
+    request = {**ASKS[client], "model": "expensive/echo", limit: 100}
     text = "[[delay=200ms]] [[tokens=100]] hi"
-    asked["input" if client == "responses" else "messages"] = (
+    request["input" if client == "responses" else "messages"] = (
         text if client == "responses" else [{"role": "user", "content": text}]
     )
-    async with inprocess(tmp_path, providers={"dear": dear}) as here:
+    async with inprocess(tmp_path, providers={"expensive": expensive}) as here:
         record, key = await here.services.ledger.create_key("default", spend_cap=Decimal("0.3"))
-        replies = await asyncio.gather(*(here.post(PATHS[client], asked, key=key) for _ in range(10)))
+        replies = await asyncio.gather(*(here.post(PATHS[client], request, key=key) for _ in range(10)))
         statuses = sorted(reply.status_code for reply in replies)
         assert statuses == [200] * 3 + [403] * 7
         error = next(reply for reply in replies if reply.status_code == 403).json()["error"]
         assert error["type"] == ("billing_error" if client == "messages" else "insufficient_quota")
         assert (await here.services.ledger.keys_spent())[record.id] == Decimal("0.3")
         assert (await here.post(PATHS[client], {**ECHO[client]})).status_code == 200, (
-            "the account itself has credits left"
+            "the account itself still has credits"
         )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
-    """PITFALLS 24, for several keys: one rule decides both, an empty list means nothing, and a hidden model looks
+async def test_24_listed_models_are_callable_and_callable_models_are_listed(tmp_path, client):
+    """PITFALLS 24, for several keys: one rule determines both, an empty list allows nothing, and a hidden model looks
     unknown."""
     more = {"acme": provider("app://sandbox/v1/chat/completions", "chat", model="acme/one").replace("up-1", "echo")}
     async with inprocess(tmp_path, providers=more) as here:
@@ -172,21 +172,21 @@ async def test_24_listed_is_callable_and_callable_is_listed(tmp_path, client):
                 assert clean[0] == clean[1] and hidden.status_code == unknown.status_code
 
 
-async def test_what_a_format_lacks_is_named_and_strict_refuses_it(tmp_path):
+async def test_a_field_that_a_format_lacks_is_reported_and_rejected_in_strict_mode(tmp_path):
     seen = []
     routes = {"acme": provider("app://acme/v1/messages", "messages")}
     async with inprocess(
         tmp_path, providers=routes, apps={"acme": replying(body=json.dumps(whole("messages")).encode(), seen=seen)}
     ) as here:
-        asked = {**ASKS["chat"], "seed": 7, "frequency_penalty": 0.5}
-        lax = await here.post(PATHS["chat"], asked)
+        request = {**ASKS["chat"], "seed": 7, "frequency_penalty": 0.5}
+        lax = await here.post(PATHS["chat"], request)
         assert lax.status_code == 200 and {"seed", "frequency_penalty"} <= set(
             re.split(r",\s*", lax.headers["x-tollgate-dropped"])
         )
-        strict = await here.post(PATHS["chat"], asked, x_tollgate_strict="true")
+        strict = await here.post(PATHS["chat"], request, x_tollgate_strict="true")
         assert strict.status_code == 400 and "seed" in strict.text and len(seen) == 1
         _, key = await here.services.ledger.create_key("default", strict=True)
-        assert (await here.post(PATHS["chat"], asked, key=key)).status_code == 400
+        assert (await here.post(PATHS["chat"], request, key=key)).status_code == 400
         assert (await here.post(PATHS["chat"], ASKS["chat"], key=key)).status_code == 200
         rows = [row for row in (await rows_by_id(here, tmp_path)).values() if row["outcome"] == "ok"]
         assert (
@@ -206,8 +206,7 @@ models:
 
 
 async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path):
-    """Two providers of one model: the id goes back to the one that minted it, also when the other is preferred by
-    now."""
+    """Two providers of one model: the id is sent to the one that created it, even if the other is preferred now."""
     apps = {name: Sandbox() for name in ("alpha", "beta")}
     calls = []
 
@@ -222,10 +221,10 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
     async with inprocess(tmp_path, providers=routes, apps={name: watched(name) for name in apps}) as here:
         for stream in (False, True):
             first = await here.post("/v1/responses", {"model": "shared/echo", "input": "remember me", "stream": stream})
-            told = json.loads(first.text.strip().rpartition("data: ")[2])["response"] if stream else first.json()
+            stored = json.loads(first.text.strip().rpartition("data: ")[2])["response"] if stream else first.json()
             minter = calls[-1]
             here.services.health.failed(f"{minter}/echo", minter, "upstream_failed", "down", retry_after=30)
-            onward = {"model": "shared/echo", "input": "and now?", "previous_response_id": told["id"]}
+            onward = {"model": "shared/echo", "input": "and now?", "previous_response_id": stored["id"]}
             own = await here.post("/v1/responses", onward)
             assert own.status_code == 200 and calls[-1] == minter == own.headers["x-tollgate-provider"]
 
@@ -233,7 +232,7 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
             await here.services.ledger.grant(f"stranger{stream}", Decimal(1))
             _, foreign = await here.services.ledger.create_key(f"stranger{stream}")
             before = len(calls)
-            for key, wrong in ((foreign, told["id"]), (here.key, "resp_guessed")):
+            for key, wrong in ((foreign, stored["id"]), (here.key, "resp_guessed")):
                 reply = await here.post("/v1/responses", {**onward, "previous_response_id": wrong}, key=key)
                 assert reply.status_code == 404 and len(calls) == before
                 assert (
@@ -245,7 +244,7 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
                 {
                     "model": "shared/echo",
                     "input": [
-                        {"type": "item_reference", "id": told["output"][0]["id"]},
+                        {"type": "item_reference", "id": stored["output"][0]["id"]},
                         {"role": "user", "content": "x"},
                     ],
                 },
@@ -259,13 +258,13 @@ async def test_a_stored_answer_belongs_to_its_account_and_its_provider(tmp_path)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(tmp_path, client):
-    """PITFALLS 11: a prompt cache is met again only at the provider that has it."""
-    asked = []
+async def test_11_a_conversation_stays_with_its_healthy_provider(tmp_path, client):
+    """PITFALLS 11: a prompt cache is only available at the provider that has it."""
+    called = []
 
     def app(name):
         async def answer(method, path, headers, body):
-            asked.append(name)
+            called.append(name)
             stream = json.loads(body).get("stream")
             good = (
                 replying(blocks=events(client), headers={"content-type": "text/event-stream"})
@@ -280,7 +279,7 @@ async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(t
     routes = {name: provider(f"app://{name}/v1", client, name=name) for name in names}
     async with inprocess(tmp_path, providers=routes, apps={name: app(name) for name in names}) as here:
         for conversation in range(6):
-            asked.clear()
+            called.clear()
             opening = {"role": "user", "content": f"conversation {conversation}"}
             for turn in range(5):
                 more = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": f"turn {turn}"}] * turn
@@ -290,7 +289,7 @@ async def test_11_a_conversation_stays_with_its_provider_while_that_is_healthy(t
                     "stream": bool(turn % 2),
                 }
                 assert (await here.post(PATHS[client], body)).status_code == 200
-            assert len(set(asked)) == 1, asked
-        here.services.health.failed(f"{asked[0]}/up-1", asked[0], "upstream_failed", "down", retry_after=30)
+            assert len(set(called)) == 1, called
+        here.services.health.failed(f"{called[0]}/up-1", called[0], "upstream_failed", "down", retry_after=30)
         await here.post(PATHS[client], body)
-        assert asked[-1] != asked[0]
+        assert called[-1] != called[0]

@@ -1,5 +1,5 @@
 """A gateway in its own process, on either engine: clients that leave, SIGTERM, reload, full disks, many streams,
-flat memory."""
+constant memory."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def stats(running) -> dict[str, int]:
 
 
 async def until(true, seconds: float = 60) -> None:
-    """Wait for a condition."""
+    """Waits for a condition."""
     ends = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < ends, "it did not happen in time"
+        assert time.monotonic() < ends, "the condition did not become true in time"
         await asyncio.sleep(0.05)
 
 
 # ---- clients that leave (PITFALLS 7, 27) ----------------------------------------------------------------------------
 SLOW = "[[delay=30s]] x"
-TALKING = "[[pace=30ms]] [[tokens=600]] x"
+STREAMING = "[[pace=30ms]] [[tokens=600]] x"
 LEAVING = {
     "waiting for a whole answer": (CHAT, chat(SLOW, model="remote/echo", stream=False), False),
     "waiting for the first byte": (CHAT, chat(SLOW, model="remote/echo"), False),
-    "in mid-stream": (CHAT, chat(TALKING, model="remote/echo"), True),
-    "in a converted stream": (MESSAGES, chat(TALKING, model="only-chat/reasoner", max_tokens=900), True),
+    "during the stream": (CHAT, chat(STREAMING, model="remote/echo"), True),
+    "in a converted stream": (MESSAGES, chat(STREAMING, model="only-chat/reasoner", max_tokens=900), True),
     "waiting for a converted answer": (RESPONSES, {"model": "only-messages/reasoner", "input": SLOW}, False),
 }
 
@@ -75,9 +75,9 @@ async def test_07_a_client_that_leaves_stops_the_upstream(running, path, body, r
     )
 
 
-async def test_06_a_left_stream_is_billed_once_as_received(running):
+async def test_06_an_abandoned_stream_is_billed_once_for_what_was_received(running):
     async with Raw(running.base, running.key) as client:
-        await client.send(CHAT, chat(TALKING, model="remote/echo", user="leaver"))
+        await client.send(CHAT, chat(STREAMING, model="remote/echo", user="leaver"))
         request_id = (await client.head())[1]["x-request-id"]
         for _ in range(30):
             await client.reader.readline()
@@ -94,7 +94,7 @@ async def test_06_a_left_stream_is_billed_once_as_received(running):
 
 
 # ---- many at once ---------------------------------------------------------------------------------------------------
-async def test_500_paced_streams_at_once_are_all_whole(running):
+async def test_500_concurrent_paced_streams_are_all_complete(running):
     async def one(n: int) -> tuple[int, str]:
         async with Raw(running.base, running.key) as client:
             status, _, body = await client.ask(CHAT, chat(f"[[pace=40ms]] [[tokens=12]] stream {n}"))
@@ -109,9 +109,9 @@ def resident_kb(pid: int) -> int:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
-async def test_22_memory_stays_flat_over_thousands_of_requests(running):
-    """Whole, streamed, converted, refused and failing ones, over kept connections. A machine that is busy with other
-    things warms up longer: what leaks grows in every round."""
+async def test_22_memory_stays_constant_over_thousands_of_requests(running):
+    """Whole, streamed, converted, rejected and failing ones, over kept connections. A busy machine warms up longer: a
+    leak grows in every round."""
     mix = [
         (CHAT, chat("hello", stream=False)),
         (CHAT, chat("hello")),
@@ -136,7 +136,7 @@ async def test_22_memory_stays_flat_over_thousands_of_requests(running):
         before, best = resident_kb(running.process.pid), 1 << 30
         await ask(count)
         ends = time.monotonic() + 10
-        # storing and publishing (once a second here) take memory, and give it back
+        # storing and publishing (once a second here) allocate memory and release it again
         while best >= 8_000 and time.monotonic() < ends:
             await asyncio.sleep(0.2)
             best = min(best, resident_kb(running.process.pid) - before)
@@ -162,20 +162,20 @@ async def test_a_connection_is_kept_however_often_it_is_used(running):
 
 
 # ---- SIGTERM --------------------------------------------------------------------------------------------------------
-def answered_now(running) -> int:
-    """How many requests the gateway says it is answering, besides this one."""
+def requests_running(running) -> int:
+    """The number of requests that the gateway is answering, besides this one."""
     with urllib.request.urlopen(running.base + "/metrics", timeout=30) as reply:
         return int(re.search(r"^tollgate_requests_running (\d+)", reply.read().decode(), re.MULTILINE).group(1)) - 1
 
 
 def draining_in(folder, engine: str, seconds: int):
-    """A gateway of its own on this engine, which drains for so long."""
+    """A gateway of its own on this engine, with this time to drain."""
     write_config(folder, settings=f"server: {{engine: {engine}, drain_seconds: {seconds}}}\n")
     return start_gateway(folder)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_path, engine):
+async def test_05_after_sigterm_a_running_stream_finishes_and_new_work_is_rejected(tmp_path, engine):
     running = draining_in(tmp_path, engine, 10)
     async with (
         Raw(running.base, running.key) as streaming,
@@ -186,13 +186,13 @@ async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_
         await kept.body((await kept.head())[1])
         await streaming.send(CHAT, chat("[[pace=60ms]] [[tokens=35]] to the end"))
         status, headers = await streaming.head()
-        running.process.send_signal(signal.SIGSTOP)  # so that it finds both at once, however slow this process is
+        running.process.send_signal(signal.SIGSTOP)  # so that the process receives both at once, however slow it is
         running.process.send_signal(signal.SIGTERM)
-        await kept.send(CHAT, chat("under way when the end came", stream=False))
+        await kept.send(CHAT, chat("under way at the shutdown", stream=False))
         running.process.send_signal(signal.SIGCONT)
         last, last_headers = await kept.head()
         assert last == 200 and "under way" in (await kept.body(last_headers)).decode()
-        assert await asyncio.wait_for(waiting.reader.read(), 30) == b"", "what is idle ends"
+        assert await asyncio.wait_for(waiting.reader.read(), 30) == b"", "an idle connection is closed"
         refused = True
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             async with Raw(running.base, running.key) as late:
@@ -209,20 +209,20 @@ async def test_05_sigterm_lets_a_running_stream_finish_and_refuses_new_work(tmp_
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_05_what_still_runs_when_the_time_to_drain_is_over_is_told_so(tmp_path, engine):
+async def test_05_requests_still_running_after_the_drain_are_told_of_the_shutdown(tmp_path, engine):
     running = draining_in(tmp_path, engine, 2)
     async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
         await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=200]] never to the end"))
         status, headers = await streaming.head()
         await waiting.send(CHAT, chat("[[delay=20s]] late", stream=False))
-        await until(lambda: answered_now(running) == 2)
+        await until(lambda: requests_running(running) == 2)
         running.process.send_signal(signal.SIGTERM)
         body = await streaming.body(headers)
         late, late_headers = await waiting.head()
-        told = await waiting.body(late_headers)
+        late_body = await waiting.body(late_headers)
     assert status == 200 and b"[DONE]" not in body
     assert "shutting down" in json.loads(body.strip().rpartition(b"data: ")[2])["error"]["message"]
-    assert late == 503 and b"unavailable" in told and late_headers["x-request-id"]
+    assert late == 503 and b"unavailable" in late_body and late_headers["x-request-id"]
     running.process.wait(60)
     assert running.process.returncode == 0 and "Traceback" not in running.log.read_text()
     rows = {row["request_id"]: row for row in usage_rows(tmp_path)}
@@ -234,8 +234,8 @@ async def test_05_what_still_runs_when_the_time_to_drain_is_over_is_told_so(tmp_
 
 
 # ---- a full disk ----------------------------------------------------------------------------------------------------
-async def test_a_full_disk_stops_new_work_loses_nothing_and_is_left_behind(tmp_path):
-    """The kernel refuses the process every further byte in its files, and later allows them again."""
+async def test_after_a_full_disk_new_work_is_rejected_nothing_is_lost_and_it_recovers(tmp_path):
+    """The kernel rejects every further byte in the files of the process, and later allows them again."""
     write_config(tmp_path)
     running = start_gateway(tmp_path)
     pid, (soft, hard) = running.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -254,7 +254,7 @@ async def test_a_full_disk_stops_new_work_loses_nothing_and_is_left_behind(tmp_p
             for n in range(4):
                 assert (await ask(bool(n % 2)))[0] == 200
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
-            status, text = await ask(True)  # it was admitted before anybody knew
+            status, text = await ask(True)  # admitted before the failure was known
             assert status in (200, 503) and not text.endswith("[DONE]\n\n")
             assert status == 503 or set(json.loads(text.strip().rpartition("data: ")[2])) == {"error"}
             refused = [await ask(stream) for stream in (False, True)]
@@ -288,7 +288,7 @@ models:
 """
 
 
-async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_nothing(tmp_path):
+async def test_23_a_reload_does_not_affect_running_streams_and_an_invalid_file_changes_nothing(tmp_path):
     write_config(tmp_path, providers={"moving": ROUTE.format(upstream="echo", price="0.001")})
     running = start_gateway(tmp_path)
     file = tmp_path / "providers" / "moving.yaml"
@@ -314,15 +314,15 @@ async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_n
                 file.write_text(ROUTE.format(upstream="echo", price="a lot").replace("context:", "contxt:"))
                 ends = time.monotonic() + 60
                 while "a lot" not in running.log.read_text():
-                    assert time.monotonic() < ends, "a bad file was not spoken of"
+                    assert time.monotonic() < ends, "the invalid file was not reported"
                     await asyncio.sleep(0.1)
                 log = running.log.read_text()
-                assert "providers/moving.yaml:" in log and "context" in log, "both mistakes, with their place"
+                assert "providers/moving.yaml:" in log and "context" in log, "both errors, with their place"
                 assert await served_by() == "echo-mini"
                 file.write_text(ROUTE.format(upstream="echo", price="0.003"))
                 ends = time.monotonic() + 60
                 while await served_by() != "echo":
-                    assert time.monotonic() < ends, "a mended file is taken by itself"
+                    assert time.monotonic() < ends, "a corrected file is not loaded by itself"
                     await asyncio.sleep(0.1)
                 body = (await streaming.body(headers)).decode()
             assert body.endswith("data: [DONE]\n\n") and "echo-mini" not in body
@@ -332,7 +332,7 @@ async def test_23_a_reload_leaves_running_streams_alone_and_a_bad_file_changes_n
     assert old["upstream_model"] == "echo" and old["cost"] == old["input_tokens"] * Decimal("0.001")
 
 
-async def test_a_plugin_that_hangs_as_a_reload_imports_it_holds_up_neither_requests_nor_the_end(tmp_path):
+async def test_a_plugin_that_hangs_at_a_reload_delays_neither_requests_nor_the_shutdown(tmp_path):
     write_config(tmp_path)
     (tmp_path / "acme_waiter.py").write_text("import threading\n\nthreading.Event().wait()\n")
     running = start_gateway(tmp_path, environ={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"})
@@ -341,14 +341,14 @@ async def test_a_plugin_that_hangs_as_a_reload_imports_it_holds_up_neither_reque
     running.process.send_signal(signal.SIGHUP)
     ends = time.monotonic() + 60
     while "plugin `acme_waiter` is being imported" not in running.log.read_text():
-        assert time.monotonic() < ends, "what the reload waits for was not told"
+        assert time.monotonic() < ends, "what the reload waits for was not late_body"
         await asyncio.sleep(0.1)
     async with Raw(running.base, running.key) as client:
         await client.send(CHAT, chat("still here", stream=False))
         assert (await client.head())[0] == 200
-    began = time.monotonic()
+    start = time.monotonic()
     assert running.stop() == 0
-    assert time.monotonic() - began < 15 and "Traceback" not in running.log.read_text()
+    assert time.monotonic() - start < 15 and "Traceback" not in running.log.read_text()
 
 
 # ---- start ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""What hurts users of other gateways, row by row:
-`test_NN_...` here and in this folder's other files is row NN of the list."""
+"""Known pitfalls of other gateways, row by row: `test_NN_...` here and in this folder's other files is row NN of
+PITFALLS."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_every_row_has_a_test():
 
 @contextlib.asynccontextmanager
 async def answering(folder, upstream: str, *bodies, stream: bool = False, **how):
-    """A gateway whose upstream answers with the bodies in turn, with the last one ever after. Yields what asks it as a
-    client does, and gives the reply, its row and what the upstream was sent for it."""
+    """A gateway whose upstream answers with the bodies in turn and repeats the last. Yields a function that sends a
+    request as a client does, and returns the reply, its row and the request that the upstream received."""
     coming, seen = list(bodies), []
 
     async def app(*call):
@@ -60,7 +60,7 @@ async def answering(folder, upstream: str, *bodies, stream: bool = False, **how)
         folder, providers={"acme": provider("app://acme/v1/talk", upstream, **how)}, apps={"acme": app}
     ) as here:
 
-        async def asked(client: str, ask=None, path_more: str = ""):
+        async def send(client: str, ask=None, path_more: str = ""):
             before = len(seen)
             reply = await here.post(
                 PATHS[client] + path_more, {**ASKS[client], **({"stream": True} if stream else {}), **(ask or {})}
@@ -68,13 +68,13 @@ async def answering(folder, upstream: str, *bodies, stream: bool = False, **how)
             row = (await rows_by_id(here, folder)).get(reply.headers["x-request-id"])
             return reply, row, [json.loads(each[3]) for each in seen[before:]]
 
-        yield asked
+        yield send
 
 
 async def answered(folder, upstream: str, body, *, client: str | None = None, ask=None, path_more: str = "", **how):
-    """One answer of an upstream through a gateway: the reply, its row and what the upstream was sent."""
-    async with answering(folder, upstream, body, **how) as asked:
-        return await asked(client or upstream, ask, path_more)
+    """One answer of an upstream through a gateway: the reply, its row and the request that the upstream received."""
+    async with answering(folder, upstream, body, **how) as send:
+        return await send(client or upstream, ask, path_more)
 
 
 # ---- money ----------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ PRICES = (
     '{prompt: "10", completion: "100", input_cache_read: "1", input_cache_write: "12", internal_reasoning: "%s", unit: '
     "1, currency: USD}"
 )
-TOLD = {
+USAGE = {
     "chat": {
         "prompt_tokens": 100,
         "completion_tokens": 30,
@@ -109,23 +109,24 @@ TOLD = {
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("upstream", CLIENTS)
 async def test_01_cached_tokens_are_charged_once_at_their_own_price(tmp_path, client, upstream):
-    """Of 100 prompt tokens 40 came from a cache: two vendors count them inside, one beside."""
+    """40 of 100 prompt tokens came from a cache: two vendors count them inside, one beside."""
     reply, row, _ = await answered(
-        tmp_path, upstream, whole(upstream, **TOLD[upstream]), client=client, price=PRICES % ""
+        tmp_path, upstream, whole(upstream, **USAGE[upstream]), client=client, price=PRICES % ""
     )
     written = 10 if upstream == "messages" else 0
     assert (row["input_tokens"], row["cache_read_tokens"], row["cache_write_tokens"]) == (60 - written, 40, written)
     assert row["cost"] == (60 - written) * 10 + 40 + written * 12 + 30 * 100
-    told = reply.json()["usage"]
+    reported = reply.json()["usage"]
     cached = {
-        "chat": lambda: told["prompt_tokens_details"]["cached_tokens"],
-        "responses": lambda: told["input_tokens_details"]["cached_tokens"],
-        "messages": lambda: told["cache_read_input_tokens"],
+        "chat": lambda: reported["prompt_tokens_details"]["cached_tokens"],
+        "responses": lambda: reported["input_tokens_details"]["cached_tokens"],
+        "messages": lambda: reported["cache_read_input_tokens"],
     }[client]()
     prompt = (
-        told["prompt_tokens"]
+        reported["prompt_tokens"]
         if client == "chat"
-        else told["input_tokens"] + (cached + told.get("cache_creation_input_tokens", 0) if client == "messages" else 0)
+        else reported["input_tokens"]
+        + (cached + reported.get("cache_creation_input_tokens", 0) if client == "messages" else 0)
     )
     assert (prompt, cached) == (100, 40)
 
@@ -163,11 +164,11 @@ def usage_homes() -> dict[str, list[bytes]]:
 
 @pytest.mark.parametrize("done", [True, False], ids=["with DONE", "without DONE"])
 @pytest.mark.parametrize("home", usage_homes())
-async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, done):
+async def test_02_streamed_usage_is_found_in_every_known_place(tmp_path, home, done):
     blocks = [*usage_homes()[home], *([b"data: [DONE]\n\n"] if done else [])]
-    async with answering(tmp_path, "chat", blocks, stream=True) as asked:
+    async with answering(tmp_path, "chat", blocks, stream=True) as send:
         for client in CLIENTS:
-            reply, row, _ = await asked(client)
+            reply, row, _ = await send(client)
             assert row, "our own id, never the provider's"
             assert (row["input_tokens"], row["output_tokens"], row["estimated"], row["outcome"]) == (
                 7,
@@ -178,21 +179,21 @@ async def test_02_streamed_usage_is_found_wherever_it_stands(tmp_path, home, don
             if client == "chat":
                 last, mark = reply.text.strip().split("\n\n")[-2:]
                 last = json.loads(last.removeprefix("data: "))
-                told = [
+                with_usage = [
                     block
                     for block in reply.text.split("\n\n")
                     if '"finish_reason": "stop"' in block or '"finish_reason":"stop"' in block
                 ]
-                assert mark == "data: [DONE]" and len(told) == 1
+                assert mark == "data: [DONE]" and len(with_usage) == 1
                 assert (
-                    json.loads(told[0].removeprefix("data: "))["usage"]["total_tokens"] == 10
+                    json.loads(with_usage[0].removeprefix("data: "))["usage"]["total_tokens"] == 10
                     and last.get("usage")
                     or "moderation" in last
                 )
 
 
 @pytest.mark.parametrize("home", ["an extra chunk without choices", "the finishing chunk"])
-async def test_02_usage_is_found_though_the_last_chunks_are_written_in_another_way(tmp_path, home):
+async def test_02_usage_is_found_if_the_last_chunks_are_formatted_differently(tmp_path, home):
     first, *rest = usage_homes()[home]
     rest = [b"data: " + orjson.dumps(json.loads(block.removeprefix(b"data: "))) + b"\n\n" for block in rest]
     _, row, _ = await answered(tmp_path, "chat", [first, *rest, b"data: [DONE]\n\n"], client="chat", stream=True)
@@ -200,7 +201,7 @@ async def test_02_usage_is_found_though_the_last_chunks_are_written_in_another_w
 
 
 @pytest.mark.parametrize("ending", ["response.incomplete", "response.failed"])
-async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, ending):
+async def test_02_usage_of_an_incomplete_answer_is_billed(tmp_path, ending):
     blocks = events("responses")
     last = json.loads(blocks[-1].partition(b"data: ")[2])
     last["type"], last["response"]["status"] = ending, ending.partition(".")[2]
@@ -209,9 +210,9 @@ async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, e
     else:
         last["response"]["incomplete_details"] = {"reason": "max_output_tokens"}
     blocks[-1] = f"event: {ending}\ndata: {json.dumps(last)}\n\n".encode()
-    async with answering(tmp_path, "responses", blocks, stream=True) as asked:
+    async with answering(tmp_path, "responses", blocks, stream=True) as send:
         for client in CLIENTS:
-            _, row, _ = await asked(client)
+            _, row, _ = await send(client)
             assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False), client
             assert row["outcome"] == ("upstream_error" if ending == "response.failed" else "ok"), client
 
@@ -221,17 +222,16 @@ async def test_02_usage_of_an_answer_that_did_not_complete_is_billed(tmp_path, e
     [("", 100), ("0", 0), ("7", 7)],
     ids=["no price: as completion", "0 is free", "a price of its own"],
 )
-async def test_03_reasoning_tokens_are_part_of_output_and_charged_once(tmp_path, price, wanted):
-    without_total = {name: count for name, count in TOLD["chat"].items() if name != "total_tokens"}
-    for n, told in enumerate((TOLD["chat"], without_total)):
-        _, row, _ = await answered(tmp_path / str(n), "chat", whole("chat", **told), price=PRICES % price)
+async def test_03_reasoning_tokens_are_part_of_the_output_and_charged_once(tmp_path, price, wanted):
+    without_total = {name: count for name, count in USAGE["chat"].items() if name != "total_tokens"}
+    for n, usage in enumerate((USAGE["chat"], without_total)):
+        _, row, _ = await answered(tmp_path / str(n), "chat", whole("chat", **usage), price=PRICES % price)
         assert (row["output_tokens"], row["reasoning_tokens"]) == (10, 20)
         assert row["cost"] == 60 * 10 + 40 * 1 + 10 * 100 + 20 * wanted
 
 
 async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
-    """With the store's writer stuck for good, requests are answered as fast as ever;
-    their rows are safe in the journal."""
+    """With the store's writer blocked, requests are answered as fast as before; their rows are safe in the journal."""
     import threading
 
     from tollgate.ledger.store import Store
@@ -241,7 +241,7 @@ async def test_08_the_database_is_not_on_the_hot_path(tmp_path, monkeypatch):
     async with inprocess(tmp_path) as here:
         monkeypatch.setattr(Store, "apply", lambda self, entries: (stuck.wait(30), apply(self, entries))[1])
         body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hi"}]}
-        clock = asyncio.get_running_loop().time  # which leaves out the time that the process stood still
+        clock = asyncio.get_running_loop().time  # which excludes the time in which the process was suspended
         began = clock()
         replies = [await here.post(PATHS["chat"], body) for _ in range(50)]
         assert all(reply.status_code == 200 for reply in replies) and clock() - began < 5
@@ -268,12 +268,12 @@ TOOLS = {
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 
 
-def cutting(sandbox, seed: int):
-    """The sandbox behind a network that cuts its streams anywhere."""
+def split_streams(sandbox, seed: int):
+    """The sandbox behind a network that splits its streams anywhere."""
     rng = random.Random(seed)
 
     async def app(method, path, headers, body):
-        status, told, blocks = await sandbox(method, path, headers, body)
+        status, sent_headers, blocks = await sandbox(method, path, headers, body)
 
         async def pieces():
             async for block in blocks:
@@ -282,12 +282,12 @@ def cutting(sandbox, seed: int):
                     yield block[:size]
                     block = block[size:]
 
-        return status, told, pieces()
+        return status, sent_headers, pieces()
 
     return app
 
 
-def asking(client: str, text: str, **more):
+def tool_request(client: str, text: str, **more):
     body = {**ASKS[client], "model": "cut/echo", "tools": TOOLS[client], **more}
     body["input" if client == "responses" else "messages"] = (
         text if client == "responses" else [{"role": "user", "content": text}]
@@ -296,25 +296,25 @@ def asking(client: str, text: str, **more):
 
 
 @pytest.mark.parametrize(("client", "upstream"), [(c, u) for c in CLIENTS for u in CLIENTS], ids=lambda word: word)
-async def test_09_streamed_tool_calls_equal_the_whole_answers(tmp_path, client, upstream):
-    """Parallel calls, one without arguments, text before them, arguments full of quotes; cut anywhere."""
+async def test_09_streamed_tool_calls_equal_those_of_the_whole_answer(tmp_path, client, upstream):
+    """Parallel calls, one without arguments, text before them, arguments full of quotes; split anywhere."""
     arguments = {"city": 'Zürich "Ö" \\ \n end', "days": 3}
     text = (
         f'[[tool=weather {json.dumps(arguments)}]] [[tool=now {{}}]] [[tool=weather {{"city": "Rom", "days": -1}}]] go'
     )
     wanted = [("weather", arguments), ("now", {}), ("weather", {"city": "Rom", "days": -1})]
     one = provider(f"app://cut/v1{SPOKEN[upstream]}", upstream, name="cut", model="cut/echo").replace("up-1", "echo")
-    async with inprocess(tmp_path, providers={"cut": one}, apps={"cut": cutting(Sandbox(), 7)}) as here:
+    async with inprocess(tmp_path, providers={"cut": one}, apps={"cut": split_streams(Sandbox(), 7)}) as here:
         sdk = sdks.client_of(here, client)
         for preface in ("", "[[preface]] "):
-            body = asking(client, preface + text)
-            for found, said in (
+            body = tool_request(client, preface + text)
+            for found, words in (
                 calls_of(client, await sdks.whole(sdk, client, body)),
                 await streamed_calls(sdk, client, body),
             ):
                 assert [(name, args) for _, name, args in found] == wanted
                 assert len({each for each, _, _ in found}) == 3 and all(each for each, _, _ in found)
-                assert bool(said) == bool(preface)
+                assert bool(words) == bool(preface)
 
 
 def calls_of(client: str, answer: dict):
@@ -338,7 +338,7 @@ def calls_of(client: str, answer: dict):
 
 
 async def streamed_calls(sdk, client: str, body: dict):
-    """The same, gathered by the SDK's own stream helper."""
+    """The same, collected by the SDK's own stream helper."""
     known = {name: value for name, value in body.items() if name != "stream"}
     if client == "chat":
         async with sdk.chat.completions.stream(**known) as stream:
@@ -396,7 +396,7 @@ async def test_10_thinking_passes_a_native_route_byte_for_byte(tmp_path):
 
 @pytest.mark.parametrize("client", ["chat", "responses"])
 async def test_10_thinking_round_trips_through_another_format(tmp_path, client):
-    """Empty but signed, signed and redacted blocks come back to the provider as it said them."""
+    """Empty but signed, signed and redacted blocks return to the provider exactly as it sent them."""
     seen: list = []
     body = {
         **whole("messages"),
@@ -429,7 +429,7 @@ async def test_10_thinking_round_trips_through_another_format(tmp_path, client):
     assert [block["type"] for block in back] == ["thinking", "thinking", "redacted_thinking", "text", "tool_use"]
 
 
-async def test_11_cache_marks_survive_a_conversion_and_cache_tokens_come_back(tmp_path):
+async def test_11_cache_breakpoints_survive_a_conversion_and_cache_tokens_are_reported(tmp_path):
     mark = {"cache_control": {"type": "ephemeral"}}
     ask = {
         "messages": [
@@ -454,12 +454,12 @@ async def test_11_cache_marks_survive_a_conversion_and_cache_tokens_come_back(tm
 
 
 @pytest.mark.parametrize("upstream", ["chat", "responses", "messages"])
-async def test_12_messages_streams_begin_and_end_with_usage(tmp_path, upstream):
+async def test_12_messages_streams_start_and_end_with_usage(tmp_path, upstream):
     reply, row, _ = await answered(tmp_path, upstream, events(upstream), client="messages", stream=True)
-    said = [json.loads(block.partition("data: ")[2]) for block in reply.text.strip().split("\n\n")]
+    sent_events = [json.loads(block.partition("data: ")[2]) for block in reply.text.strip().split("\n\n")]
     start, last = (
-        said[0]["message"]["usage"],
-        next(event for event in said if event["type"] == "message_delta")["usage"],
+        sent_events[0]["message"]["usage"],
+        next(event for event in sent_events if event["type"] == "message_delta")["usage"],
     )
     assert isinstance(start["input_tokens"], int) and isinstance(start["output_tokens"], int)
     if upstream != "messages":
@@ -492,25 +492,39 @@ async def test_13_an_image_inside_a_tool_result_is_carried(tmp_path, upstream):
 
 
 @pytest.mark.parametrize(
-    ("client", "upstream", "part"),
+    ("client", "upstream", "part", "message"),
     [
-        ("chat", "messages", {"type": "video_url", "video_url": {"url": "https://v.example/a.mp4"}}),
-        ("chat", "messages", {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}),
-        ("responses", "messages", {"type": "input_file", "file_id": "file_own"}),
-        ("messages", "chat", {"type": "document", "source": {"type": "file", "file_id": "file_own"}}),
+        (
+            "chat",
+            "messages",
+            {"type": "video_url", "video_url": {"url": "https://v.example/a.mp4"}},
+            "video input cannot be converted",
+        ),
+        (
+            "chat",
+            "messages",
+            {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}},
+            "audio input cannot be converted",
+        ),
+        ("responses", "messages", {"type": "input_file", "file_id": "file_own"}, "File with id 'file_own' not found"),
+        (
+            "messages",
+            "chat",
+            {"type": "document", "source": {"type": "file", "file_id": "file_own"}},
+            "File with id 'file_own' not found",
+        ),
     ],
     ids=["video", "audio", "a stored file from responses", "a stored file from messages"],
 )
-async def test_13_a_part_that_cannot_be_carried_is_refused_by_name(tmp_path, client, upstream, part):
+async def test_13_a_part_that_cannot_be_converted_is_rejected_by_name(tmp_path, client, upstream, part, message):
     content = [{"type": "input_text" if client == "responses" else "text", "text": "see"}, part]
     ask = {("input" if client == "responses" else "messages"): [{"role": "user", "content": content}]}
     reply, row, sent = await answered(tmp_path, upstream, whole(upstream), client=client, ask=ask)
-    assert (
-        400 <= reply.status_code < 500
-        and not sent
-        and (row is None or (row["outcome"], row["cost"]) == ("rejected", 0))
-    )
-    assert any(word in reply.text.lower() for word in ("video", "audio", "file"))
+    assert not sent and message in reply.text
+    if client == "chat":
+        assert (reply.status_code, row["outcome"], row["cost"]) == (400, "rejected", 0)
+    else:  # no upload of this account has this id
+        assert (reply.status_code, row) == (404, None)
 
 
 @pytest.mark.parametrize(
@@ -628,10 +642,10 @@ async def test_16_errors_have_the_shape_and_status_the_sdks_classify(tmp_path, c
         (422, "invalid_request_error"),
     ],
 )
-async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kind):
-    """Whatever words a provider of another format has for it, `"None"` included."""
-    for n, told in enumerate(("BadRequestError", None, "None", "invalid_request_message")):
-        app = replying(status, json.dumps({"error": {"message": "odd", "type": told, "code": told}}).encode())
+async def test_16_a_messages_client_receives_error_types_it_knows(tmp_path, status, kind):
+    """Whatever a provider of another format sends as type and code, `"None"` included."""
+    for n, word in enumerate(("BadRequestError", None, "None", "invalid_request_message")):
+        app = replying(status, json.dumps({"error": {"message": "odd", "type": word, "code": word}}).encode())
         async with inprocess(
             tmp_path / str(n), providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}
         ) as here:
@@ -645,10 +659,10 @@ async def test_16_a_messages_client_is_told_types_it_knows(tmp_path, status, kin
 @pytest.mark.parametrize(
     ("status", "kind", "code"), [(413, "request_too_large", "request_too_large"), (404, "not_found_error", None)]
 )
-async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstream, status, kind, code):
-    """A messages upstream has a type of its own for a request too large,
-    the others have `invalid_request_error` for everything."""
-    told = (
+async def test_16_an_error_has_the_type_and_code_of_the_clients_format(tmp_path, upstream, status, kind, code):
+    """A messages upstream has a type of its own for a request that is too large, the others use `invalid_request_error`
+    for everything."""
+    error_body = (
         {"type": "error", "error": {"type": kind, "message": "odd"}}
         if upstream == "messages"
         else {"error": {"message": "odd", "type": "invalid_request_error", "param": None, "code": None}}
@@ -658,7 +672,7 @@ async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstrea
         + f"errors: {{message: $.error.message, type: $.error.type, code: $.error.code, stop: [{status}]}}\n"
     )
     async with inprocess(
-        tmp_path, providers={"acme": acme}, apps={"acme": replying(status, json.dumps(told).encode())}
+        tmp_path, providers={"acme": acme}, apps={"acme": replying(status, json.dumps(error_body).encode())}
     ) as here:
         reply = await here.post(PATHS["messages"], ASKS["messages"])
         assert (reply.status_code, reply.json()["error"]) == (status, {"type": kind, "message": "odd"})
@@ -669,8 +683,8 @@ async def test_16_an_error_has_the_words_of_the_clients_format(tmp_path, upstrea
         )
 
 
-async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_response_that_failed(tmp_path):
-    """The SDK wants a response before anything else, an error too (CLIENTS 3a), and the failure in it (3b)."""
+async def test_16_a_responses_stream_that_fails_during_keepalives_contains_a_failed_response(tmp_path):
+    """The SDK requires a response before anything else, even an error (CLIENTS 3a), and the failure in it (3b)."""
     ask = {"model": "sandbox/echo", "stream": True, "input": "hi [[delay=500ms]][[error=503]]"}
     async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}\n") as here:
         reply = await here.post(PATHS["responses"], ask)
@@ -702,7 +716,7 @@ async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_res
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds"),
+    ("wait_header", "seconds"),
     [
         ({"retry-after": "30"}, 30),
         ({"retry-after-ms": "30000"}, 30),
@@ -711,17 +725,19 @@ async def test_16_a_responses_stream_that_fails_while_it_is_kept_alive_has_a_res
     ],
     ids=["seconds", "milliseconds", "a reset header", "a date far away"],
 )
-async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
-    asked: list = []
+async def test_17_a_route_is_not_called_before_its_retry_after(tmp_path, wait_header, seconds):
+    called: list = []
 
     def app(name, answer):
         async def call(method, path, headers, body):
-            asked.append(name)
+            called.append(name)
             return await answer(method, path, headers, body)
 
         return call
 
-    bad = replying(429, b'{"error": {"message": "slow down"}}', headers={"content-type": "application/json", **told})
+    bad = replying(
+        429, b'{"error": {"message": "slow down"}}', headers={"content-type": "application/json", **wait_header}
+    )
     routes = {
         name: provider(f"app://{name}/v1", "chat", name=name, more=f"priority: {n}")
         for n, name in enumerate(("first", "second"))
@@ -731,25 +747,25 @@ async def test_17_a_route_that_asks_for_time_gets_it(tmp_path, told, seconds):
         providers=routes,
         apps={"first": app("first", bad), "second": app("second", replying(body=json.dumps(whole("chat")).encode()))},
     ) as here:
-        for n in range(3):  # conversations of their own: one would stay with the route that answered it
+        for n in range(3):  # separate conversations: one would stay with the route that answered it
             ask = {**ASKS["chat"], "messages": [{"role": "user", "content": f"hello {n}"}]}
             assert (await here.post(PATHS["chat"], ask)).status_code == 200
-        assert asked.count("second") == 3 and asked.count("first") == 1
-    asked.clear()
+        assert called.count("second") == 3 and called.count("first") == 1
+    called.clear()
     alone = {"first": routes["first"]}
     async with inprocess(tmp_path / "alone", providers=alone, apps={"first": app("first", bad)}) as here:
         for client in CLIENTS:
             reply = await here.post(PATHS[client], ASKS[client])
             assert reply.status_code == 500 and reply.headers["retry-after"] == str(seconds)
-        assert len(asked) == 3, "when all cool down, the earliest is tried"
+        assert len(called) == 3, "if all are cooling down, the one that recovers first is tried"
 
 
-async def test_18_what_is_retried_is_decided_by_the_file_and_never_the_same_route_twice(tmp_path):
-    asked: list = []
+async def test_18_the_file_determines_what_is_retried_and_no_route_is_called_twice(tmp_path):
+    called: list = []
 
     def app(name, status):
         async def call(method, path, headers, body):
-            asked.append(name)
+            called.append(name)
             return await replying(
                 status, json.dumps(whole("chat")).encode() if status == 200 else b'{"error": {"message": "no"}}'
             )(method, path, headers, body)
@@ -757,7 +773,7 @@ async def test_18_what_is_retried_is_decided_by_the_file_and_never_the_same_rout
         return call
 
     async def tried(statuses, more=""):
-        asked.clear()
+        called.clear()
         routes = {
             f"r{n}": provider(f"app://r{n}/v1", "chat", name=f"r{n}", more=f"priority: {n}\n{more}")
             for n in range(len(statuses))
@@ -767,7 +783,7 @@ async def test_18_what_is_retried_is_decided_by_the_file_and_never_the_same_rout
             providers=routes,
             apps={f"r{n}": app(f"r{n}", status) for n, status in enumerate(statuses)},
         ) as here:
-            return (await here.post(PATHS["chat"], ASKS["chat"])).status_code, list(asked)
+            return (await here.post(PATHS["chat"], ASKS["chat"])).status_code, list(called)
 
     assert await tried([504, 524, 200]) == (200, ["r0", "r1", "r2"])
     assert await tried([401, 403, 402, 200]) == (500, ["r0", "r1", "r2"])
@@ -778,8 +794,8 @@ async def test_18_what_is_retried_is_decided_by_the_file_and_never_the_same_rout
     assert await tried([503, 200], "errors: {stop: [503]}") == (400, ["r0"])
 
 
-async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
-    """Eight megabytes without usage must be counted somehow; meanwhile the loop answers others."""
+async def test_20_counting_a_huge_answer_does_not_block_the_loop(tmp_path):
+    """Eight megabytes without usage must be counted; meanwhile the loop answers other requests."""
     text = "word and another word, " * 350_000
     silent = json.dumps({name: value for name, value in whole("chat", text).items() if name != "usage"}).encode()
     async with inprocess(
@@ -790,7 +806,7 @@ async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
             here.post(PATHS["chat"], {**ASKS["chat"], "messages": [{"role": "user", "content": text}]})
         )
         while not busy.done():
-            began = time.process_time()  # what other processes take of the machine is not the counting's
+            began = time.process_time()  # CPU time, which excludes other processes
             await asyncio.sleep(0.005)
             worst = max(worst, time.process_time() - began)
         reply = await busy
@@ -799,7 +815,7 @@ async def test_20_counting_a_huge_answer_does_not_stop_the_loop(tmp_path):
     assert worst < 0.3, f"the loop stood still while {worst:.2f} s were computed"
 
 
-async def test_21_no_network_is_needed_to_start_or_to_count(tmp_path, monkeypatch):
+async def test_21_no_network_is_required_to_start_or_to_count(tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "nothing"))
 
     def refuse(*where, **how):
@@ -815,7 +831,7 @@ async def test_21_no_network_is_needed_to_start_or_to_count(tmp_path, monkeypatc
         assert (await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": "a"})).status_code == 200
 
 
-async def test_26_strangers_fill_no_table(tmp_path):
+async def test_26_invalid_keys_fill_no_table(tmp_path):
     async with inprocess(tmp_path) as here:
         for n in range(200):
             assert (await here.post(PATHS[CLIENTS[n % 3]], b"x" * 10, key=f"sk-{n}")).status_code == 401
@@ -833,12 +849,16 @@ async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
         tasks = [
             asyncio.create_task(here.post(PATHS["chat"], {**body, "stream": bool(n % 2)}, key=key)) for n in range(30)
         ]
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(10):
+            while len(here.services.live) < len(tasks):
+                await asyncio.sleep(0.01)
         assert await available_to(here.services.ledger, "default") < here.balance()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(10):
+            while here.services.live:
+                await asyncio.sleep(0.01)
         await here.services.settlements.drain(5)
         assert await available_to(here.services.ledger, "default") == here.balance()
         assert (
@@ -895,7 +915,7 @@ def test_31_few_dependencies_and_each_with_a_floor():
 
 
 @pytest.mark.parametrize("upstream", CLIENTS)
-async def test_32_absurd_usage_is_counted_here_instead_and_marked(tmp_path, upstream):
+async def test_32_impossible_usage_is_replaced_by_a_marked_estimate(tmp_path, upstream):
     names = ("prompt_tokens", "completion_tokens") if upstream == "chat" else ("input_tokens", "output_tokens")
     counted = {
         (-5, 10): (8, 2),
@@ -905,17 +925,17 @@ async def test_32_absurd_usage_is_counted_here_instead_and_marked(tmp_path, upst
         (3.0, 4): (3, 4),
     }
     async with answering(
-        tmp_path, upstream, *(whole(upstream, **dict(zip(names, told, strict=True))) for told in counted)
-    ) as asked:
-        for told, tokens in counted.items():
-            reply, row, _ = await asked(upstream)
+        tmp_path, upstream, *(whole(upstream, **dict(zip(names, reported, strict=True))) for reported in counted)
+    ) as send:
+        for reported, tokens in counted.items():
+            reply, row, _ = await send(upstream)
             assert reply.status_code == 200
-            assert (row["input_tokens"], row["output_tokens"]) == tokens, told
-            assert row["estimated"] is (told != (3.0, 4)), told
-            assert row["cost"] == Decimal(tokens[0] + 2 * tokens[1]) / 1_000_000, told
+            assert (row["input_tokens"], row["output_tokens"]) == tokens, reported
+            assert row["estimated"] is (reported != (3.0, 4)), reported
+            assert row["cost"] == Decimal(tokens[0] + 2 * tokens[1]) / 1_000_000, reported
 
 
-async def test_32_a_price_that_is_a_million_times_too_high_is_warned_of(tmp_path):
+async def test_32_a_price_that_is_a_million_times_too_high_causes_a_warning(tmp_path):
     from tollgate.config.build import load_gateway
 
     path = tmp_path / "gateway.yaml"
@@ -930,11 +950,11 @@ async def test_32_a_price_that_is_a_million_times_too_high_is_warned_of(tmp_path
 
 # ---- what a converter must get right --------------------------------------------------------------------------------
 @pytest.mark.parametrize("upstream", ["chat", "messages"])
-async def test_responses_streams_carry_names_gapless_numbers_and_usage_details(tmp_path, upstream):
+async def test_responses_streams_have_event_names_gapless_numbers_and_usage_details(tmp_path, upstream):
     reply, _, _ = await answered(tmp_path, upstream, events(upstream), client="responses", stream=True)
-    said = [block.split("\ndata: ") for block in reply.text.strip().split("\n\n")]
-    bodies = [json.loads(data) for _, data in said]
-    assert [name.removeprefix("event: ") for name, _ in said] == [body["type"] for body in bodies]
+    blocks = [block.split("\ndata: ") for block in reply.text.strip().split("\n\n")]
+    bodies = [json.loads(data) for _, data in blocks]
+    assert [name.removeprefix("event: ") for name, _ in blocks] == [body["type"] for body in bodies]
     assert [body["sequence_number"] for body in bodies] == list(range(len(bodies)))
     usage = bodies[-1]["response"]["usage"]
     assert (
@@ -949,7 +969,7 @@ async def test_a_tool_without_strict_is_not_strict_in_responses(tmp_path):
     assert [tool["strict"] for tool in sent["tools"]] == [False, False]
 
 
-async def test_a_hosted_tools_call_is_never_the_clients_to_answer(tmp_path):
+async def test_a_call_of_a_hosted_tool_is_never_left_to_the_client(tmp_path):
     content = [
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
         {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
@@ -968,7 +988,7 @@ async def test_a_hosted_tools_call_is_never_the_clients_to_answer(tmp_path):
 
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 async def test_an_empty_turn_stays_empty(tmp_path, client, upstream):
-    """No invented text, no `null` where a format wants none."""
+    """No invented text, and no `null` where a format does not allow it."""
     reply, row, _ = await answered(tmp_path, upstream, whole(upstream, ""), client=client)
     assert reply.status_code == 200 and row["outcome"] == "ok"
     text = {
@@ -979,8 +999,8 @@ async def test_an_empty_turn_stays_empty(tmp_path, client, upstream):
     assert text == ""
 
 
-async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path):
-    """What two widely used command-line agents send (CLIENTS 3f), towards a provider of another format."""
+async def test_an_agents_large_request_is_converted_and_its_losses_are_reported(tmp_path):
+    """The requests of two widely used command-line agents (CLIENTS 3f), for a provider of another format."""
     codex = {
         "model": "acme/one",
         "stream": True,
@@ -1028,10 +1048,11 @@ async def test_an_agents_large_request_is_carried_and_its_losses_named(tmp_path)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_an_error_event_first_is_an_error_status_in_every_format(tmp_path, client):
-    """200 and then nothing but an error: no client may take it for an answer."""
+async def test_an_error_as_the_first_event_is_an_error_status_in_every_format(tmp_path, client):
+    """A 200 followed only by an error: no client may take it for an answer."""
     for upstream in CLIENTS:
         reply, row, _ = await answered(
             tmp_path / upstream, upstream, [b": hello\n\n", FAILURES[upstream]], client=client, stream=True
         )
-        assert reply.status_code in (500, 529) and row["outcome"] == "upstream_error"
+        overloaded = client == upstream == "messages"
+        assert (reply.status_code, row["outcome"]) == (529 if overloaded else 500, "upstream_error")

@@ -1,4 +1,4 @@
-"""SPEC, endpoints: what a success looks like, whole and streamed, embeddings, image jobs and the image tools."""
+"""SPEC, endpoints: successful answers, whole and streamed, embeddings, image jobs and the image tools."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_chat_completion_has_the_fields_of_the_specification(here, model
 
 
 @pytest.mark.parametrize(
-    "asks",
+    "options",
     [
         {},
         {"stream_options": {"include_usage": True}},
@@ -99,8 +99,8 @@ async def test_a_chat_completion_has_the_fields_of_the_specification(here, model
     ids=str,
 )
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_chat_stream_ends_with_usage_on_the_finishing_chunk_and_done(here, model, asks):
-    reply = await here.post("/v1/chat/completions", {"model": model, "messages": HELLO, "stream": True, **asks})
+async def test_a_chat_stream_ends_with_usage_on_the_finishing_chunk_and_done(here, model, options):
+    reply = await here.post("/v1/chat/completions", {"model": model, "messages": HELLO, "stream": True, **options})
     assert reply.headers["content-type"].startswith("text/event-stream")
     *chunks, done = events(reply.text)
     assert done == "[DONE]" and reply.text.endswith("data: [DONE]\n\n")
@@ -130,7 +130,7 @@ async def test_a_chat_stream_ends_with_usage_on_the_finishing_chunk_and_done(her
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_failure_in_mid_stream_is_one_error_event_and_no_done(here, model):
+async def test_a_failure_during_a_stream_is_one_error_event_without_done(here, model):
     reply = await here.post(
         "/v1/chat/completions",
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "hello [[cut=4 tokens=9]]"}]},
@@ -187,18 +187,18 @@ async def test_responses_and_messages_answer_on_every_model(here, model, stream)
     ids=["text", "texts", "token arrays", "one token array"],
 )
 @pytest.mark.parametrize(
-    "asks",
+    "options",
     [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}, {"dimensions": 256}, {"user": "u"}],
     ids=str,
 )
-async def test_embeddings_are_floats_with_usage_whatever_is_asked(here, given, count, asks):
-    body = (await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": given, **asks})).json()
+async def test_embeddings_are_floats_with_usage_for_any_options(here, given, count, options):
+    body = (await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": given, **options})).json()
     assert (body["object"], isinstance(body["model"], str), len(body["data"])) == ("list", True, count)
     for at, item in enumerate(body["data"]):
         assert (item["object"], item["index"], len(item["embedding"])) == (
             "embedding",
             at,
-            asks.get("dimensions", 1536),
+            options.get("dimensions", 1536),
         )
         assert all(type(number) in (float, int) for number in item["embedding"])
     assert (
@@ -207,12 +207,12 @@ async def test_embeddings_are_floats_with_usage_whatever_is_asked(here, given, c
     )
 
 
-async def test_an_embedding_dimension_nobody_offers_is_the_providers_to_reject(here):
+async def test_an_unsupported_embedding_dimension_is_rejected_by_the_provider(here):
     reply = await here.post("/v1/embeddings", {"model": "sandbox/embed", "input": "hi", "dimensions": 7})
     assert reply.status_code == 400 and reply.json()["message"].startswith("failed to bind request: ")
 
 
-async def test_embeddings_without_usage_are_counted_here_and_base64_is_decoded(tmp_path):
+async def test_missing_usage_of_embeddings_is_estimated_and_base64_is_decoded(tmp_path):
     vector = base64.b64encode(struct.pack("<3f", 0.5, -1.0, 0.25)).decode()
     answer = {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": vector}]}
     yaml = (
@@ -261,7 +261,7 @@ async def test_an_image_job_goes_from_starting_to_succeeded(here, output):
     assert (await here.get(f"/v1/images/generations/{job['id'].upper()}")).json()["data"] == job
 
 
-async def test_a_failed_job_says_why_costs_nothing_and_is_not_listed(here):
+async def test_a_failed_job_reports_its_cause_costs_nothing_and_is_not_listed(here):
     before = here.balance()
     made = await here.post(
         "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "a cat [[fail=too_furry]]"}}
@@ -350,7 +350,7 @@ async def test_the_tool_server_names_itself_and_its_four_tools(here):
     }
 
 
-async def test_the_tools_in_their_recommended_order(here):
+async def test_the_tools_work_in_their_recommended_order(here):
     flagged, models = await tool(here, "list_models")
     assert not flagged and [set(model) for model in models] == [{"id", "name", "description", "pricing"}] * 2
     assert models[0]["pricing"] == {"price": 0.01, "currency": "USD", "unit": 1}
@@ -392,11 +392,11 @@ async def test_the_tools_in_their_recommended_order(here):
     ],
     ids=str,
 )
-async def test_tool_failures_are_flagged_results_with_these_words(here, name, arguments, message):
+async def test_tool_failures_are_results_with_an_error_flag_and_this_message(here, name, arguments, message):
     assert await tool(here, name, **arguments) == (True, message)
 
 
-async def test_other_tool_failures_are_flagged_too(here):
+async def test_other_tool_failures_have_an_error_flag_too(here):
     for name, arguments, start in (
         ("generate_image", {"model_id": "sandbox/draw", "input": {}}, "input validation failed"),
         ("get_generation", {"id": str(uuid.uuid4())}, "generation not found"),
@@ -407,7 +407,7 @@ async def test_other_tool_failures_are_flagged_too(here):
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
-async def test_every_answer_leaves_a_row_with_account_key_model_tokens_and_cost(here):
+async def test_every_answer_writes_a_row_with_account_key_model_tokens_and_cost(here):
     for path, body in {
         "/v1/chat/completions": {"model": "sandbox/echo", "messages": HELLO},
         "/v1/responses": {"model": "sandbox/echo", "input": "hello"},
@@ -426,7 +426,7 @@ async def test_every_answer_leaves_a_row_with_account_key_model_tokens_and_cost(
 
 
 async def test_the_limits_are_those_of_the_specification():
-    """Its table of limits; other tests set shorter times and lower numbers to be quick."""
+    """Its table of limits; other tests set shorter times and lower numbers to be fast."""
     gateway = Gateway(Path())
     assert gateway.credits.minimum == Decimal("0.01")
     assert gateway.retry.attempts == 3

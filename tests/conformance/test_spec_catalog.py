@@ -1,5 +1,4 @@
-"""SPEC, resources: every field of the catalog and of the image model list, on the wire, with its type;
-who sees what."""
+"""SPEC, resources: every field of the catalog and of the image model list, with its type, and who sees which model."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ MODEL: dict[str, Any] = {
     "supported_parameters": [str],
     "model_provider": str,
     "object": str,
-    "owned_by": str,  # of the chat API: its typed clients fail without them
+    "owned_by": str,  # of the chat API: its typed clients require them
     "display_name": str,
     "created_at": str,  # of the messages API
 }
@@ -100,7 +99,7 @@ IMAGE = {
 
 
 def shape(value: Any, wanted: Any, place: str = "$") -> list[str]:
-    """Every difference between a value and the types it should have."""
+    """Every difference between a value and the wanted types."""
     if isinstance(wanted, dict):
         if not isinstance(value, dict) or set(value) != set(wanted):
             return [f"{place}: {sorted(value) if isinstance(value, dict) else value!r}, wanted {sorted(wanted)}"]
@@ -128,7 +127,7 @@ async def test_the_catalog_has_every_field_with_its_type_sorted_by_id(here):
     for model in body["data"]:
         wanted = dict(EMBEDDING if model["type"] == "embedding" else MODEL)
         if model["id"] == "acme/embed-fixed":
-            del wanted["max_dimension"]  # nobody said one
+            del wanted["max_dimension"]  # none is configured
         assert shape(model, wanted, model["id"]) == []
 
 
@@ -172,7 +171,7 @@ async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits
     }
 
 
-async def test_what_a_file_leaves_out_has_the_defaults_of_the_specification(here):
+async def test_fields_missing_in_a_file_have_the_defaults_of_the_specification(here):
     model = next(model for model in (await here.get("/v1/models")).json()["data"] if model["id"] == "acme/bare")
     assert (
         model["created"],
@@ -193,7 +192,7 @@ async def test_other_spellings_give_the_same_catalog(here, path):
     assert second.headers["content-type"] == "application/json"
 
 
-async def test_a_strangers_catalog_holds_the_public_models_only_and_a_key_sees_its_own(here):
+async def test_without_a_key_the_catalog_has_public_models_only_and_a_key_sees_its_own(here):
     anonymous = {model["id"] for model in (await here.get("/v1/models", key=None)).json()["data"]}
     everything = {model["id"] for model in (await here.get("/v1/models")).json()["data"]}
     assert everything - anonymous == {"acme/hidden"}
@@ -206,15 +205,15 @@ async def test_a_strangers_catalog_holds_the_public_models_only_and_a_key_sees_i
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/models", "/v1/images/models", "/v1/models/acme/priced"])
-async def test_no_key_is_needed_but_a_wrong_one_is_told(here, path):
+async def test_no_key_is_required_but_a_wrong_one_is_rejected(here, path):
     assert (await here.get(path, key=None)).status_code == 200
     wrong = await here.get(path, key="sk-tg-" + "a" * 49)
     assert wrong.status_code == 401 and "a" * 8 not in wrong.text
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/images/models"])
-@pytest.mark.parametrize("written", ["TAG", "W/TAG", '"old", W/TAG', "*"])  # nginx that packs makes a tag weak
-async def test_the_catalog_can_be_asked_for_again_cheaply(here, written, path):
+@pytest.mark.parametrize("written", ["TAG", "W/TAG", '"old", W/TAG', "*"])  # nginx makes the tag weak if it compresses
+async def test_the_catalog_supports_conditional_requests(here, written, path):
     first = await here.get(path, key=None)
     tag = written.replace("TAG", first.headers["etag"])
     again = await here.http.get(path, headers={"if-none-match": tag})
@@ -228,14 +227,16 @@ async def test_the_catalog_can_be_asked_for_again_cheaply(here, written, path):
     [("gzip, deflate", True), ("br;q=1.0, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False), ("", False)],
 )
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/images/models"])
-async def test_the_catalog_is_packed_for_who_takes_gzip(here, accepted, packed, path):
+async def test_the_catalog_is_compressed_for_clients_that_accept_gzip(here, accepted, packed, path):
     plain = await here.http.get(path, headers={"accept-encoding": "identity"})
-    asked = await here.http.get(path, headers={"accept-encoding": accepted})
-    assert asked.headers.get("content-encoding") == ("gzip" if packed else None)
-    assert asked.json() == plain.json()  # the client has unpacked it
-    assert "accept-encoding" in asked.headers["vary"]
-    assert (asked.headers["etag"] != plain.headers["etag"]) == packed
-    again = await here.http.get(path, headers={"accept-encoding": accepted, "if-none-match": asked.headers["etag"]})
+    compressed = await here.http.get(path, headers={"accept-encoding": accepted})
+    assert compressed.headers.get("content-encoding") == ("gzip" if packed else None)
+    assert compressed.json() == plain.json()  # the client has decompressed it
+    assert "accept-encoding" in compressed.headers["vary"]
+    assert (compressed.headers["etag"] != plain.headers["etag"]) == packed
+    again = await here.http.get(
+        path, headers={"accept-encoding": accepted, "if-none-match": compressed.headers["etag"]}
+    )
     assert again.status_code == 304
 
 
@@ -262,7 +263,7 @@ async def test_the_image_model_list_is_an_envelope_of_descriptors(here):
     assert json.dumps(body["data"][0]["pricing"]) == '{"price": 0.01, "currency": "USD", "unit": 1}'
 
 
-async def test_an_alias_reaches_its_model_and_the_row_names_the_canonical_one(here):
+async def test_an_alias_reaches_its_model_and_the_row_has_the_canonical_id(here):
     for name in ("priced", "acme/priced"):
         assert (
             await here.post("/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "hi"}]})

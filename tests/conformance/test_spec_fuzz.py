@@ -44,7 +44,7 @@ VALID = {
 }
 SPOKEN = ("chat", "responses", "messages")
 REFUSING = ("gemini", "bedrock", "cohere", "ollama")
-"""Formats the sandbox does not speak: their upstream refuses everything, so that the way to it is what is tried."""
+"""Formats the sandbox does not speak: their upstream rejects everything, so that only the conversion is tested."""
 
 _MODEL = """
 models:
@@ -89,7 +89,7 @@ CELLS += [("count_tokens", "fuzz/messages"), ("count_tokens", "fuzz/chat"), ("em
 @pytest.mark.parametrize(
     ("dialect", "model"), CELLS, ids=[f"{dialect}-{model.rpartition('/')[2]}" for dialect, model in CELLS]
 )
-async def test_a_broken_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp_path, caplog, dialect, model):
+async def test_a_damaged_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp_path, caplog, dialect, model):
     answered = await _fuzz(here, caplog, dialect, model)
     if dialect == "count_tokens":
         assert not list((tmp_path / "usage").rglob("*.duckdb")), "counting tokens is free, and leaves no row"
@@ -101,7 +101,7 @@ async def test_a_broken_body_gets_an_answer_or_an_error_in_its_dialect(here, tmp
 
 
 @pytest.mark.parametrize("model", ["sandbox/draw", "sandbox/paint"])
-async def test_a_broken_image_order(here, caplog, model):
+async def test_a_damaged_image_request_gets_a_job_or_an_error_in_its_envelope(here, caplog, model):
     await _fuzz(here, caplog, "images", model)
 
 
@@ -135,7 +135,7 @@ async def _fuzz(here: Any, caplog: Any, dialect: str, model: str) -> set[str]:
 
 
 def _judge(dialect: str, reply: Any) -> str | None:
-    """What is wrong with a reply, or None."""
+    """The fault of a reply, or None."""
     kind = reply.headers["content-type"]
     if reply.headers["x-request-id"] != reply.headers["request-id"]:
         return "two request ids"
@@ -152,30 +152,30 @@ def _judge(dialect: str, reply: Any) -> str | None:
             if kind == "text/plain; charset=utf-8" and reply.text and reply.status_code == 400
             else "not plain text"
         )
-    said = reply.json()
+    body = reply.json()
     if dialect == "responses":
         wanted = (
-            set(said) == {"error"}
-            and set(said["error"]) == {"message", "type", "param", "code"}
-            and said["error"]["message"]
+            set(body) == {"error"}
+            and set(body["error"]) == {"message", "type", "param", "code"}
+            and body["error"]["message"]
         )
     elif dialect in ("messages", "count_tokens"):
         wanted = (
-            set(said) == {"type", "error", "request_id"}
-            and said["type"] == "error"
-            and set(said["error"]) == {"type", "message"}
-            and said["error"]["message"]
+            set(body) == {"type", "error", "request_id"}
+            and body["type"] == "error"
+            and set(body["error"]) == {"type", "message"}
+            and body["error"]["message"]
         )
     else:
         start = "failed to bind request: " if dialect == "embeddings" else "input validation failed"
         wanted = (
-            set(said) == {"success", "code", "message"}
-            and said["code"] == reply.status_code
-            and said["message"].startswith(start)
+            set(body) == {"success", "code", "message"}
+            and body["code"] == reply.status_code
+            and body["message"].startswith(start)
         )
     return (
         None
-        if wanted and "None" not in json.dumps(said.get("error", {}).get("type", ""))
+        if wanted and "None" not in json.dumps(body.get("error", {}).get("type", ""))
         else "not the dialect's error"
     )
 

@@ -1,4 +1,4 @@
-"""Good answers of the three client formats, in bytes, and a provider for an address that speaks one of them."""
+"""Successful answers of the three client formats, as bytes, and a provider for a URL that speaks one of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILURES = {
     "responses": b'event: error\ndata: {"type": "error", "code": "server_error", "message": "no", '
     b'"sequence_number": 0}\n\n',
 }
-"""Events that tell a failure."""
+"""Events that report a failure."""
 
 
 def provider(
@@ -57,7 +57,7 @@ models:
 
 
 def whole(protocol: str, text: str = "hello there", **usage: Any) -> dict[str, Any]:
-    """A whole good answer; `usage` replaces the usual one."""
+    """A successful whole answer; `usage` replaces the default."""
     if protocol == "chat":
         return {
             "id": "c1",
@@ -111,7 +111,7 @@ def whole(protocol: str, text: str = "hello there", **usage: Any) -> dict[str, A
 
 
 def events(protocol: str, *texts: str) -> list[bytes]:
-    """The events of a good stream, one block each; the texts are its deltas."""
+    """The events of a successful stream, one block each; the texts are its deltas."""
     texts = texts or ("hello", " there")
     if protocol == "chat":
         frame = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "up-1"}
@@ -170,12 +170,13 @@ def events(protocol: str, *texts: str) -> list[bytes]:
 
 
 def opening(protocol: str) -> list[bytes]:
-    """The events of a stream up to its first two texts: content has been said, nothing is finished."""
+    """The events of a stream up to its first two texts: there is content, but nothing is finished."""
     return events(protocol)[: {"chat": 2, "messages": 4, "responses": 6}[protocol]]
 
 
 def error_events(client: str, text: str) -> dict[str, Any]:
-    """The error a stream ends with, by client format; raises when it does not end with one as CLIENTS 3b wants it."""
+    """The error at the end of a stream, by client format; fails if the stream does not end with one as CLIENTS 3b
+    requires."""
     blocks = [block for block in text.strip().split("\n\n") if block and not block.startswith(":")]
     last = json.loads(blocks[-1].rpartition("data: ")[2])
     if client == "chat":
