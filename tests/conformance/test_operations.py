@@ -209,7 +209,7 @@ async def test_05_after_sigterm_a_running_stream_finishes_and_new_work_is_reject
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_05_requests_still_running_after_the_drain_are_told_of_the_shutdown(tmp_path, engine):
+async def test_05_requests_still_running_after_the_drain_end_with_a_shutdown_error(tmp_path, engine):
     running = draining_in(tmp_path, engine, 2)
     async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
         await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=200]] never to the end"))
