@@ -52,7 +52,7 @@ def client_events(
     """The events a client receives of a stream, and the converter at its end. `whole`: every event is parsed in
     full."""
     exchange: Any = SimpleNamespace(
-        services=SimpleNamespace(metrics=SimpleNamespace(unmatched=lambda *_: None), thoughts=Thoughts()),
+        services=SimpleNamespace(metrics=SimpleNamespace(count_unmatched=lambda *_: None), thoughts=Thoughts()),
         client_format=MAPPINGS[target],
         attempt=Attempt(None, context=Context(run_id="r1", now=5)),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
@@ -65,7 +65,7 @@ def client_events(
         unwrap=None,
         in_text=None,
         stream_edits=None,
-        usage=ReportedUsage(read=(lambda _: None) if whole else None),
+        usage=ReportedUsage(read=(lambda *_, **__: None) if whole else None),
         mapping=source,
         model_facts={},
         can={},

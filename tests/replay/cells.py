@@ -255,15 +255,14 @@ REFUSALS = (
     ("n is greater than 1", lambda x, _: (x.request.get("n") or 1) > 1),
     ("previous_response_id", lambda x, _: bool(x.request.get("previous_response_id"))),
     ("conversation", lambda x, _: bool(x.request.get("conversation"))),
-    ("a stored prompt", lambda x, _: bool(x.request.get("prompt"))),
+    ("prompt is not supported", lambda x, _: bool(x.request.get("prompt"))),
     ("item_reference", lambda x, _: "item_reference" in str(x.request)),
     ("compaction", lambda x, _: "compaction" in str(x.request)),
     ("container_upload", lambda x, _: "container_upload" in str(x.request)),
-    ("by id belongs", lambda x, _: "file_id" in str(x.request)),
-    ("given by", lambda x, _: "file_id" in str(x.request)),
+    ("referenced by", lambda x, _: "file_id" in str(x.request)),
     ("video", lambda x, up: "video" in str(x.request) and up != "gemini"),
     ("audio", lambda x, up: "audio" in str(x.request) and up in ("messages", "responses")),
-    ("of type", lambda x, up: "file_data" in str(x.request) and up == "messages"),
+    ("has type", lambda x, up: "file_data" in str(x.request) and up == "messages"),
 )
 """Every refusal, and what a request must contain for it to be correct."""
 
