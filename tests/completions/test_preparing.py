@@ -20,9 +20,9 @@ define:
 request:
   from_hub:
     session: new
-    said: [{$each: $t in $.turns, who: $t.role, parts: [{$each: $p in $t.parts, $value: "{{ part($p) }}"}]}]
+    messages: [{$each: $t in $.turns, who: $t.role, parts: [{$each: $p in $t.parts, $value: "{{ part($p) }}"}]}]
 response:
-  to_hub: {parts: [{kind: text, text: $.said}], stop: end, usage: {input: $.heard, output: $.spoken}}
+  to_hub: {parts: [{kind: text, text: $.output}], stop: end, usage: {input: $.tokens_in, output: $.tokens_out}}
 """
 PREPARE = """sse, send: {path: "/{{ $.session }}", body: "{{ $ | without('session') }}"}, prepare: [
       {at: $..picture, call: POST /files, encoding: multipart, body: {shot: {file: $old.data}}, value: $.id},
@@ -33,7 +33,7 @@ def picture(data):
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
-def asked(*pictures):
+def request(*pictures):
     return {
         "model": "acme/one",
         "messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, *pictures]}],
@@ -59,13 +59,13 @@ class Uploads:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_refers_to_what_was_uploaded_before_it(tmp_path, stream):
+async def test_a_request_refers_to_files_uploaded_before_it(tmp_path, stream):
     write_mapping(tmp_path, "uploading", UPLOADING)
     app = Uploads()
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "uploading", framing=PREPARE)}, apps={"acme": app}
     ) as here:
-        body = {**asked(picture("aGk="), picture("aG8="), picture("aGk=")), "stream": stream}
+        body = {**request(picture("aGk="), picture("aG8="), picture("aGk=")), "stream": stream}
         reply = await here.post("/v1/chat/completions", body)
         assert reply.status_code == 200 and "hi there" in reply.text
     *before, (method, path, _, raw) = app.seen
@@ -78,18 +78,18 @@ async def test_a_request_refers_to_what_was_uploaded_before_it(tmp_path, stream)
         True
     ] * 2
     assert (method, path) == ("POST", "/answer/s%2F1")
-    parts = json.loads(raw)["said"][0]["parts"]
+    parts = json.loads(raw)["messages"][0]["parts"]
     first, second, again = (part["picture"] for part in parts[1:])
     assert first == again != second and {first, second} == {"f1", "f2"} and "session" not in json.loads(raw)
 
 
-async def test_nothing_is_uploaded_of_a_request_without_pictures(tmp_path):
+async def test_a_request_without_images_uploads_nothing(tmp_path):
     write_mapping(tmp_path, "uploading", UPLOADING)
     app = Uploads()
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "uploading", framing=PREPARE)}, apps={"acme": app}
     ) as here:
-        assert (await here.post("/v1/chat/completions", asked())).status_code == 200
+        assert (await here.post("/v1/chat/completions", request())).status_code == 200
     assert [path for _, path, _, _ in app.seen] == ["/sessions/up-1", "/answer/s%2F1"]
 
 
@@ -110,15 +110,15 @@ async def test_a_native_request_may_need_a_call_before_it(tmp_path):
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "chat", framing=prepare)}, apps={"acme": upstream}
     ) as here:
-        assert (await here.post("/v1/chat/completions", asked(picture("aGk=")))).status_code == 200
+        assert (await here.post("/v1/chat/completions", request(picture("aGk=")))).status_code == 200
     assert json.loads(app.seen[0][3]) == picture("aGk=")["image_url"]
     assert json.loads(app.seen[1][3])["messages"][0]["content"][1]["image_url"] == {"url": "f1"}
 
 
 @pytest.mark.parametrize(("status", "expected"), [(503, 200), (413, 413)], ids=["another route", "the caller's fault"])
-async def test_a_call_that_fails_counts_as_a_failure_of_the_route(tmp_path, status, expected):
+async def test_a_failed_call_before_the_request_is_a_failure_of_the_route(tmp_path, status, expected):
     write_mapping(tmp_path, "uploading", UPLOADING)
-    other = {**ANSWER, "said": "from another"}
+    other = {**ANSWER, "output": "from another"}
     async with inprocess(
         tmp_path,
         providers={
@@ -130,7 +130,7 @@ async def test_a_call_that_fails_counts_as_a_failure_of_the_route(tmp_path, stat
         reply = await here.post(
             "/v1/messages",
             {
-                **asked(),
+                **request(),
                 "max_tokens": 9,
                 "messages": [
                     {
@@ -146,7 +146,7 @@ async def test_a_call_that_fails_counts_as_a_failure_of_the_route(tmp_path, stat
         assert ("from another" in reply.text) == (expected == 200)
 
 
-def test_mistakes_are_reported_with_their_places():
+def test_errors_in_prepare_are_reported_with_their_places():
     written = """speaks:
   chat:
     path: /chat

@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.conftest import beside_sandbox
+from e2e.conftest import gateway_with_sandbox
 
 ENGINES = ("hypercorn", "uvicorn")
 
@@ -12,7 +12,7 @@ def running(tmp_path_factory, request):
     """A gateway on one engine; `.sandbox` is the URL of its upstream. Models sandbox/*, remote/echo and
     only-*/reasoner."""
     folder = tmp_path_factory.mktemp(request.param)
-    with beside_sandbox(
+    with gateway_with_sandbox(
         folder,
         settings=f"server: {{engine: {request.param}, drain_seconds: 10}}\n",
         store="publish_seconds: 1, apply_seconds: 0.2",
