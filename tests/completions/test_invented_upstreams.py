@@ -955,7 +955,7 @@ PERSONA = [{"role": "system", "content": "Né\nbrief"}, {"role": "user", "conten
     ],
     ids=["in the path", "in the body", "nothing"],
 )
-async def test_parts_of_a_request_may_stand_outside_its_body(tmp_path, send, method, target, body):
+async def test_parts_of_a_request_may_be_sent_outside_its_body(tmp_path, send, method, target, body):
     write_mapping(tmp_path, "outside", SENT)
     seen = []
     heading = 'headers: {X-Persona: "{{ $.persona | to_base64 }}", x-cap: $.cap}'
@@ -973,7 +973,7 @@ async def test_parts_of_a_request_may_stand_outside_its_body(tmp_path, send, met
     assert ("content-type" in headers) == bool(body)
 
 
-async def test_a_request_without_what_its_address_needs_is_refused(tmp_path):
+async def test_a_request_without_a_value_for_its_url_is_rejected(tmp_path):
     write_mapping(tmp_path, "outside", SENT)
     async with inprocess(
         tmp_path,
@@ -982,10 +982,26 @@ async def test_a_request_without_what_its_address_needs_is_refused(tmp_path):
     ) as here:
         assert (await here.post("/v1/messages", {**ASK, "max_tokens": 7})).status_code == 200
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hi"})
-        assert reply.status_code == 400 and "address" in reply.json()["error"]["message"]
+        assert reply.status_code == 400 and "a value for this model's URL" in reply.json()["error"]["message"]
 
 
-async def test_a_native_request_may_leave_parts_of_itself_outside_its_body(tmp_path):
+@pytest.mark.parametrize("persona", ["a\r\nx-admin: 1", "a\0", "☃"], ids=["line break", "control", "not latin-1"])
+async def test_a_value_that_headers_cannot_have_is_rejected(tmp_path, persona):
+    write_mapping(tmp_path, "outside", SENT)
+    seen = []
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "outside", framing="sse, send: {headers: {x-persona: $.persona}}")},
+        apps={"acme": replying(body=json.dumps(ANSWER).encode(), seen=seen)},
+    ) as here:
+        messages = [{"role": "system", "content": persona}, *ASK["messages"]]
+        reply = await here.post("/v1/responses", {"model": "acme/one", "input": messages})
+        assert reply.status_code == 400 and "header x-persona" in reply.json()["error"]["message"]
+        assert not here.services.health.cooling()
+    assert seen == []
+
+
+async def test_a_native_request_may_send_parts_outside_its_body(tmp_path):
     seen = []
     answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [], "usage": {}}
     answer["choices"] = [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]
@@ -1000,7 +1016,7 @@ async def test_a_native_request_may_leave_parts_of_itself_outside_its_body(tmp_p
     assert json.loads(seen[0][3]) == {"messages": ASK["messages"], "user": "u"}
 
 
-async def test_a_request_may_be_an_upload(tmp_path):
+async def test_a_request_may_be_a_multipart_upload(tmp_path):
     write_mapping(
         tmp_path, "upload", SENT.replace("cap: $.max_tokens", "picture: {file: aGk=, name: a.png, type: image/png}")
     )

@@ -33,7 +33,7 @@ class Attempt:
     document: Any = None
     """The finished request, while calls are made before it."""
     sent: Sent | None = None
-    """What of the request stands outside its body, where the file of its route says so."""
+    """The parts of the request outside its body, if its endpoint has `send:`."""
     words: tuple[str, ...] = ()
     """Values in the body that was sent on which a price may depend."""
     first_byte_ms: float | None = None

@@ -1,6 +1,6 @@
-"""The calls that a route needs before a request, such as uploads whose ids the request refers to.
+"""Makes the calls that a route needs before a request, such as uploads whose ids the request refers to.
 
-What they are is read from the provider file by `mapping/provider/prepares.py`. Places with the same value share a call.
+`mapping/provider/prepares.py` compiles them from the provider file. Places with the same value share a call.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tollgate.upstream import call_to
 
 _AT_ONCE = 4
 _MOST = 100
-"""Calls of one kind for one request: as many as URLs that one request may name."""
+"""Maximum calls of one kind for one request: the same as the limit for URLs to download."""
 _MAX_ANSWER_BYTES = 1024 * 1024
 
 
 async def prepared(exchange: Exchange, offer: Offer, document: Any) -> Any:
-    """The finished request with the values that the calls return; `document` is not changed. Raises `AttemptFailed`,
-    or `BadRequest` if the calls cannot be made for this request."""
+    """A copy of the finished request with the values that the calls returned. Raises `AttemptFailed`, or `BadRequest`
+    if the calls cannot be made for this request."""
     began = time.perf_counter()
     document = copy.deepcopy(document)
     for prepare in offer.prepares:
@@ -50,28 +50,27 @@ async def prepared(exchange: Exchange, offer: Offer, document: Any) -> Any:
 
 
 async def _value(exchange: Exchange, offer: Offer, prepare: Prepare, document: Any, old: Any) -> Any:
-    method, url, content = prepare.call(document, old, offer.model_facts)
-    headers = {**offer.headers(exchange.inbound.headers)}
-    headers.pop("content-type", None)
-    body, kind = offer.written(content, prepare.encoding) if content is not None else (b"", "")
-    if kind:
-        headers["content-type"] = kind
+    method, url, fields = prepare.call(document, old, offer.model_facts)
+    headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
+    body = b""
+    if fields is not None:
+        body, headers["content-type"] = offer.written(fields, prepare.encoding)
     try:
         async with await exchange.services.client.open(call_to(offer, method, url, headers, body)) as answer:
             raw = await answer.read(_MAX_ANSWER_BYTES)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     try:
-        told = orjson.loads(raw) if raw.strip() else {}
+        content = orjson.loads(raw) if raw.strip() else {}
     except orjson.JSONDecodeError:
-        told = raw.decode("utf-8", "replace")
-    verdict = offer.errors.judge(answer.status, answer.headers, told)
+        content = raw.decode("utf-8", "replace")
+    verdict = offer.errors.judge(answer.status, answer.headers, content)
     if verdict is not None:
-        raise AttemptFailed(verdict.error(told))
+        raise AttemptFailed(verdict.error(content))
     try:
-        value = prepare.value(told, http={"status": answer.status, "headers": answer.headers})
+        value = prepare.value(content, http={"status": answer.status, "headers": answer.headers})
     except MappingFailure as failure:
         raise AttemptFailed(unfit_answer(offer, failure)) from None
     if value is None:
-        raise unusable("a call before the request returned nothing that the request could refer to", answer.status)
+        raise unusable("a call before the request returned no value for it", answer.status)
     return value

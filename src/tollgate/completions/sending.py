@@ -47,7 +47,7 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
             document, attempt.document = attempt.document, None
             body = _written(exchange, offer, await prepared(exchange, offer, document), stream)
         if (sent := attempt.sent) is not None:
-            method, url, headers = sent.method, sent.address(url), sent.heading(headers)
+            method, url, headers = sent.method, sent.full_url(url), sent.all_headers(headers)
     call = call_to(offer, method, url, headers, body, stream)
     del body
     if not attempt.routes_left:
@@ -137,8 +137,7 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
 
 
 def _shaped(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
-    """The bytes of the request's body. If calls are made before it, there are none yet, and the attempt keeps the
-    request."""
+    """The bytes of the request's body; empty if calls are made before it: the attempt keeps the request for them."""
     if offer.prepares:
         exchange.attempt.document = document
         return b""
@@ -146,7 +145,7 @@ def _shaped(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> by
 
 
 def _written(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
-    """The bytes of the request's body; what stands outside of it is noted in the attempt."""
+    """The bytes of the request's body; the parts outside of it are noted in the attempt."""
     if offer.sends is None:
         return offer.encoded(document)
     sent = exchange.attempt.sent = offer.sends.of(document, offer.model_facts, stream=stream)

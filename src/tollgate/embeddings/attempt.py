@@ -120,7 +120,7 @@ class _Attempt:
         url = offer.url(False, exchange.inbound.query if self._native else "")
         method, headers = "POST", offer.headers(exchange.inbound.headers)
         if sent is not None:
-            method, url, headers = sent.method, sent.address(url), sent.heading(headers)
+            method, url, headers = sent.method, sent.full_url(url), sent.all_headers(headers)
         call = call_to(offer, method, url, headers, body)
         began = time.perf_counter()
         try:

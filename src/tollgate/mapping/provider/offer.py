@@ -101,7 +101,7 @@ class Offer:
     prepares: tuple[Prepare, ...] = ()
     """The calls that are made before a request."""
     sends: Sends | None = None
-    """What of a request stands outside its body; None for a POST of the request as its body."""
+    """The parts of a request outside its body; None for a POST of the request as its body."""
     tariff: Tariff | None = None
     own_tariff: Tariff | None = None
     prices_text: str = ""

@@ -1,6 +1,7 @@
-"""Calls that an endpoint needs before a request: an upload whose id the request refers to, or a session.
+"""Calls before a request, such as an upload whose id the request refers to, or a new session (`prepare:` of an
+endpoint).
 
-Owns what a file declares under `prepare:` of an endpoint; the calls are made by `completions/preparing.py`.
+`completions/preparing.py` makes the calls.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from tollgate.mapping.provider.pieces import Pieces
 
 _NAMES = ("$", "model", "vars")
 _OLD = {"old": None}
-"""The additional name in the call and its body: the value that stands at the place."""
+"""The additional name in the call and its body: the value at the place."""
 Place = tuple[dict[str, Any] | list[Any], Any]
 """An object or list, and the key or index of a value in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """One kind of call. It is made for the value at each place that `steps` lead to; the value read from its answer
-    takes that place."""
+    """One kind of call, made for the value at each place that `steps` lead to. The value read from its answer replaces
+    it."""
 
     steps: tuple[Step, ...]
     method: str
@@ -41,14 +42,15 @@ class Prepare:
     variables: Mapping[str, Any]
 
     def places(self, document: Any) -> list[Place]:
-        """The places in a request, without those where nothing stands."""
+        """The places in a request that have a value."""
         found: list[tuple[Any, Any]] = [([document], 0)]
         for step in self.steps:
             found = [place for holder, key in found for place in _below(holder[key], step)]
         return [(holder, key) for holder, key in found if holder[key] is not None]
 
     def call(self, document: Any, old: Any, facts: Mapping[str, Any]) -> tuple[str, str, Any]:
-        """The method, address and body of the call for the value `old`; None is no body. Raises `UnfitRequest`."""
+        """The method, URL and body (None: no body) of the call for the value `old`. Raises `UnfitRequest` if one
+        cannot be computed."""
         try:
             url = self.url({"$": document, "$old": old, "$model": facts, "$vars": self.variables})
             body = None
@@ -57,7 +59,7 @@ class Prepare:
         except MappingFailure as failure:
             raise UnfitRequest(failure.message, failure.place) from None
         if not isinstance(url, str):
-            raise UnfitRequest("the request lacks what the address of a call before it needs")
+            raise UnfitRequest("the request lacks a value for the URL of a call before it")
         return self.method, url, body
 
 
@@ -80,7 +82,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def compile_prepares(pieces: Pieces, node: List | None, path: str) -> tuple[Prepare, ...]:
-    """The `prepare:` of an endpoint. Mistakes are noted in `pieces`."""
+    """The compiled `prepare:` of an endpoint. Mistakes are noted in `pieces`."""
     items = node.items if node is not None else ()
     made = (_prepare(pieces, item, f"{path}[{at}]") for at, item in enumerate(items) if isinstance(item, Map))
     return tuple(prepare for prepare in made if prepare is not None)

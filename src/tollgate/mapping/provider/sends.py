@@ -1,10 +1,11 @@
-"""What of a finished request stands outside its body: a part of the address, query parameters, headers, the method.
+"""The parts of a request outside its body: method, path, query parameters and headers (`send:` of an endpoint).
 
-Owns what a file declares under `send:` of an endpoint. Its templates read the request as it is sent, after all edits.
+Their templates read the finished request, after all edits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,10 +19,12 @@ from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.values import text_of
 
 _NAMES = ("$", "model", "vars", "stream")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
+"""RFC 9110, 5.5. Values may come from the client's request."""
 
 
 class Sent(NamedTuple):
-    """One request: its method, what is added to its address and headers, and its body (None: no body)."""
+    """One request: its method, the additions to its URL and headers, and its body (None: no body)."""
 
     method: str
     path: str
@@ -29,13 +32,13 @@ class Sent(NamedTuple):
     headers: Mapping[str, str]
     body: Any
 
-    def address(self, url: str) -> str:
-        """`url` with the path behind its own, and with the query parameters."""
+    def full_url(self, url: str) -> str:
+        """`url` with the path appended, and with the query parameters."""
         base, mark, query = url.partition("?")
         return with_query(f"{base.rstrip('/')}{self.path}{mark}{query}" if self.path else url, self.query)
 
-    def heading(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """`headers` with those of the request; without a content type if there is no body."""
+    def all_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """`headers` and those of this request, without a content type if there is no body."""
         kept = {name: value for name, value in headers.items() if self.body is not None or name != "content-type"}
         return {**kept, **self.headers}
 
@@ -52,8 +55,8 @@ class Sends:
     variables: Mapping[str, Any]
 
     def of(self, document: Any, facts: Mapping[str, Any], *, stream: bool) -> Sent:
-        """What is sent of a finished request to a model with these facts. Raises `UnfitRequest` if a template cannot
-        be computed."""
+        """The parts of a finished request to a model with these facts. Raises `UnfitRequest` if a template cannot be
+        computed."""
         context, values = Context(model=facts), {"model": facts, "vars": self.variables, "stream": stream}
 
         def texts(templates: Mapping[str, Template]) -> dict[str, str]:
@@ -63,12 +66,16 @@ class Sends:
         try:
             path = self.path(document, context, **values) if self.path is not None else ""
             if path is None:
-                raise UnfitRequest("the request lacks what this model's address needs")
+                raise UnfitRequest("the request lacks a value for this model's URL")
             if self.body is not None:
                 body = self.body(document, context, **values)
             else:
                 body = None if self.method == "GET" else document
-            return Sent(self.method, path, texts(self.query), texts(self.headers), body)
+            headers = texts(self.headers)
+            for name, value in headers.items():
+                if not _HEADER_VALUE.match(value):
+                    raise UnfitRequest(f"the value of the header {name} has characters that headers cannot have")
+            return Sent(self.method, path, texts(self.query), headers, body)
         except UnfitRequest:
             raise
         except MappingFailure as failure:
@@ -76,7 +83,7 @@ class Sends:
 
 
 def compile_sends(pieces: Pieces, node: Map | None, path: str) -> Sends | None:
-    """The `send:` of an endpoint; None without one. Mistakes are noted in `pieces`."""
+    """The compiled `send:` of an endpoint; None without one. Mistakes are noted in `pieces`."""
     if node is None:
         return None
     names = pieces.names(*_NAMES)
