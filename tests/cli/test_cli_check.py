@@ -543,7 +543,7 @@ def test_check_warns_of_losses_of_a_question_without_settings(folder: Path) -> N
     )
     result = run("check")
     assert (
-        "mappings/one.yaml:4:5: warning: a question without any settings loses tool_choice, turns[].role: every "
+        "mappings/one.yaml:4:5: warning: a request without any settings loses tool_choice, turns[].role: every "
         "answer reports that (list it under `harmless`, or give its `$match` a case `$absent: $nothing`)"
         in result.stderr
     )

@@ -40,13 +40,13 @@ _SETTINGS: dict[str, dict[str, dict[str, object]]] = {
         "schema": {"format": {"kind": "schema", "name": "answer", "schema": {"type": "object"}}},
     },
 }
-"""Settings of the hub by their field, and a request's part for each of their values. `auto` is the default."""
+"""Hub fields of settings, and for each value other than the default the part of a request that has it."""
 _TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
 def run(report: Report) -> None:
-    """Warn of every mapping that leaves out pictures, files, audio, video or instructions because no line of it reads
-    them, that drops a setting without naming it, or that loses something of every request."""
+    """Warn of every mapping that drops images, files, audio, video or instructions because no line of it reads them,
+    that drops a setting without naming it as lost, or that loses something of every request."""
     assert report.compiled is not None, "stages run on what compiles"
     for mapping in report.compiled.mappings.values():
         if mapping.hub or "request.from_hub" not in mapping.sections:
@@ -68,7 +68,7 @@ def _check_settings(report: Report, mapping: Mapping) -> None:
     if bare is None or plain is None:
         return
     if bare[1]:
-        words = f"a question without any settings loses {', '.join(bare[1])}: every answer reports that"
+        words = f"a request without any settings loses {', '.join(bare[1])}: every answer reports that"
         _warn(report, mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
     if not mapping.walkers["request.from_hub"].reads_field("system"):
         words = "no line reads `system`: a client's instructions are left out"
@@ -96,7 +96,7 @@ def _turn(*parts: dict[str, object]) -> dict[str, object]:
 
 
 def _converted(mapping: Mapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
-    """The request and the losses that a question with this beside it gives; None where the mapping refuses it."""
+    """A request with these hub fields as the mapping writes it, and its losses; None if the mapping refuses it."""
     context = Context({"upstream": "model"})
     try:
         made = request_from_hub(mapping, {"turns": [_turn()], "tools": [_TOOL], **given}, context)

@@ -157,17 +157,17 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
                 f"holds for every error body in which `{read}` is found, so a 400, a 401 or a 429 is no longer judged "
                 "by its status",
                 f"{path}.rules[{place}]",
-                "say for which it is, such as status: 200",
+                "add the statuses it is for, such as status: 200",
             )
 
 
 def _field_of_every_error(errors: Node | None, when: str) -> str:
-    """The reader of `errors:` (message, type, code) that finds something only where this condition holds, or "". Such
-    a condition asks for no more than a field: `$.errors` beside `message: $.errors[0].message`."""
-    asked = _PRESENT.fullmatch(when)
-    if asked is None:
+    """The key of `errors:` (message, type or code) that reads the field which is the whole condition `when`, or "".
+    Such a condition holds for every error body: `$.errors` beside `message: $.errors[0].message`."""
+    condition = _PRESENT.fullmatch(when)
+    if condition is None:
         return ""
-    inside = re.compile(re.escape(asked[1]) + r"(?![\w-])")
+    inside = re.compile(re.escape(condition[1]) + r"(?![\w-])")
     for name in ("message", "type", "code"):
         node = lookup(errors, name)
         texts = [text_in(inner) or "" for inner in walk(node)] if node is not None else []
