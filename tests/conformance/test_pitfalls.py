@@ -498,13 +498,13 @@ async def test_13_an_image_inside_a_tool_result_is_carried(tmp_path, upstream):
             "chat",
             "messages",
             {"type": "video_url", "video_url": {"url": "https://v.example/a.mp4"}},
-            "video input cannot be converted",
+            "video input is not supported by this model",
         ),
         (
             "chat",
             "messages",
             {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}},
-            "audio input cannot be converted",
+            "audio input is not supported by this model",
         ),
         ("responses", "messages", {"type": "input_file", "file_id": "file_own"}, "File with id 'file_own' not found"),
         (

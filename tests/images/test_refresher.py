@@ -31,7 +31,7 @@ async def test_an_internal_error_does_not_end_the_refresher(gateway, monkeypatch
 
     monkeypatch.setattr(Refresher, "tick", tick)
     services.tasks.spawn(run_refresher(services))
-    await until(lambda: len(ticks) == 4)
+    await until(lambda: len(ticks) >= 4)
     assert "image jobs could not be refreshed: the database is gone" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
