@@ -172,7 +172,7 @@ def test_a_key_from_its_creation_to_its_revocation(chromium, running):
 
     reload_until(page, home + "/requests", page.locator("td", has_text="browser test"))
     page.get_by_role("row").filter(has_text="browser test").get_by_role("link").click()
-    assert "answered in full" in page.inner_text("main")
+    assert "complete answer" in page.inner_text("main")
 
     page.goto(home + "/usage?range=24h")
     chart = page.get_by_role("img", name=re.compile("^Cost by model"))
@@ -249,7 +249,7 @@ def test_the_pages_work_without_javascript(chromium, running):
 def test_all_controls_can_be_reached_by_keyboard(chromium, running):
     page, _ = signed_in(chromium, running, **LOOKS["light"])
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     page.goto(f"{running.base}/dashboard/keys")

@@ -29,7 +29,7 @@ from .conftest import browsers, chat_sender, gateway, user
 
 
 async def test_a_new_account_is_shown_how_to_start(alice):
-    assert "Make a key first" in text_of(await alice.get())
+    assert "Create a key first" in text_of(await alice.get())
     await alice.make_key(name="laptop")
     page = text_of(await alice.get())
     assert "Send a first request" in page and 'model="sandbox/echo"' in page and "http://127.0.0.1:8787/v1" in page
@@ -38,7 +38,7 @@ async def test_a_new_account_is_shown_how_to_start(alice):
 async def test_an_account_without_credits_has_a_warning(app, alice):
     assert "Requests are refused" not in text_of(await alice.get())
     await app.services.ledger.grant("alice", Decimal("-9.995"), "")
-    assert "Requests are refused below 0.01 credits." in text_of(await alice.get())
+    assert "Requests are rejected below 0.01 credits." in text_of(await alice.get())
 
 
 async def test_a_key_is_shown_once(app, alice):
@@ -388,7 +388,7 @@ async def test_the_images_page_does_not_reload_itself_while_images_are_made(app,
         )
     ).status_code == 200
     page = await alice.get("/images")
-    assert "Being made" in text_of(page) and "Look again" in text_of(page) and "http-equiv" not in page.text
+    assert "In progress" in text_of(page) and "Refresh" in text_of(page) and "http-equiv" not in page.text
 
 
 @pytest.mark.parametrize("position", ["99999999999999999-1", "1-9999999999999999999", "x-1", "1-x", "\u00b2-1", "-"])
@@ -493,7 +493,7 @@ async def test_the_catalog_can_be_searched(alice):
     assert "sandbox/reasoner" in text_of(await alice.get("/models"))
     page = text_of(await alice.get("/models?q=echo"))
     assert "sandbox/echo" in page and "sandbox/reasoner" not in page
-    assert "No model fits" in text_of(await alice.get("/models?q=nothing+like+it"))
+    assert "No matching models" in text_of(await alice.get("/models?q=nothing+like+it"))
     page = text_of(await alice.get("/models?type=image"))
     assert "sandbox/draw" in page and "sandbox/echo" not in page
     page = text_of(await alice.get("/models?type=nonsense&q=++ECHO+"))

@@ -18,7 +18,7 @@ async def test_a_link_signs_in_once(app, browser):
     assert (await first.post(link, page=link)).headers["location"] == "/dashboard"
     assert "Overview" in text_of(await first.get())
     late = await second.post(link, page="/sign-in")
-    assert late.status_code == 404 and "used already" in text_of(late)
+    assert late.status_code == 404 and "has been used" in text_of(late)
 
 
 async def test_opening_a_link_does_not_consume_it(app, browser):

@@ -30,14 +30,14 @@ class ProviderView:
 
     @property
     def state(self) -> str:
-        """off · idle · resting · failing · well."""
+        """off · idle · cooling down · failing · healthy."""
         if self.off:
             return "off"
         if not self.routes:
             return "idle"
         if all(rest > 0 for _, rest in self.routes):
-            return "resting"
-        return "failing" if any(rest > 0 or health.error_rate > 0.2 for health, rest in self.routes) else "well"
+            return "cooling down"
+        return "failing" if any(rest > 0 or health.error_rate > 0.2 for health, rest in self.routes) else "healthy"
 
 
 async def show(visit: Visit) -> Response:
@@ -66,7 +66,7 @@ async def show(visit: Visit) -> Response:
                 spark,
             )
         )
-    order = {"failing": 0, "resting": 0, "well": 1, "idle": 2, "off": 3}
+    order = {"failing": 0, "cooling down": 0, "healthy": 1, "idle": 2, "off": 3}
     views.sort(key=lambda view: (order[view.state], -view.day.requests, view.name))
     alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]
     return visit.render(
