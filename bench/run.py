@@ -59,6 +59,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> tuple[Table, lis
     try:
         for made in starters(options, folder, port):
             if target := made():
+                alike = sum(each.name.partition(" #")[0] == target.name for each in running)
+                if alike:  # two interpreters of one version: results are kept by name
+                    target.name += f" #{alike + 1}"
                 running.append(target)
                 say(f"started {target.name}" + (f" in {target.start_seconds:.2f} s" if target.start_seconds else ""))
         if not running:
