@@ -7,6 +7,7 @@ import pytest
 from completions.test_invented_upstreams import ANSWER, provider, write_mapping
 from mapping.provider_files import SMALL, compiled
 from support.inprocess import inprocess, replying
+from tollgate.completions import preparing
 from tollgate.errors import ConfigErrors
 
 UPLOADING = """
@@ -81,6 +82,18 @@ async def test_a_request_refers_to_files_uploaded_before_it(tmp_path, stream):
     parts = json.loads(raw)["messages"][0]["parts"]
     first, second, again = (part["picture"] for part in parts[1:])
     assert first == again != second and {first, second} == {"f1", "f2"} and "session" not in json.loads(raw)
+
+
+async def test_a_request_that_needs_too_many_calls_is_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparing, "_MOST", 2)
+    write_mapping(tmp_path, "uploading", UPLOADING)
+    app = Uploads()
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "uploading", framing=PREPARE)}, apps={"acme": app}
+    ) as here:
+        reply = await here.post("/v1/chat/completions", request(*map(picture, ("aGk=", "aG8=", "aGU="))))
+    assert (reply.status_code, reply.text) == (400, "the request needs more than 2 calls before it, such as uploads")
+    assert app.seen == []
 
 
 async def test_a_request_without_images_uploads_nothing(tmp_path):

@@ -13,6 +13,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed, unfit_answer, unusable
+from tollgate.completions.off_loop import run_off_loop
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.prepares import Place, Prepare
@@ -54,7 +55,12 @@ async def _value(exchange: Exchange, offer: Offer, prepare: Prepare, document: A
     headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
     body = b""
     if fields is not None:
-        body, headers["content-type"] = offer.written(fields, prepare.encoding)
+        long = exchange.is_long()  # an upload is decoded from base64
+        body, headers["content-type"] = (
+            await run_off_loop(offer.written, fields, prepare.encoding)
+            if long
+            else offer.written(fields, prepare.encoding)
+        )
     try:
         async with await exchange.services.client.open(call_to(offer, method, url, headers, body)) as answer:
             raw = await answer.read(_MAX_ANSWER_BYTES)

@@ -146,10 +146,8 @@ def _shaped(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> by
 
 def _written(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
     """The bytes of the request's body; the parts outside of it are noted in the attempt."""
-    if offer.sends is None:
-        return offer.encoded(document)
-    sent = exchange.attempt.sent = offer.sends.of(document, offer.model_facts, stream=stream)
-    return offer.encoded(sent.body) if sent.body is not None else b""
+    body, exchange.attempt.sent = offer.request_parts(document, stream=stream)
+    return body
 
 
 def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:

@@ -50,8 +50,10 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     raw, body, edited, hub = (
         await run_off_loop(_parsed, exchange, offer, answer, raw) if large else _parsed(exchange, offer, answer, raw)
     )
-    if (own := offer.usage.read) is not None and (own := offer.usage.for_request(exchange.body).read) is not None:
-        reported = own(body, answer_headers=answer.headers)
+    if offer.usage.when is not None:
+        offer = offer.for_request(exchange.body)
+    if offer.usage.read is not None:
+        reported = offer.usage.read(body, answer_headers=answer.headers)
     else:
         reported = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
     usage = plausible_usage(exchange, reported)

@@ -180,10 +180,7 @@ def _body(
         context = exchange.attempt.context
         assert context is not None
         document = offer.request_edits(document, context)
-    if offer.sends is None:
-        return offer.encoded(document), None
-    sent = offer.sends.of(document, offer.model_facts, stream=False)
-    return (offer.encoded(sent.body) if sent.body is not None else b""), sent
+    return offer.request_parts(document, stream=False)
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:

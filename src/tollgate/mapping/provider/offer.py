@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.provider.errors import ErrorRules
     from tollgate.mapping.provider.polling import Polling
     from tollgate.mapping.provider.prepares import Prepare
-    from tollgate.mapping.provider.sends import Sends
+    from tollgate.mapping.provider.sends import Sends, Sent
     from tollgate.tariff import Tariff
 
 Values = Mapping[str, Any]
@@ -157,6 +157,14 @@ class Offer:
         if self.encoding == "json":
             return orjson.dumps(document)
         return self.written(document, self.encoding)[0]
+
+    def request_parts(self, document: Any, *, stream: bool) -> tuple[bytes, Sent | None]:
+        """The bytes of the body for a finished request, and its parts outside the body (None without `send:`). Raises
+        as `encoded`."""
+        if self.sends is None:
+            return self.encoded(document), None
+        sent = self.sends.of(document, self.model_facts, stream=stream)
+        return (self.encoded(sent.body) if sent.body is not None else b""), sent
 
     def written(self, document: Any, encoding: BodyEncoding) -> tuple[bytes, str]:
         """A document as bytes in this encoding, and their content type; raises as `encoded`."""
