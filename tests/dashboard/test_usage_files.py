@@ -61,8 +61,40 @@ async def test_closing_stops_running_queries(files):
     task = asyncio.ensure_future(files.run(lambda: files.query(Filters(), ENDLESS)))
     await until(lambda: files._running)
     files.close()
-    with pytest.raises(Unavailable):
-        await asyncio.wait_for(task, 5)
+    with pytest.raises(Unavailable, match="stopping"):
+        await asyncio.wait_for(task, 20)
+
+
+async def test_closing_stops_a_query_that_has_not_begun_yet(files, monkeypatch):
+    closed = threading.Event()
+    connect = usage_files.duckdb.connect
+
+    class Late:
+        """A connection whose query begins a little after the first interruption."""
+
+        def __init__(self, connection):
+            self._connection = connection
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._connection.close()
+
+        def interrupt(self):
+            self._connection.interrupt()
+            closed.set()
+
+        def execute(self, *statement):
+            assert closed.wait(20)
+            return self._connection.execute(*statement)
+
+    monkeypatch.setattr(usage_files.duckdb, "connect", lambda **options: Late(connect(**options)))
+    task = asyncio.ensure_future(files.run(lambda: files.query(Filters(), ENDLESS)))
+    await until(lambda: files._running)
+    files.close()
+    with pytest.raises(Unavailable, match="stopping"):
+        await asyncio.wait_for(task, 20)
 
 
 async def test_an_unchanged_damaged_file_is_read_again_after_a_minute(files, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ _CORES = max(1, min(4, (os.cpu_count() or 2) // 2))
 _MEMORY = "512MB"
 _SECONDS = 30.0
 """A query that takes longer is refused, with the advice to ask for less."""
+_INTERRUPT_AGAIN_SECONDS = 0.01
 _MOST_WAITING = 32
 
 
@@ -45,7 +46,9 @@ class UsageFiles:
         self.directory = directory
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tollgate-reports")
         self._waiting = 0
-        self._running: set[duckdb.DuckDBPyConnection] = set()
+        self._closed = False
+        self._running: set[threading.Event] = set()
+        """For each running query the event that ends it."""
         self._damaged: dict[Path, tuple[int, float]] = {}
         """Files that cannot be read, with the time of their last change, and the clock time until which they count
         as damaged."""
@@ -59,9 +62,10 @@ class UsageFiles:
 
     def close(self) -> None:
         """Stop running queries and end the threads."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for connection in tuple(self._running):
-            connection.interrupt()
+        for stop in tuple(self._running):
+            stop.set()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` on a thread. Raises `Unavailable` if too much is running, or the query takes too much."""
@@ -71,6 +75,8 @@ class UsageFiles:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except duckdb.InterruptException:
+            if self._closed:
+                raise Unavailable("the gateway is stopping") from None
             raise Unavailable(f"this took more than {_SECONDS:g} s; choose a shorter time or more filters") from None
         except duckdb.OutOfMemoryException:
             raise Unavailable(
@@ -119,13 +125,33 @@ class UsageFiles:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
         allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
-        connection = duckdb.connect(config=allowed)
-        watch = threading.Timer(_SECONDS, connection.interrupt)
+        stop = threading.Event()
+        with duckdb.connect(config=allowed) as connection, self._stopped_in_time(connection, stop):
+            self._running.add(stop)
+            if self._closed:
+                stop.set()
+            try:
+                return connection.execute(whole, values).fetchall()
+            finally:
+                self._running.discard(stop)
+
+    @contextlib.contextmanager
+    def _stopped_in_time(self, connection: duckdb.DuckDBPyConnection, stop: threading.Event) -> Iterator[None]:
+        """Interrupt what runs on `connection` inside this context, once `stop` is set or the time for a query is up.
+
+        DuckDB forgets an interruption that arrives before the query has begun, so it is repeated."""
+        over = threading.Event()
+
+        def interrupt() -> None:
+            stop.wait(_SECONDS)
+            while not over.wait(_INTERRUPT_AGAIN_SECONDS):
+                connection.interrupt()
+
+        watch = threading.Thread(target=interrupt, name="tollgate-reports-watch", daemon=True)
         watch.start()
-        self._running.add(connection)
         try:
-            return connection.execute(whole, values).fetchall()
+            yield
         finally:
-            watch.cancel()
-            self._running.discard(connection)
-            connection.close()
+            over.set()
+            stop.set()
+            watch.join()
