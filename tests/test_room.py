@@ -256,8 +256,12 @@ async def test_every_outcome_of_a_request_returns_its_room(tmp_path):
             assert (await app.post(path, sent)).status_code == status
             assert held.pop() == len(sent)
             assert room.held == 0, user
-        for body in (b"{" * 200_000, padded("chat", 200_000, model="no/model"), padded("chat", 1_000_000)):
-            assert (await app.post(path, body)).status_code in (400, 404, 413)
+        for body, status in (
+            (b"{" * 200_000, 400),
+            (padded("chat", 200_000, model="no/model"), 400),
+            (padded("chat", 1_000_000), 413),
+        ):
+            assert (await app.post(path, body)).status_code == status
             assert room.held == 0
         packed = gzip.compress(sent)
         await app.post(path, packed, content_encoding="gzip")

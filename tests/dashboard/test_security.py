@@ -126,13 +126,17 @@ async def test_a_form_from_another_site_is_rejected_even_with_a_token(operator, 
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"\xff\xfe", b"&".join(b"a%d=1" % number for number in range(500)), b"x" * (1024 * 1024 + 1)],
+    ("body", "status"),
+    [
+        (b"\xff\xfe", 400),
+        (b"&".join(b"a%d=1" % number for number in range(500)), 400),
+        (b"x" * (1024 * 1024 + 1), 413),
+    ],
     ids=["not text", "many fields", "too large"],
 )
-async def test_an_invalid_form_is_rejected(operator, body):
+async def test_an_invalid_form_is_rejected(operator, body, status):
     reply = await operator.http.post("/dashboard/keys", content=body)
-    assert reply.status_code in (400, 403, 413)
+    assert reply.status_code == status
 
 
 async def test_forms_of_visitors_have_a_smaller_limit(browser):
@@ -227,13 +231,13 @@ async def test_an_account_cannot_change_keys_of_another(app, others, path):
     assert (key.name, key.revoked, key.allowed_models) == ("first key", False, None)
 
 
-@pytest.mark.parametrize("path", ["/try", "/try/stream", "/images"])
-async def test_an_account_cannot_spend_with_a_key_of_another(app, others, path):
+@pytest.mark.parametrize(("path", "status"), [("/try", 404), ("/try/stream", 404), ("/images", 400)])
+async def test_an_account_cannot_spend_with_a_key_of_another(app, others, path, status):
     before = app.balance()
     reply = await others["bob"].post(
         path, page="/account", key=others["key"].id, model="sandbox/echo", prompt="hi", once="z"
     )
-    assert reply.status_code in (400, 404)
+    assert reply.status_code == status
     assert app.balance() == before
 
 
@@ -315,7 +319,7 @@ async def test_only_raster_images_are_served(app, operator, monkeypatch):
 
 @pytest.mark.parametrize("path", ["/static/../visit.py", "/static/..%2fvisit.py", "/static/nothing.css"])
 async def test_only_known_static_files_are_served(browser, path):
-    assert (await browser().get(path)).status_code in (303, 404)
+    assert (await browser().get(path)).status_code == 404
 
 
 async def test_versioned_static_files_may_be_cached(browser):
