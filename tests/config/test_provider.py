@@ -65,8 +65,12 @@ models: {acme/draw: {price: {price: "1"}, submit: {headers: {"": "1"}}}}
             ['discover.headers: found "x/y"'],
         ),
         (IMAGES, ['images.submit.headers: found "x y"', 'models.acme/draw.submit.headers: found ""']),
+        (
+            'auth: {kind: oauth_jwt, credentials: a, headers: {"x-a\\n": "1"}}\n',
+            ['auth.headers: found "x-a'],
+        ),
     ],
-    ids=["a blank", "a colon", "the list of models", "image steps"],
+    ids=["a blank", "a colon", "the list of models", "image steps", "a line break, in a token request"],
 )
 def test_an_invalid_header_name_is_reported(folder: Path, text: str, words: list[str]) -> None:
     messages = messages_of({"providers/acme.yaml": ACME + text}, folder)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
 from tollgate.config.authorisation import Auth
 from tollgate.config.fields import Fields, fields_of
-from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.load import Document, Map, Node, Problem, entries_of, items_of, lookup, reported_missing, text_in
 from tollgate.config.model import Policy, Provider
 from tollgate.config.provider_endpoints import check_address, read_endpoints
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.secrets import misplaced, plain_references
-from tollgate.wire import HEADER_NAME
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may refer to a secret."""
@@ -39,7 +36,6 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     top = Fields(root)
     endpoints = read_endpoints(reading, top)
     _warn_of_written_keys(reading, root)
-    _check_header_names(reading, root)
     if (discover_url := Fields(top.get("discover")).get("url")) is not None:
         check_address(reading, discover_url, "discover.url")
     ruled = {
@@ -110,49 +106,15 @@ def _lacks_variables(written: Node, top: Fields) -> bool:
 
 
 def _warn_of_written_keys(reading: Reading, root: Map) -> None:
-    """Warn of a key typed into a header: everyone who reads the file can read it."""
-    for path, headers in _common_headers(root):
-        for name, node in headers.entries.items():
+    """Warn of a key typed into a header of the provider or an endpoint: everyone who reads the file can read it."""
+    endpoints = ((f"speaks.{name}.", node) for name, node in entries_of(root.get("speaks")).items())
+    for path, holder in (("", root), *endpoints):
+        for name, node in entries_of(lookup(holder, "headers")).items():
             if _SECRET_HEADER.match(name) and (text := text_in(node)) is not None and "$" not in text:
                 reading.report(
                     node,
                     "found a key written in the file, wanted a reference",
-                    f"{path}.{name}",
+                    f"{path}headers.{name}",
                     hint="$secret.NAME: an environment variable or a file in secrets_dir",
                     level="warning",
                 )
-
-
-def _check_header_names(reading: Reading, root: Map) -> None:
-    for path, headers in (*_common_headers(root), *_special_headers(root)):
-        for name in headers.entries:
-            if not HEADER_NAME.fullmatch(name):
-                reading.report(
-                    headers.keys[name], f'found "{name}", wanted a header\'s name: letters, digits and hyphens', path
-                )
-
-
-def _common_headers(root: Map) -> Iterator[tuple[str, Map]]:
-    """The headers of the provider and of its endpoints, with their paths."""
-    yield from _headers_in("", root)
-    for name, node in entries_of(root.get("speaks")).items():
-        yield from _headers_in(f"speaks.{name}.", node)
-
-
-def _special_headers(root: Map) -> Iterator[tuple[str, Map]]:
-    """The headers of the list of models and of image steps, with their paths."""
-    yield from _headers_in("discover.", root.get("discover"))
-    images = root.get("images")
-    if not isinstance(images, Map):
-        return
-    models = ((f"models.{name}.", node) for name, node in entries_of(root.get("models")).items())
-    for path, holder in (("images.", images), *models):
-        for step, node in entries_of(holder).items():
-            if step in IMAGE_STEPS:
-                yield from _headers_in(f"{path}{step}.", node)
-
-
-def _headers_in(path: str, holder: Node | None) -> Iterator[tuple[str, Map]]:
-    headers = Fields(holder).map("headers")
-    if headers is not None:
-        yield f"{path}headers", headers

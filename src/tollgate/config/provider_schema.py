@@ -26,6 +26,7 @@ from tollgate.config.schema import (
     integer,
     listed,
     one_or_many,
+    parameters,
     record,
     seconds,
     table,
@@ -69,7 +70,7 @@ def provider_schema() -> Schema:
                 "url": address("The base address, or the complete one when `speaks` is one word."),
                 "speaks": speaks(),
                 "headers": headers("Headers of every call."),
-                "query": headers("Query parameters of every call."),
+                "query": parameters("Query parameters of every call."),
                 "auth": _auth(),
                 **edits("every protocol of this provider"),
                 "policies": _policies(),
@@ -150,7 +151,7 @@ def _auth() -> Schema:
         "Authorisation beyond headers. Other keys are options of the kind and may name secrets.",
         {
             "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
-            "form": headers("All fields of the token request, instead of a client's id and secret."),
+            "form": parameters("All fields of the token request, instead of a client's id and secret."),
             "body": {
                 "type": "object",
                 "description": "The token request as JSON, instead of a client's id and secret; a template.",

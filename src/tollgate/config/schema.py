@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tollgate.wire import HEADER_NAME
+
 Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,6 +29,8 @@ INSTANCE = r"^[A-Za-z0-9_-]+$"
 BIND = r"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.*_-]*):[0-9]{1,5})$"
 ORIGIN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]+/?)$"
 HTTP_BASE = r"^https?://[^\s/?#]+(/[^\s?#]*)?$"
+_HEADER_NAME = rf"^{HEADER_NAME.pattern}(?![\s\S])"
+"""A whole text; `$` would allow a line break at its end."""
 
 
 EDIT_VERBS: Mapping[str, str] = {
@@ -139,11 +143,16 @@ def timeouts(about: str) -> Schema:
     )
 
 
+def parameters(about: str, **more: Any) -> Schema:
+    """Names and templates: query parameters, fields of a form."""
+    value = {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}
+    return table(about, value, **more)
+
+
 def headers(about: str) -> Schema:
-    """Names and templates: headers, query parameters, fields of a form."""
-    return table(
-        about, {"type": ["string", "integer", "number", "object"], "description": "A template; may hold $secret.NAME."}
-    )
+    """Headers: names and templates."""
+    wanted = "a header's name: letters, digits and hyphens"
+    return parameters(about, propertyNames={"pattern": _HEADER_NAME, "wanted": wanted})
 
 
 def edits(scope: str) -> dict[str, Schema]:
