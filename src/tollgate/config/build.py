@@ -68,7 +68,7 @@ class Loaded:
     @property
     def reusable(self) -> Reusable:
         """What the next load can reuse."""
-        return Reusable(dict(self.sources), dict(self.gateway.mappings), self.warnings)
+        return Reusable(self.sources, self.gateway.mappings, self.warnings)
 
 
 def load_gateway(
@@ -86,12 +86,12 @@ def load_gateway(
     all problems are found.
     """
     began = time.time()
-    loading = _Loading(environ, everything=everything, previous=previous)
     with collector_paused():
-        loaded = loading.run(path)
+        loading = _Loading(path, environ, everything=everything, previous=previous)
+        loaded = loading.run()
         if previous is not None and loading.files.has_errors:
-            loading = _Loading(environ, everything=everything)
-            loaded = loading.run(path)
+            loading = _Loading(path, environ, everything=everything)
+            loaded = loading.run()
     loading.raise_mistakes()
     return replace(loaded, read_at=began)
 
@@ -105,13 +105,13 @@ def examine_gateway(
     The configuration is None where the gateway file or its `plugins` cannot be read: without plugins the filters of a
     mapping are not known. Raises `ConfigErrors` where there is no gateway file.
     """
-    loading = _Loading(environ, everything=everything)
     with collector_paused():
-        loaded = loading.run(path)
+        loading = _Loading(path, environ, everything=everything)
+        loaded = loading.run()
     problems = tuple(in_order(loading.problems))
     known = not any(
         problem.level == "error"
-        and problem.mark.file == loading.gateway_file
+        and problem.mark.file == loading.document.file
         and problem.path.partition("[")[0] in ("", "plugins")
         for problem in problems
     )
@@ -123,8 +123,8 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Ga
 
     Raises `ConfigErrors` with every problem of that file.
     """
-    loading = _Loading(environ)
-    settings = loading.settings(path)
+    loading = _Loading(path, environ)
+    settings = loading.settings()[1]
     loading.raise_mistakes()
     return settings
 
@@ -137,10 +137,10 @@ def load_mappings(
     Of built-in mappings that are not in `needed` only the name is read; None: all are needed. Raises `ConfigErrors`
     with every problem of those files.
     """
-    loading = _Loading(environ)
-    gateway = loading.with_mappings(path, needed)
+    loading = _Loading(path, environ)
+    settings, mappings = loading.settings()[1], loading.mappings(needed)
     loading.raise_mistakes()
-    return gateway
+    return replace(settings, mappings=mappings, files=tuple(loading.files.named))
 
 
 def in_order(problems: list[Problem]) -> list[Problem]:
@@ -150,10 +150,16 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 
 
 class _Loading:
-    """One load, collecting the problems of all files."""
+    """One load, collecting the problems of all files. `document` is the gateway file (empty if there is none), `root`
+    its checked tree, `folder` the one that relative paths start from."""
 
     def __init__(
-        self, environ: Mapping[str, str], *, everything: bool = False, previous: Reusable | None = None
+        self,
+        path: Path | None,
+        environ: Mapping[str, str],
+        *,
+        everything: bool = False,
+        previous: Reusable | None = None,
     ) -> None:
         self.environ = environ
         self.everything = everything
@@ -161,25 +167,22 @@ class _Loading:
         self.files = FileReader(previous.documents() if previous is not None else {}, everything=everything)
         self.provider_files = ProviderFiles(self.files, previous, everything=everything)
         self.problems = self.files.problems
-        self.gateway_file = ""
-        """The name of the gateway file in messages."""
+        file, self.folder = gateway_file(path)
+        self.document = self.files.read(file) if file else read_text("", GATEWAY_FILE)
+        self.root = self.files.shaped(self.document, "gateway") or Map({}, {}, Mark(self.document.file, 1, 1))
 
-    def run(self, path: Path | None) -> Loaded:
-        document, root, folder = self._gateway_document(path)
-        of_providers = self.files.noted(provider_files(document, root, folder))
-        of_mappings = self.files.noted(mapping_files(document, root, folder))
-        files = self.provider_files.read(of_providers)
-        secrets, settings = self._settings(document, root, folder, [file.referred for file in files])
+    def run(self) -> Loaded:
+        files = self.provider_files.read(self.files.noted(provider_files(self.document, self.root, self.folder)))
+        secrets, settings = self.settings(reference for file in files for reference in file.referred)
         providers = self.provider_files.providers(files, secrets)
-        mappings = self.files.read_mappings(of_mappings, None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings,
             providers=MappingProxyType({p.name: p for p in providers}),
-            mappings=MappingProxyType(mappings),
+            mappings=self.mappings(None if self.everything else needed_mappings(providers)),
             files=tuple(dict.fromkeys(self.files.named)),
         )
         fresh = self.provider_files.fresh
-        self.problems += check_across(gateway, providers, document, root, sound=self.files.sound, fresh=fresh)
+        self.problems += check_across(gateway, providers, self.document, self.root, sound=self.files.sound, fresh=fresh)
         errors = [problem for problem in self.problems if problem.level == "error"]
         self.problems += price_warnings(gateway, fresh, errors)
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
@@ -191,34 +194,18 @@ class _Loading:
         if self.files.has_errors:
             raise ConfigErrors(in_order(self.problems))
 
-    def settings(self, path: Path | None) -> Gateway:
-        """As `run`, without providers and mappings."""
-        return self._settings(*self._gateway_document(path), ())[1]
-
-    def with_mappings(self, path: Path | None, needed: Container[str | None] | None) -> Gateway:
-        """As `run`, without providers."""
-        document, root, folder = self._gateway_document(path)
-        settings = self._settings(document, root, folder, ())[1]
-        mappings = self.files.read_mappings(self.files.noted(mapping_files(document, root, folder)), needed)
-        return replace(settings, mappings=MappingProxyType(mappings), files=tuple(self.files.named))
-
-    def _gateway_document(self, path: Path | None) -> tuple[Document, Map, Path]:
-        """The gateway file (an empty document if there is none), its checked tree, and the folder that relative
-        paths start from."""
-        file, folder = gateway_file(path)
-        document = self.files.read(file) if file else read_text("", GATEWAY_FILE)
-        self.gateway_file = document.file
-        return document, self.files.shaped(document, "gateway") or Map({}, {}, Mark(document.file, 1, 1)), folder
-
-    def _settings(
-        self, document: Document, root: Map, folder: Path, referred: Iterable[tuple[Reference, ...]]
-    ) -> tuple[Secrets, Gateway]:
-        """The secrets that the files refer to, and the settings of the gateway file."""
-        reading, store = Reading(document), store_reference(root)
-        names = {reference.name for of_one_file in referred for reference in of_one_file}
+    def settings(self, referred: Iterable[Reference] = ()) -> tuple[Secrets, Gateway]:
+        """The values of the secrets that are `referred` to, and the settings of the gateway file."""
+        reading, store = Reading(self.document), store_reference(self.root)
+        names = {reference.name for reference in referred}
         if store is not None:
             names.add(store[0])
-        secrets, problems = read_secrets(sorted(names), self.environ, secrets_dir(root, folder))
-        settings = read_settings(reading, root, folder, secrets)
+        secrets, problems = read_secrets(sorted(names), self.environ, secrets_dir(self.root, self.folder))
+        settings = read_settings(reading, self.root, self.folder, secrets)
         self.problems += problems + reading.problems
         return secrets, settings
+
+    def mappings(self, needed: Container[str | None] | None) -> Mapping[str, Document]:
+        """The mapping files by name; see `FileReader.read_mappings`."""
+        paths = self.files.noted(mapping_files(self.document, self.root, self.folder))
+        return MappingProxyType(self.files.read_mappings(paths, needed))
