@@ -5,7 +5,6 @@ Every key has a default, taken from its dataclass in `settings.py`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import cache
@@ -51,8 +50,10 @@ def gateway_schema() -> Schema:
             "The server. Every key may be left out; an empty file is valid.",
             {
                 "server": _server(),
-                "timeouts": _defaults(
-                    timeouts("Budgets of one attempt; providers and models may set their own."), settings.Timeouts()
+                "timeouts": _block(
+                    settings.Timeouts(),
+                    "Budgets of one attempt; providers and models may set their own.",
+                    timeouts("")["properties"],
                 ),
                 "retry": _retry(),
                 "credits": _credits(),
@@ -84,112 +85,100 @@ def gateway_schema() -> Schema:
 
 def _server() -> Schema:
     """Where the gateway listens, what it is called, and how large a request may be."""
-    return _defaults(
-        record(
-            "Where the gateway listens and what it is called.",
-            {
-                "bind": one_or_many(
-                    text(
-                        "`host:port`, `[v6]:port`, `:port` (every address) or `unix:/path`.",
-                        pattern=BIND,
-                        wanted="host:port, [v6]:port, :port or unix:/path",
-                    ),
-                    "Addresses to listen on.",
-                ),
-                "base_url": text(
-                    "The address clients are told, without /v1. Default: made from the first bind address.",
-                    pattern=HTTP_BASE,
-                    wanted="an address like https://gateway.example",
-                ),
-                "legacy_base_urls": texts(
-                    "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."
-                ),
-                "engine": text(
-                    "The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(settings.EngineName))
-                ),
-                "max_body_bytes": integer(
-                    "Largest request body of chat, responses, messages and embeddings.", **_BYTES
-                ),
-                "max_small_body_bytes": integer("Largest request body of image and tool calls.", **_BYTES),
-                "max_bodies_bytes": integer(
-                    "Bytes of all request bodies held at once, at least max_body_bytes. A body over 64 KiB without "
-                    "room waits unread for 20 seconds, then is refused with 503. 0: an eighth of the memory there is, "
-                    "less where it is little, at least max_body_bytes.",
-                    minimum=0,
-                    wanted="a whole number of bytes; 0 for an eighth of the memory",
-                ),
-                "max_nesting": integer(
-                    "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
-                    "not be written again.",
-                    minimum=5,
-                    maximum=MAX_DEPTH,
-                ),
-                "max_values": integer(
-                    "Most values (numbers, texts, lists, objects) in a JSON body taken from a client; "
-                    "others wait while they are read.",
-                    minimum=1000,
-                    maximum=100_000_000,
-                ),
-                "drain_seconds": seconds("How long a stop waits for running requests."),
-                "keepalive_comment_seconds": seconds(
-                    "A stream silent for this long gets a comment line, so that proxies keep it open."
-                ),
-                "trusted_proxies": texts(
-                    "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted and "
-                    "where a key is held to addresses: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects "
-                    "at a unix socket."
-                ),
-                "cors_origins": listed(
-                    "Origins whose web pages may call the gateway from a browser.",
-                    text(
-                        "An origin, or `*` for every one.",
-                        pattern=ORIGIN,
-                        wanted="an origin like https://app.example, or *",
-                    ),
-                ),
-            },
-        ),
+    return _block(
         settings.Server(),
+        "Where the gateway listens and what it is called.",
+        {
+            "bind": one_or_many(
+                text(
+                    "`host:port`, `[v6]:port`, `:port` (every address) or `unix:/path`.",
+                    pattern=BIND,
+                    wanted="host:port, [v6]:port, :port or unix:/path",
+                ),
+                "Addresses to listen on.",
+            ),
+            "base_url": text(
+                "The address clients are told, without /v1. Default: made from the first bind address.",
+                pattern=HTTP_BASE,
+                wanted="an address like https://gateway.example",
+            ),
+            "legacy_base_urls": texts(
+                "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."
+            ),
+            "engine": text(
+                "The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(settings.EngineName))
+            ),
+            "max_body_bytes": integer("Largest request body of chat, responses, messages and embeddings.", **_BYTES),
+            "max_small_body_bytes": integer("Largest request body of image and tool calls.", **_BYTES),
+            "max_bodies_bytes": integer(
+                "Bytes of all request bodies held at once, at least max_body_bytes. A body over 64 KiB without "
+                "room waits unread for 20 seconds, then is refused with 503. 0: an eighth of the memory there is, "
+                "less where it is little, at least max_body_bytes.",
+                minimum=0,
+                wanted="a whole number of bytes; 0 for an eighth of the memory",
+            ),
+            "max_nesting": integer(
+                "Deepest JSON nesting taken from a client; deeper than the most, what was read could "
+                "not be written again.",
+                minimum=5,
+                maximum=MAX_DEPTH,
+            ),
+            "max_values": integer(
+                "Most values (numbers, texts, lists, objects) in a JSON body taken from a client; "
+                "others wait while they are read.",
+                minimum=1000,
+                maximum=100_000_000,
+            ),
+            "drain_seconds": seconds("How long a stop waits for running requests."),
+            "keepalive_comment_seconds": seconds(
+                "A stream silent for this long gets a comment line, so that proxies keep it open."
+            ),
+            "trusted_proxies": texts(
+                "The proxies in front, whose `X-Forwarded-For` is believed where tries to sign in are counted and "
+                "where a key is held to addresses: addresses, networks (`10.0.0.0/8`), or `unix`: whoever connects "
+                "at a unix socket."
+            ),
+            "cors_origins": listed(
+                "Origins whose web pages may call the gateway from a browser.",
+                text(
+                    "An origin, or `*` for every one.",
+                    pattern=ORIGIN,
+                    wanted="an origin like https://app.example, or *",
+                ),
+            ),
+        },
     )
 
 
 def _retry() -> Schema:
     """Attempts over different routes, and the cooldown of a failing route."""
-    return _defaults(
-        record(
-            "Attempts over different routes before the first byte.",
-            {
-                "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
-                "statuses": listed(
-                    "Upstream statuses worth another attempt where a provider says nothing else.", _STATUS
-                ),
-                "cooldown_failures": integer(
-                    "Consecutive failures after which a route rests.", minimum=1, maximum=1000
-                ),
-                "cooldown_seconds": seconds("How long it rests."),
-                "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
-            },
-        ),
+    return _block(
         settings.Retry(),
+        "Attempts over different routes before the first byte.",
+        {
+            "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
+            "statuses": listed("Upstream statuses worth another attempt where a provider says nothing else.", _STATUS),
+            "cooldown_failures": integer("Consecutive failures after which a route rests.", minimum=1, maximum=1000),
+            "cooldown_seconds": seconds("How long it rests."),
+            "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
+        },
     )
 
 
 def _credits() -> Schema:
     """Balances, holds and exchange rates."""
-    return _defaults(
-        record(
-            "Money. Credits are USD.",
-            {
-                "minimum": decimal("An account with less is refused."),
-                "hold_cap": decimal("The most one running request reserves."),
-                "rates": table(
-                    "USD for one unit of a currency; added to the built-in ones.",
-                    decimal("USD for one unit."),
-                    propertyNames={"pattern": "^[A-Z]{3}$", "wanted": "a currency code of three capital letters"},
-                ),
-            },
-        ),
+    return _block(
         settings.Credits(),
+        "Money. Credits are USD.",
+        {
+            "minimum": decimal("An account with less is refused."),
+            "hold_cap": decimal("The most one running request reserves."),
+            "rates": table(
+                "USD for one unit of a currency; added to the built-in ones.",
+                decimal("USD for one unit."),
+                propertyNames={"pattern": "^[A-Z]{3}$", "wanted": "a currency code of three capital letters"},
+            ),
+        },
     )
 
 
@@ -200,40 +189,37 @@ def _store() -> Schema:
         "wanted": "a map, or a postgresql:// address",
         "anyOf": [
             _store_url(),
-            _defaults(
-                record(
-                    "Where accounts, keys and usage live.",
-                    {
-                        "url": _store_url(),
-                        "directory": text("Folder of the embedded database and its journal.", minLength=1),
-                        "usage_directory": text("Folder of the published usage files.", minLength=1),
-                        "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
-                        "apply_seconds": seconds(
-                            "How long journalled rows wait at most to be put into the database; 2,000 are "
-                            "put in at once."
-                        ),
-                        "instance": text(
-                            "This gateway's name; where several share a store, each needs its own. Usage "
-                            "files carry it too.",
-                            pattern=INSTANCE,
-                            wanted="a name of letters, digits, - and _",
-                        ),
-                        "keep_rows_days": integer(
-                            "How many days rows stay in the store once a usage file has them; balances stay as "
-                            "they are. 0: for ever.",
-                            **_DAYS,
-                        ),
-                        "keep_files_days": integer(
-                            "How many days usage files stay, at least as many as rows. 0: for ever.", **_DAYS
-                        ),
-                        "keep_jobs_days": integer(
-                            "How many days image jobs stay once they have ended, counted from when they were made; "
-                            "what they cost stays. 0: for ever.",
-                            **_DAYS,
-                        ),
-                    },
-                ),
+            _block(
                 settings.Store(),
+                "Where accounts, keys and usage live.",
+                {
+                    "url": _store_url(),
+                    "directory": text("Folder of the embedded database and its journal.", minLength=1),
+                    "usage_directory": text("Folder of the published usage files.", minLength=1),
+                    "publish_seconds": seconds("How often the current hour's usage file is rewritten."),
+                    "apply_seconds": seconds(
+                        "How long journalled rows wait at most to be put into the database; 2,000 are put in at once."
+                    ),
+                    "instance": text(
+                        "This gateway's name; where several share a store, each needs its own. Usage "
+                        "files carry it too.",
+                        pattern=INSTANCE,
+                        wanted="a name of letters, digits, - and _",
+                    ),
+                    "keep_rows_days": integer(
+                        "How many days rows stay in the store once a usage file has them; balances stay as "
+                        "they are. 0: for ever.",
+                        **_DAYS,
+                    ),
+                    "keep_files_days": integer(
+                        "How many days usage files stay, at least as many as rows. 0: for ever.", **_DAYS
+                    ),
+                    "keep_jobs_days": integer(
+                        "How many days image jobs stay once they have ended, counted from when they were made; "
+                        "what they cost stays. 0: for ever.",
+                        **_DAYS,
+                    ),
+                },
             ),
         ],
     }
@@ -241,36 +227,32 @@ def _store() -> Schema:
 
 def _fetch() -> Schema:
     """The guarded download of a client's image URL."""
-    return _defaults(
-        record(
-            "The guarded download of a client's image URL, when an upstream wants inline data.",
-            {
-                "max_bytes": integer("Largest download.", **_BYTES),
-                "seconds": seconds("Longest download."),
-                "allow_private": boolean("Also from private and loopback addresses: for tests only."),
-            },
-        ),
+    return _block(
         settings.Fetch(),
+        "The guarded download of a client's image URL, when an upstream wants inline data.",
+        {
+            "max_bytes": integer("Largest download.", **_BYTES),
+            "seconds": seconds("Longest download."),
+            "allow_private": boolean("Also from private and loopback addresses: for tests only."),
+        },
     )
 
 
 def _dashboard() -> Schema:
     """The web pages."""
-    return _defaults(
-        record(
-            "The web pages.",
-            {
-                "enabled": boolean("Whether /dashboard is served."),
-                "session_hours": {
-                    "type": "number",
-                    "exclusiveMinimum": 0,
-                    "maximum": 8760,
-                    "description": "How long a sign-in lasts.",
-                    "wanted": "a number of hours above 0",
-                },
-            },
-        ),
+    return _block(
         settings.Dashboard(),
+        "The web pages.",
+        {
+            "enabled": boolean("Whether /dashboard is served."),
+            "session_hours": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": 8760,
+                "description": "How long a sign-in lasts.",
+                "wanted": "a number of hours above 0",
+            },
+        },
     )
 
 
@@ -285,12 +267,11 @@ def _store_url() -> Schema:
     }
 
 
-def _defaults(schema: Schema, source: object) -> Schema:
-    """Copy the defaults of a settings dataclass into the schema of its block."""
-    for item in dataclasses.fields(source):  # type: ignore[arg-type]
-        if item.name in schema["properties"]:
-            schema["properties"][item.name]["default"] = _plain(getattr(source, item.name))
-    return schema
+def _block(defaults: object, about: str, properties: dict[str, Schema]) -> Schema:
+    """A block of settings, with the defaults of its dataclass."""
+    for name, schema in properties.items():
+        schema["default"] = _plain(getattr(defaults, name))
+    return record(about, properties)
 
 
 def _plain(value: object) -> object:
