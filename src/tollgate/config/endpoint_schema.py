@@ -35,6 +35,8 @@ POLL_WANTED = {
 }
 """The keys that `poll` requires; `stream` alone is also enough."""
 
+_NAME = {"pattern": PROTOCOL_NAME, "wanted": "a protocol name such as chat"}
+
 
 def speaks() -> Schema:
     """One protocol by its name, or several, each with its path or with its whole endpoint."""
@@ -42,24 +44,19 @@ def speaks() -> Schema:
         "description": "The protocols, each with its path.",
         "wanted": "a protocol name, or a map of protocol to path",
         "anyOf": [
-            {
-                "type": "string",
-                "pattern": PROTOCOL_NAME,
-                "description": "The one protocol; `url` is its complete address.",
-                "wanted": "a protocol name such as chat",
-            },
+            text("The one protocol; `url` is its complete address.", **_NAME),
             table(
                 "Protocol to path, or to everything its endpoint says.",
                 {
                     "description": "A path appended to `url`, or a map.",
                     "wanted": "a path starting with /, or a map",
                     "anyOf": [
-                        {"type": "string", "description": "A path appended to `url`."},
+                        text("A path appended to `url`."),
                         {"$ref": "#/$defs/endpoint"},
                     ],
                 },
                 minProperties=1,
-                propertyNames={"pattern": PROTOCOL_NAME, "wanted": "a protocol name such as chat"},
+                propertyNames=_NAME,
             ),
         ],
     }

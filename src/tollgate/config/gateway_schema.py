@@ -15,7 +15,6 @@ from tollgate.config import model, settings
 from tollgate.config.files import MAPPING_GLOBS, PROVIDER_GLOBS
 from tollgate.config.schema import (
     BIND,
-    DIALECT,
     HTTP_BASE,
     INSTANCE,
     ORIGIN,
@@ -31,6 +30,7 @@ from tollgate.config.schema import (
     text,
     texts,
     timeouts,
+    whole_file,
 )
 from tollgate.json_bounds import MAX_DEPTH
 
@@ -43,44 +43,41 @@ _STATUS: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": 
 def gateway_schema() -> Schema:
     """The server's settings."""
     gateway = model.Gateway(root=Path())
-    return {
-        "$schema": DIALECT,
-        "title": "Tollgate gateway settings",
-        **record(
-            "The server. Every key may be left out; an empty file is valid.",
-            {
-                "server": _server(),
-                "timeouts": _block(
-                    settings.Timeouts(),
-                    "Budgets of one attempt; providers and models may set their own.",
-                    timeouts("")["properties"],
-                ),
-                "retry": _retry(),
-                "credits": _credits(),
-                "store": _store(),
-                "fetch": _fetch(),
-                "dashboard": _dashboard(),
-                "secrets_dir": text(
-                    "Folder with one file per secret, beside the environment.",
-                    minLength=1,
-                    default=str(gateway.secrets_dir),
-                ),
-                "aliases": table(
-                    "Names for models on this gateway: name -> canonical id or another alias.",
-                    {"type": "string", "minLength": 1},
-                    default={},
-                ),
-                "plugins": texts("Python modules with extra pure functions for mappings.", default=[]),
-                "providers": texts(
-                    "Provider files: names, folders or patterns, relative to this file.", default=list(PROVIDER_GLOBS)
-                ),
-                "mappings": texts(
-                    "Mapping files, likewise; a protocol they leave out comes from the built-in set.",
-                    default=list(MAPPING_GLOBS),
-                ),
-            },
-        ),
-    }
+    return whole_file(
+        "Tollgate gateway settings",
+        "The server. Every key may be left out; an empty file is valid.",
+        {
+            "server": _server(),
+            "timeouts": _block(
+                settings.Timeouts(),
+                "Budgets of one attempt; providers and models may set their own.",
+                timeouts("")["properties"],
+            ),
+            "retry": _retry(),
+            "credits": _credits(),
+            "store": _store(),
+            "fetch": _fetch(),
+            "dashboard": _dashboard(),
+            "secrets_dir": text(
+                "Folder with one file per secret, beside the environment.",
+                minLength=1,
+                default=str(gateway.secrets_dir),
+            ),
+            "aliases": table(
+                "Names for models on this gateway: name -> canonical id or another alias.",
+                {"type": "string", "minLength": 1},
+                default={},
+            ),
+            "plugins": texts("Python modules with extra pure functions for mappings.", default=[]),
+            "providers": texts(
+                "Provider files: names, folders or patterns, relative to this file.", default=list(PROVIDER_GLOBS)
+            ),
+            "mappings": texts(
+                "Mapping files, likewise; a protocol they leave out comes from the built-in set.",
+                default=list(MAPPING_GLOBS),
+            ),
+        },
+    )
 
 
 def _server() -> Schema:

@@ -18,6 +18,7 @@ from tollgate.config.schema import (
     listed,
     record,
     seconds,
+    structure,
     table,
     template,
     text,
@@ -30,24 +31,6 @@ UPLOAD_STEPS = ("prepare", "upload")
 """The calls that upload a picture to a provider before the job that uses it, in order."""
 IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
 """The calls of an image job, in order."""
-
-PRICE_KEYS = (
-    "price",
-    "cases",
-    "per",
-    "pixels",
-    "whole",
-    "further",
-    "by",
-    "table",
-    "lines",
-    "told",
-    "times",
-    "asked",
-    "size",
-    "miss",
-)
-"""Keys of a price block that only image models have."""
 
 
 def images() -> Schema:
@@ -152,7 +135,7 @@ def price_keys() -> dict[str, Schema]:
             record(
                 "One case.",
                 {
-                    "when": {"type": "string", "description": "An expression over $input, $job and the answer."},
+                    "when": text("An expression over $input, $job and the answer."),
                     "price": decimal("One unit."),
                 },
                 required=["when", "price"],
@@ -165,11 +148,7 @@ def price_keys() -> dict[str, Schema]:
         "by": listed(
             "Image models: what the table is keyed by.", template("A key of the table."), minItems=1, maxItems=5
         ),
-        "table": {
-            "type": "object",
-            "minProperties": 1,
-            "description": "Image models: prices by the values of `by`, nested in that order.",
-        },
+        "table": structure("Image models: prices by the values of `by`, nested in that order.", minProperties=1),
         "lines": listed(
             "Image models: counted lines of the bill, added up.",
             record(
@@ -211,3 +190,7 @@ def price_keys() -> dict[str, Schema]:
             "Image models: what happens when cases and table have no price.", enum=["price", "refuse"], default="price"
         ),
     }
+
+
+PRICE_KEYS = tuple(price_keys())
+"""Keys of a price block that only image models have."""

@@ -18,6 +18,7 @@ from tollgate.config.schema import (
     integer,
     listed,
     record,
+    structure,
     table,
     text,
     texts,
@@ -40,7 +41,13 @@ _PRICE_WORDS = {
     "image": "Each picture of the prompt.",
     "web_search": "Each hosted search.",
 }
-_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+_TIME = {"pattern": r"^([01][0-9]|2[0-3]):[0-5][0-9]$", "wanted": 'a time like "16:30"'}
+_WEEKDAY: Schema = {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": 7,
+    "wanted": "a day of the week, from 1 (Monday) to 7 (Sunday)",
+}
 
 
 def model() -> Schema:
@@ -87,7 +94,7 @@ def model() -> Schema:
             "public": boolean("Shown in the catalog without a key.", default=True),
             "tags": texts("Labels, as text-to-image."),
             "retires": text("Date of withdrawal.", pattern=_DATE, wanted="a date like 2027-01-31"),
-            "input_schema": {"type": "object", "description": "Image models: JSON Schema of `input`."},
+            "input_schema": structure("Image models: JSON Schema of `input`."),
             **image_schema.model_keys(),
         },
         type=["object", "null"],
@@ -133,20 +140,14 @@ def price() -> Schema:
                 record(
                     "One window.",
                     {
-                        "start": text("UTC, inclusive.", pattern=_TIME, wanted='a time like "16:30"'),
+                        "start": text("UTC, inclusive.", **_TIME),
                         "end": text(
                             "UTC, exclusive; may be past midnight. The same as start is a whole day.",
-                            pattern=_TIME,
-                            wanted='a time like "16:30"',
+                            **_TIME,
                         ),
                         "days": listed(
                             "ISO weekdays, 1 is Monday.",
-                            {
-                                "type": "integer",
-                                "minimum": 1,
-                                "maximum": 7,
-                                "wanted": "a day of the week, from 1 (Monday) to 7 (Sunday)",
-                            },
+                            _WEEKDAY,
                             minItems=1,
                             uniqueItems=True,
                         ),

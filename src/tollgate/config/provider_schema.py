@@ -13,7 +13,6 @@ from tollgate.config.endpoint_schema import endpoint, speaks
 from tollgate.config.model_schema import model, price, price_fields
 from tollgate.config.schema import (
     CANONICAL_ID,
-    DIALECT,
     PROVIDER_NAME,
     Schema,
     address,
@@ -29,11 +28,13 @@ from tollgate.config.schema import (
     parameters,
     record,
     seconds,
+    structure,
     table,
     template,
     text,
     texts,
     timeouts,
+    whole_file,
 )
 
 OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
@@ -43,66 +44,63 @@ OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
 @cache
 def provider_schema() -> Schema:
     """One upstream service: address, authorisation, protocols, models, prices, edits, error rules."""
-    return {
-        "$schema": DIALECT,
-        "title": "Tollgate provider",
-        **record(
-            "One upstream service.",
-            {
-                "provider": text(
-                    "Its name: that of the file.",
-                    pattern=PROVIDER_NAME,
-                    wanted="a name of small letters, digits, - _ and .",
-                ),
-                "about": text("One line for people."),
-                "shared": one_or_many(
-                    text("A file, relative to this one.", minLength=1),
-                    "Files with what several providers have in common; what stands here wins, lists of edits, "
-                    "policies, rules and examples are joined.",
-                ),
-                "vars": table(
-                    "Values read as `$vars.name` in addresses, headers and auth: text or `$secret.NAME`.",
-                    {
-                        "type": ["string", "integer", "boolean"],
-                        "description": "Text, or $secret.NAME (with ? at the end: may be unset).",
-                    },
-                ),
-                "url": address("The base address, or the complete one when `speaks` is one word."),
-                "speaks": speaks(),
-                "headers": headers("Headers of every call."),
-                "query": parameters("Query parameters of every call."),
-                "auth": _auth(),
-                **edits("every protocol of this provider"),
-                "policies": _policies(),
-                "can": can(),
-                "in_text": in_text(),
-                "usage": {"$ref": "#/$defs/usage"},
-                "errors": {"$ref": "#/$defs/errors"},
-                "timeouts": timeouts("Budgets of this provider."),
-                "proxy": text(
-                    "An HTTP proxy for this provider.",
-                    pattern=r"^(https?|socks5h?)://\S+$",
-                    wanted="an address like http://proxy.example:3128",
-                    hidden=True,
-                ),
-                "verify_tls": boolean("Whether certificates are checked.", default=True),
-                "ca_file": text(
-                    "A file with extra certificate authorities; relative to the file this stands in.", minLength=1
-                ),
-                "priority": integer("Which provider of a model is tried first: the lower.", default=0),
-                "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),
-                "models": _models(),
-                "models_from": one_or_many(
-                    text("A file, relative to this one.", minLength=1), "Files with more models; `models` here wins."
-                ),
-                "images": image_schema.images(),
-                "discover": _discover(),
-                "define": {"type": "object", "description": "Functions of the mapping language."},
-                "examples": listed("Examples: documents to convert and what must come out.", {"type": "object"}),
-            },
-            required=["provider"],
-        ),
-        "$defs": {
+    return whole_file(
+        "Tollgate provider",
+        "One upstream service.",
+        {
+            "provider": text(
+                "Its name: that of the file.",
+                pattern=PROVIDER_NAME,
+                wanted="a name of small letters, digits, - _ and .",
+            ),
+            "about": text("One line for people."),
+            "shared": one_or_many(
+                text("A file, relative to this one.", minLength=1),
+                "Files with what several providers have in common; what stands here wins, lists of edits, "
+                "policies, rules and examples are joined.",
+            ),
+            "vars": table(
+                "Values read as `$vars.name` in addresses, headers and auth: text or `$secret.NAME`.",
+                {
+                    "type": ["string", "integer", "boolean"],
+                    "description": "Text, or $secret.NAME (with ? at the end: may be unset).",
+                },
+            ),
+            "url": address("The base address, or the complete one when `speaks` is one word."),
+            "speaks": speaks(),
+            "headers": headers("Headers of every call."),
+            "query": parameters("Query parameters of every call."),
+            "auth": _auth(),
+            **edits("every protocol of this provider"),
+            "policies": _policies(),
+            "can": can(),
+            "in_text": in_text(),
+            "usage": {"$ref": "#/$defs/usage"},
+            "errors": {"$ref": "#/$defs/errors"},
+            "timeouts": timeouts("Budgets of this provider."),
+            "proxy": text(
+                "An HTTP proxy for this provider.",
+                pattern=r"^(https?|socks5h?)://\S+$",
+                wanted="an address like http://proxy.example:3128",
+                hidden=True,
+            ),
+            "verify_tls": boolean("Whether certificates are checked.", default=True),
+            "ca_file": text(
+                "A file with extra certificate authorities; relative to the file this stands in.", minLength=1
+            ),
+            "priority": integer("Which provider of a model is tried first: the lower.", default=0),
+            "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),
+            "models": _models(),
+            "models_from": one_or_many(
+                text("A file, relative to this one.", minLength=1), "Files with more models; `models` here wins."
+            ),
+            "images": image_schema.images(),
+            "discover": _discover(),
+            "define": structure("Functions of the mapping language."),
+            "examples": listed("Examples: documents to convert and what must come out.", {"type": "object"}),
+        },
+        required=["provider"],
+        defs={
             "endpoint": endpoint(),
             "model": model(),
             "price": price(),
@@ -110,7 +108,7 @@ def provider_schema() -> Schema:
             "errors": _errors(),
             "usage": _usage(),
         },
-    }
+    )
 
 
 @cache
@@ -122,27 +120,24 @@ def own_schema() -> Schema:
 @cache
 def models_schema() -> Schema:
     """A file of models that a provider names under `models_from`."""
-    return {
-        "$schema": DIALECT,
-        "title": "Tollgate models of a provider",
-        **record(
-            "Models of one provider.",
-            {
-                "from": record(
-                    "What `tollgate catalog import` wrote this file from.",
-                    {
-                        "provider": text("The provider's name in the facts file.", minLength=1),
-                        "only": texts("Globs: only these models."),
-                        "without": texts("Globs: all but these models."),
-                    },
-                    required=["provider"],
-                ),
-                "models": _models(),
-            },
-            required=["models"],
-        ),
-        "$defs": {name: provider_schema()["$defs"][name] for name in ("model", "price", "prices")},
-    }
+    return whole_file(
+        "Tollgate models of a provider",
+        "Models of one provider.",
+        {
+            "from": record(
+                "What `tollgate catalog import` wrote this file from.",
+                {
+                    "provider": text("The provider's name in the facts file.", minLength=1),
+                    "only": texts("Globs: only these models."),
+                    "without": texts("Globs: all but these models."),
+                },
+                required=["provider"],
+            ),
+            "models": _models(),
+        },
+        required=["models"],
+        defs={name: provider_schema()["$defs"][name] for name in ("model", "price", "prices")},
+    )
 
 
 def _auth() -> Schema:
@@ -152,10 +147,7 @@ def _auth() -> Schema:
         {
             "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
             "form": parameters("All fields of the token request, instead of a client's id and secret."),
-            "body": {
-                "type": "object",
-                "description": "The token request as JSON, instead of a client's id and secret; a template.",
-            },
+            "body": structure("The token request as JSON, instead of a client's id and secret; a template."),
             "token": {
                 **template("Where the answer holds the token, if not `access_token`: over `$`, `$answer_headers`."),
                 "type": ["string", "object"],
@@ -202,11 +194,7 @@ def _discover() -> Schema:
                 "pattern": r"^\s*(\$|\{\{)",
                 "wanted": "where the entries are, such as $.data",
             },
-            "model": {
-                "type": "object",
-                "description": "How an entry's fields become a model's; `id` is its canonical id.",
-                "required": ["id"],
-            },
+            "model": structure("How an entry's fields become a model's; `id` is its canonical id.", required=["id"]),
             "when": {"description": "Which entries count: an expression over `$`."},
             "next": template(
                 "Where a list in pages goes on: an address, or `?` and what follows, from a page; absent at its end."
@@ -255,12 +243,8 @@ def shared_schema() -> Schema:
     """A file that providers name under `shared`, for editors: a provider file in which no key is required."""
     whole = provider_schema()
     properties = {name: _in_parts(schema) for name, schema in whole["properties"].items() if name not in OWN}
-    return {
-        "$schema": DIALECT,
-        "title": "Parts of Tollgate providers",
-        **record("What several providers have in common.", properties),
-        "$defs": {name: _in_parts(schema) for name, schema in whole["$defs"].items()},
-    }
+    defs = {name: _in_parts(schema) for name, schema in whole["$defs"].items()}
+    return whole_file("Parts of Tollgate providers", "What several providers have in common.", properties, defs)
 
 
 def _in_parts(schema: Any) -> Any:
@@ -302,14 +286,11 @@ def _policies() -> Schema:
 def _errors() -> Schema:
     status: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status from 100 to 599"}
     fields = {
-        name: template(about)
-        for name, about in (
-            ("message", "The error's text."),
-            ("type", "Its type."),
-            ("code", "Its code."),
-            ("param", "The field at fault."),
-            ("retry_after", "Seconds to wait."),
-        )
+        "message": template("The error's text."),
+        "type": template("Its type."),
+        "code": template("Its code."),
+        "param": template("The field at fault."),
+        "retry_after": template("Seconds to wait."),
     }
     return record(
         "What the provider's errors mean.",

@@ -17,7 +17,7 @@ from tollgate.wire import HEADER_NAME
 
 Schema = dict[str, Any]
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 ENCODINGS = ("o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "p50k_edit", "r50k_base", "gpt2")
 
@@ -96,6 +96,19 @@ def record(about: str, properties: Mapping[str, Schema], **more: Any) -> Schema:
     }
 
 
+def whole_file(
+    title: str, about: str, properties: Mapping[str, Schema], defs: Mapping[str, Schema] | None = None, **more: Any
+) -> Schema:
+    """A file: an object with these keys and no others, and the schemas that its parts refer to by name."""
+    whole = {"$schema": _DIALECT, "title": title, **record(about, properties, **more)}
+    return {**whole, "$defs": dict(defs)} if defs else whole
+
+
+def structure(about: str, **more: Any) -> Schema:
+    """An object that is checked elsewhere."""
+    return {"type": "object", "description": about, **more}
+
+
 def table(about: str, values: Schema, **more: Any) -> Schema:
     """An object whose keys are names that the file chooses."""
     return {"type": "object", "additionalProperties": values, "description": about, **more}
@@ -157,11 +170,9 @@ def headers(about: str) -> Schema:
 
 def edits(scope: str) -> dict[str, Schema]:
     """The three lists of edits that a scope (a provider, an endpoint, a policy, a model) may have."""
-
     verbs = {name: {"type": kind, "description": "An edit."} for name, kind in EDIT_VERBS.items()}
     beside = {name: {"type": ["string", "boolean"], "description": "Beside an edit."} for name in EDIT_BESIDE}
     known = {"properties": {**verbs, **beside}, "additionalProperties": False}
-
     edit = {"type": "object", "minProperties": 1, "editor": known}
     kinds = {"request": "requests", "response": "answers", "stream": "stream events"}
     return {name: listed(f"Edits over {what} of {scope}.", edit) for name, what in kinds.items()}
@@ -178,7 +189,4 @@ def in_text() -> Schema:
 
 def can() -> Schema:
     """The abilities of a scope."""
-    return {
-        "type": "object",
-        "description": "What this upstream takes beyond its protocol; read as `$can` in mappings.",
-    }
+    return structure("What this upstream takes beyond its protocol; read as `$can` in mappings.")
