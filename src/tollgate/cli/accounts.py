@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tollgate import accounts
 from tollgate.cli.books import (
     Command,
     config_option,
@@ -20,9 +21,9 @@ from tollgate.cli.books import (
     with_books,
 )
 from tollgate.cli.credits import plain_sums
-
-if TYPE_CHECKING:
-    from tollgate.ledger.administration import Administration
+from tollgate.cli.keys import plain_key, print_keys
+from tollgate.ledger import Ledger
+from tollgate.ledger.administration import Administration
 
 
 @click.group(help="Create, show and change accounts; passwords, sign-in links.")
@@ -34,8 +35,6 @@ def command() -> None:
 @json_option
 @config_option
 def list_(path: Path | None, as_json: bool) -> None:
-    from tollgate import accounts
-
     views = with_books(path, accounts.account_views)
     if as_json:
         print_json([_plain(view) for view in views])
@@ -68,8 +67,6 @@ def _role_option(default: str | None) -> Callable[[Command], Command]:
 @json_option
 @config_option
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:
-    from tollgate import accounts
-
     async def work(books: Administration) -> accounts.AccountView:
         await accounts.create_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
@@ -90,19 +87,13 @@ def create(path: Path | None, id: str, name: str, role: str, amount: str | None,
 @json_option
 @config_option
 def show(path: Path | None, id: str, as_json: bool) -> None:
-    from tollgate import accounts
-
     async def work(books: Administration) -> tuple[accounts.AccountView, list[accounts.KeyView]]:
         return await accounts.account_view(books, id), await accounts.key_views(books, id)
 
     view, keys = with_books(path, work)
     if as_json:
-        from tollgate.cli.keys import plain_key
-
         print_json(_plain(view) | {"keys": [plain_key(key) for key in keys]})
         return
-    from tollgate.cli.keys import print_keys
-
     account, sums = view.account, view.sums
     print_table(
         ("account", account.id),
@@ -126,8 +117,6 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
 @json_option
 @config_option
 def change(path: Path | None, id: str, name: str | None, role: str | None, as_json: bool) -> None:
-    from tollgate import accounts
-
     if name is None and role is None:
         raise click.UsageError("nothing to change; name at least one of --name, --role")
 
@@ -150,8 +139,6 @@ def change(path: Path | None, id: str, name: str | None, role: str | None, as_js
 @json_option
 @config_option
 def link(path: Path | None, account: str, as_json: bool) -> None:
-    from tollgate.ledger import Ledger
-
     async def work(books: Administration) -> str:
         if type(books) is Ledger:  # a shared ledger reaches the running gateway itself
             fail("no gateway is running here, so nobody would know the link; start it with: tollgate serve")
@@ -174,8 +161,6 @@ def link(path: Path | None, account: str, as_json: bool) -> None:
 @click.option("--remove", is_flag=True, help="Take the password away; links still sign in.")
 @config_option
 def password(path: Path | None, id: str, stdin: bool, remove: bool) -> None:
-    from tollgate import accounts
-
     secret = None
     if stdin and not remove:
         secret = sys.stdin.readline().rstrip("\r\n")

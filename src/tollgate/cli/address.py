@@ -6,11 +6,11 @@ import re
 
 import click
 
+from tollgate.config.schema import BIND
+
 
 def read_address(value: str, *, unix: bool = True) -> str:
     """The same address; `BadParameter` (exit code 2) if it is invalid."""
-    from tollgate.config.schema import BIND
-
     known = re.match(BIND, value) is not None and (unix or not value.startswith("unix:"))
     if not known or (not value.startswith("unix:") and int(value.rpartition(":")[2]) > 65535):
         raise click.BadParameter(

@@ -14,18 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from tollgate.cli import check_content, check_examples, check_running
 from tollgate.cli.books import config_option
+from tollgate.config.build import Loaded, examine_gateway, in_order
+from tollgate.config.load import Problem
+from tollgate.config.model import Rank, rank_of
+from tollgate.config.provider_model import model_type_of
+from tollgate.config.schema_export import export
 from tollgate.errors import ConfigErrors
-
-if TYPE_CHECKING:
-    from tollgate.config.build import Loaded
-    from tollgate.config.load import Problem
-    from tollgate.config.model import Rank
-    from tollgate.runtime import CompiledFiles
+from tollgate.process.garbage_collector import collector_paused
+from tollgate.runtime import CompiledFiles, compile_files
 
 
 @dataclass(slots=True)
@@ -75,20 +76,10 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
     sys.exit(1 if report.errors else 0)
 
 
+@collector_paused()
 def check(path: Path | None, *, coverage: bool = False) -> Report:
     """Load, compile and run every stage; each stage works on what is left after earlier errors. With `coverage` the
     report lists the lines of mappings that no example reaches."""
-    from tollgate.process.garbage_collector import collector_paused
-
-    with collector_paused():
-        return _checked(path, coverage)
-
-
-def _checked(path: Path | None, coverage: bool) -> Report:
-    from tollgate.cli import check_content, check_examples, check_running
-    from tollgate.config.build import examine_gateway, in_order
-    from tollgate.runtime import compile_files
-
     report = Report()
     try:
         report.loaded, problems = examine_gateway(path, environ=os.environ, everything=True)
@@ -115,8 +106,6 @@ def _run(stage: Callable[[Report], None], report: Report) -> None:
 
 def write_schemas(folder: Path) -> list[Path]:
     """Write the JSON Schemas of all kinds of files into a folder, with those of other parts of the package."""
-    from tollgate.config.schema_export import export
-
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         file.name: file.read_text("utf-8") for file in (Path(__file__).parent.parent / "schemas").glob("*.schema.json")
@@ -143,9 +132,6 @@ def _print(report: Report, routes: bool) -> None:
 
 
 def _print_routes(loaded: Loaded) -> None:
-    from tollgate.config.model import rank_of
-    from tollgate.config.provider_model import model_type_of
-
     by_model: dict[str, list[Rank]] = {}
     for provider in loaded.gateway.providers.values():
         for model in provider.models if not provider.off else ():

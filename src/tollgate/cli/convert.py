@@ -11,22 +11,27 @@ from collections.abc import Container, Iterable
 from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
 
+from tollgate import mapping as engine
+from tollgate import sse
 from tollgate.cli.books import compiled, config_option, fail, print_json
+from tollgate.cli.convert_images import convert_image
+from tollgate.config.build import load_mappings
+from tollgate.config.can_words import words_read
+from tollgate.config.model import TEXT_FRAMINGS, Framing, Gateway
 from tollgate.errors import TollgateError
-
-if TYPE_CHECKING:
-    from tollgate.config.model import Framing, Gateway
-    from tollgate.mapping import Context, Mapping
-    from tollgate.mapping.explain import Explained
-    from tollgate.mapping.in_text import InText
-    from tollgate.mapping.provider.offer import Offer
-    from tollgate.mapping.tracing import TraceContext
-    from tollgate.runtime import Runtime
+from tollgate.mapping import Context, Mapping, as_written, compile_mapping, event_and_name
+from tollgate.mapping.explain import Explained, Stage, explain_stream, explain_whole
+from tollgate.mapping.in_text import InText
+from tollgate.mapping.plugins import load_plugins
+from tollgate.mapping.provider.offer import Offer
+from tollgate.mapping.tracing import TraceContext
+from tollgate.runtime import Runtime
+from tollgate.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,6 @@ def command(
     with click.open_file(file, "rb") as opened:
         raw = opened.read()
     if source == "images":
-        from tollgate.cli.convert_images import convert_image
-
         convert_image(raw, file, model, provider, target, what == "response", path)
         return
     if provider is not None and model is None:
@@ -128,8 +131,6 @@ def _job(
     can: tuple[str, ...],
     strict: bool,
 ) -> Job:
-    from tollgate.mapping.tracing import TraceContext
-
     offer = None
     if model is None:
         gateway, mappings = _mappings(path, {source, target}, read_all=bool(can))
@@ -153,10 +154,6 @@ def _mappings(
 ) -> tuple[Gateway, Table[str, Mapping | None]]:
     """The configuration without its providers, and its mappings by name: those that are `needed` are compiled, the
     others None. With `read_all` the gateway has the texts of the others too."""
-    from tollgate.config.build import load_mappings
-    from tollgate.mapping import compile_mapping
-    from tollgate.mapping.plugins import load_plugins
-
     gateway = load_mappings(path, environ=os.environ, needed=None if read_all else needed)
     plugins = load_plugins(gateway.plugins)
     mappings = {
@@ -169,8 +166,6 @@ def _mappings(
 def _offer(runtime: Runtime, model: str, provider: str | None, *, protocol: str | None) -> Offer:
     """The model's offer that is tried first, of those at `provider` and through `protocol` where these are given. Ends
     the command where there is none."""
-    from tollgate.wording import did_you_mean
-
     by_model = [entry for each in runtime.providers.values() for entry in each.offers.items()]
     offers = [offer for _, found in by_model for offer in found if model in (offer.model.id, *offer.model.aliases)]
     if not offers:
@@ -187,8 +182,6 @@ def _offer(runtime: Runtime, model: str, provider: str | None, *, protocol: str 
 
 
 def _known(mappings: Table[str, Mapping | None], name: str) -> Mapping:
-    from tollgate.wording import did_you_mean
-
     found = mappings.get(name)
     if found is None:
         hint = did_you_mean(name, mappings) or f"there are {', '.join(sorted(mappings))}"
@@ -197,9 +190,6 @@ def _known(mappings: Table[str, Mapping | None], name: str) -> Mapping:
 
 
 def _warn_of_unread(gateway: Gateway, abilities: Iterable[str]) -> None:
-    from tollgate.config.can_words import words_read
-    from tollgate.wording import did_you_mean
-
     known = words_read(gateway)
     for word in abilities:
         if word not in known:
@@ -238,9 +228,6 @@ def _read(
 def _events(raw: bytes, framing: Framing | None, dataless: frozenset[str]) -> list[Any]:
     """An event stream, a JSON array, JSON lines or plain text -> events, each with its name where the stream gives
     one."""
-    from tollgate import sse
-    from tollgate.config.model import TEXT_FRAMINGS
-
     if framing in ("lines", "text"):
         text = raw.decode("utf-8", "replace")
         return [line for line in text.splitlines() if line] if framing == "lines" else [text]
@@ -256,8 +243,6 @@ def _events(raw: bytes, framing: Framing | None, dataless: frozenset[str]) -> li
 
 
 def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
-    from tollgate.mapping import as_written
-
     if data == b"[DONE]":
         return "[DONE]"
     event = data.decode("utf-8", "replace") if texts else orjson.loads(data or b"{}")
@@ -265,8 +250,6 @@ def _event(name: str | None, data: bytes, *, texts: bool) -> Any:
 
 
 def _converted(job: Job, given: Any) -> Any:
-    from tollgate import mapping as engine
-
     source, target, offer, context = job.source, job.target, job.offer, job.context
     if job.what == "request":
         made = engine.convert_request(source, target, given, context).body
@@ -294,8 +277,6 @@ def _edited(job: Job, given: Any) -> Any:
 
 
 def _edited_event(offer: Offer, context: Context, written: Any) -> Any:
-    from tollgate.mapping import as_written, event_and_name
-
     event, name = event_and_name(written)
     if offer.unwrap is not None:
         event = offer.unwrap(event)
@@ -305,19 +286,17 @@ def _edited_event(offer: Offer, context: Context, written: Any) -> Any:
 
 
 def _explained(job: Job, given: Any) -> Explained:
-    from tollgate.mapping import explain
-
     offer, context = job.offer, job.context
     if job.what == "stream":
-        return explain.explain_stream(job.source, job.target, given, context, job.marks)
-    explained = explain.explain_whole(job.what, job.source, job.target, given, context, job.marks)
+        return explain_stream(job.source, job.target, given, context, job.marks)
+    explained = explain_whole(job.what, job.source, job.target, given, context, job.marks)
     if job.what == "request" and offer and offer.request_edits and not explained.error:
         try:
             explained.result = offer.request_edits(explained.result, context)
         except TollgateError as error:
             explained.error = str(error)
         explained.lost = list(context.lost)
-        explained.stages.append(explain.Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
+        explained.stages.append(Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
     return explained
 
 

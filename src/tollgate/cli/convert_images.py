@@ -7,16 +7,17 @@ submit`, `poll` or `fetch`), and the resulting job is shown, with its price if i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
 
 from tollgate.cli.books import compiled, fail, print_json
 from tollgate.config.image_schema import IMAGE_STEPS
-
-if TYPE_CHECKING:
-    from tollgate.mapping.images.offer import ImageOffer
+from tollgate.mapping.images.offer import ImageOffer
+from tollgate.mapping.images.price import PriceMissing
+from tollgate.money import decimal_text
+from tollgate.wording import did_you_mean
 
 
 def convert_image(
@@ -38,9 +39,6 @@ def convert_image(
 def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
     """The input with its defaults, the call that submits it (without headers, which have the key), and the amount
     held for it."""
-    from tollgate.mapping.images.price import PriceMissing
-    from tollgate.money import decimal_text
-
     filled = offer.schema.admit(
         given["input"] if isinstance(given, dict) and isinstance(given.get("input"), dict) else given
     )
@@ -66,8 +64,6 @@ def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
 
 def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
     """What a provider's answer to a step means: the step's result, and the state of the job."""
-    from tollgate.money import decimal_text
-
     name = name or ("submit" if offer.synchronous else "poll")
     step = offer.step(name)
     if step is None:
@@ -96,8 +92,6 @@ def _answer(offer: ImageOffer, name: str | None, given: Any) -> dict[str, Any]:
 
 def _offer(path: Path | None, model: str, provider: str | None) -> ImageOffer:
     """The image offer of a model, also of a provider that is off: converting needs no key."""
-    from tollgate.wording import did_you_mean
-
     providers = compiled(path, everything=True).providers
     offers = [offer for name, each in providers.items() if provider in (None, name) for offer in each.images]
     found = [offer for offer in offers if model in (offer.model.id, *offer.model.aliases)]

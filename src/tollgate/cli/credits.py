@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tollgate import accounts
 from tollgate.cli.books import config_option, json_option, print_json, print_views, with_books
-
-if TYPE_CHECKING:
-    from tollgate.ledger.administration import Administration
-    from tollgate.ledger.records import AccountSums
+from tollgate.ledger.administration import Administration
+from tollgate.ledger.records import AccountSums
+from tollgate.money import decimal_text
 
 
 @click.group(help="Grant credits and show balances.")
@@ -29,9 +29,6 @@ def command() -> None:
 @json_option
 @config_option
 def grant(path: Path | None, account: str, amount: str, note: str, as_json: bool) -> None:
-    from tollgate import accounts
-    from tollgate.money import decimal_text
-
     async def work(books: Administration) -> tuple[Any, Any]:
         made = await accounts.grant(books, account, amount, note)
         return made, await books.sums(account)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from tollgate.cli.check import write_schemas
+from tollgate.config.files import GATEWAY_FILE, defaults_root
+
 _REPOSITORY = "src/tollgate/schemas/"
 """The path of the schemas in the shipped files, which are the repository's own."""
 _MOST_NAMED = 5
@@ -19,8 +22,6 @@ _MOST_NAMED = 5
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("."))
 def command(folder: Path) -> None:
-    from tollgate.cli.check import write_schemas
-
     files = starter_files(folder)
     existing = [target for target in files if target.exists()]
     if existing:
@@ -46,8 +47,6 @@ def command(folder: Path) -> None:
 
 def starter_files(folder: Path) -> dict[Path, str]:
     """The files of the starter set: the path to write each to, and its text."""
-    from tollgate.config.files import GATEWAY_FILE, defaults_root
-
     root = defaults_root()
     found = [root / GATEWAY_FILE, *sorted(root.glob("providers/**/*.yaml")), *sorted(root.glob("mappings/*.yaml"))]
     return {

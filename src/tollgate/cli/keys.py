@@ -6,17 +6,18 @@ import fnmatch
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tollgate import accounts
+from tollgate.accounts import KeyView
 from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, print_views, with_books
-
-if TYPE_CHECKING:
-    from tollgate.accounts import KeyView
-    from tollgate.ledger import KeyRecord
-    from tollgate.ledger.administration import Administration
-
+from tollgate.config.build import load_gateway
+from tollgate.errors import BadRequest, ConfigErrors, NotFound
+from tollgate.ledger import KeyRecord
+from tollgate.ledger.administration import Administration
+from tollgate.money import decimal_text
 
 _LIMITS = {
     "expires": "never",
@@ -54,8 +55,6 @@ def command() -> None:
 @json_option
 @config_option
 def list_(path: Path | None, account: str | None, as_json: bool) -> None:
-    from tollgate import accounts
-
     async def work(books: Administration) -> list[KeyView]:
         if account is not None:
             await books.get_account(account)
@@ -111,9 +110,6 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @json_option
 @config_option
 def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
-    from tollgate import accounts
-    from tollgate.errors import NotFound
-
     async def work(books: Administration) -> tuple[KeyRecord, str]:
         try:
             await books.get_account(account)
@@ -154,9 +150,6 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
 @json_option
 @config_option
 def change(path: Path | None, key: str, account: str | None, as_json: bool, **form: Any) -> None:
-    from tollgate import accounts
-    from tollgate.errors import BadRequest
-
     changes = {name: value for name, value in form.items() if value is not None and (name, value) != ("models", "")}
     if not changes:
         raise click.UsageError(
@@ -193,8 +186,6 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **fo
 @json_option
 @config_option
 def revoke(path: Path | None, key: str, account: str | None, yes: bool, as_json: bool) -> None:
-    from tollgate import accounts
-
     found = with_books(path, lambda books: accounts.find_key(books, key, account))
     confirm_or_stop(f'Revoke key {found.id} "{found.name}" (...{found.last_four}) of account {found.account_id}?', yes)
     revoked = with_books(path, lambda books: books.revoke_key(found.id))
@@ -211,9 +202,6 @@ def _warn_of_no_models(path: Path | None, globs: Sequence[str] | None) -> None:
     that is off."""
     if not globs:
         return
-    from tollgate.config.build import load_gateway
-    from tollgate.errors import ConfigErrors
-
     try:
         providers = load_gateway(path, environ=os.environ).gateway.providers.values()
     except ConfigErrors:
@@ -268,8 +256,6 @@ def _models(view: KeyView) -> str:
 
 
 def _cap(view: KeyView) -> str | None:
-    from tollgate.money import decimal_text
-
     cap = view.key.spend_cap
     return None if cap is None else f"{decimal_text(cap)}/{view.key.cap_window}"
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tollgate.catalog import CatalogModel
 from tollgate.cli.books import compiled, config_option, fail, json_option, print_json, print_table, print_views
-
-if TYPE_CHECKING:
-    from tollgate.catalog import CatalogModel
-    from tollgate.config.model import Model
-    from tollgate.runtime import Runtime
+from tollgate.config.model import Model
+from tollgate.money import decimal_text
+from tollgate.runtime import Runtime
 
 
 @click.command(
@@ -107,8 +106,6 @@ def _own_price(model: Model) -> dict[str, Any] | None:
 
 def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]:
     """Prompt and completion price per million tokens; of an image model the price of a picture."""
-    from tollgate.money import decimal_text
-
     if model.type == "image":
         offer = runtime.images.offer(model.id, model.facts.provider)
         if offer is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, settings
+from tollgate.ledger.shared.moving import move as moved_to
 
 
 @click.group(help="Move an embedded store into one that several gateways share.")
@@ -35,8 +36,6 @@ def command() -> None:
 @json_option
 @config_option
 def move(path: Path | None, folder: Path | None, instance: str | None, dry_run: bool, as_json: bool) -> None:
-    from tollgate.ledger.shared.moving import move as moved_to
-
     store = settings(path).store
     if not store.url:
         fail("store.url is not set, wanted the address of the shared store to move into (docs/shared-store.md)")

@@ -5,45 +5,32 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import duckdb
 
 from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
+from tollgate.config.files import shown
+from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, too_many_open
+from tollgate.ledger.usage_row import COLUMNS, base_type, sql_text
 from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
+from tollgate.notations import read_span
 from tollgate.process import descriptors
-
-if TYPE_CHECKING:
-    import duckdb
-
-_REPORTS = (
-    "summary",
-    "by-model",
-    "by-key",
-    "by-account",
-    "by-provider",
-    "by-attempt",
-    "by-kind",
-    "by-endpoint",
-    "by-day",
-    "by-hour",
-    "errors",
-    "slow",
-    "requests",
-)
 
 
 @click.command(
-    help=f"""Report on usage. REPORT is one of: {", ".join(_REPORTS)}.
+    help=f"""Report on usage. REPORT is one of: {", ".join(REPORTS)}.
 slow shows the slowest 20 rows, requests the newest 50; --sql "FROM usage" gives every row with every column.
 
 With --sql any query over the view `usage` instead; --columns explains its columns. The filters bound the view, so they
 hold for free SQL too. Other programs read the same files with
 FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
 )
-@click.argument("report", type=click.Choice(_REPORTS), default="summary", required=False, metavar="[REPORT]")
+@click.argument("report", type=click.Choice(tuple(REPORTS)), default="summary", required=False, metavar="[REPORT]")
 @click.option(
     "--sql",
     default=None,
@@ -94,10 +81,6 @@ def command(
     columns: bool,
     **names: Any,
 ) -> None:
-    import duckdb
-
-    from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, too_many_open
-
     if form == "parquet" and output is None and sys.stdout.isatty():
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
     folder = directory or settings(path).store.usage_directory
@@ -111,8 +94,6 @@ def command(
         sql = "FROM columns"
     query = sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]
     if not columns and not any(folder.glob("*/*.duckdb")):
-        from tollgate.config.files import shown
-
         click.echo(
             f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",
             err=True,
@@ -133,10 +114,6 @@ def command(
 
 def _columns() -> duckdb.DuckDBPyConnection:
     """A database with one table, `columns`: the meaning of each column of the usage files."""
-    import duckdb
-
-    from tollgate.ledger.usage_row import COLUMNS, base_type
-
     connection = duckdb.connect()
     connection.execute('CREATE TABLE columns ("column" VARCHAR, type VARCHAR, meaning VARCHAR)')
     connection.executemany(
@@ -147,12 +124,9 @@ def _columns() -> duckdb.DuckDBPyConnection:
 
 def _moment(text: str | None, option: str) -> datetime | None:
     """A time in the past: a span back from now, the beginning of a day, or an ISO time; in UTC unless it has a zone."""
-    from tollgate.notations import read_span
-
     if text is None:
         return None
-    span: timedelta | None = read_span(text)
-    if span is not None:
+    if (span := read_span(text)) is not None:
         try:
             return datetime.now(UTC) - span
         except OverflowError:
@@ -169,8 +143,6 @@ def _moment(text: str | None, option: str) -> datetime | None:
 def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     """The last statement, whose rows are shown, without the `;` at its end so that it can be put in brackets. Those
     before it (`SET`, `CREATE TEMP TABLE`) are run."""
-    import duckdb
-
     statements = connection.extract_statements(text)
     if not statements:
         fail("the query is empty")
@@ -185,8 +157,6 @@ def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 def _write(connection: duckdb.DuckDBPyConnection, query: str, form: str, output: Path | None, *, utc: bool) -> None:
     """Write the rows of a query. `utc`: times without a zone are in UTC. In a user's own query they may be in any."""
-    from tollgate.ledger.usage_row import sql_text
-
     if form in ("csv", "parquet"):
         with tempfile.TemporaryDirectory() as folder:
             target = output or Path(folder) / "usage"
@@ -232,7 +202,7 @@ def _print(columns: list[str], rows: list[tuple[Any, ...]], form: str) -> None:
     numbers = frozenset(
         name
         for position, name in enumerate(columns)
-        if any(isinstance(row[position], (int, float)) or type(row[position]).__name__ == "Decimal" for row in rows)
+        if any(isinstance(row[position], (int, float, Decimal)) for row in rows)
     )
     if len(rows) == 1 and len(columns) > 6:
         print_row(columns, rows[0])
