@@ -70,23 +70,23 @@ class Reloader:
         self._found = found
         self._adjust = adjust
         self.state = ReloadState()
-        self._last: Stamp | None = None
-        """The files at the last reload, from a signal or from `watch`; None before the first."""
+        self._seen: Stamp | None = None
+        """The files as they were last read; None until the first reload, by a signal, or the first look of `watch`."""
 
     async def reload(self) -> ReloadState:
         """Build a runtime off the event loop, and use it. Never raises because of what is in the files."""
         async with self._holder.swapping:
             with contextlib.suppress(OSError):
-                self._last = await asyncio.to_thread(self._stamp)
+                self._seen = await asyncio.to_thread(self._stamp)
             try:
                 building = in_daemon_thread(self._build, "tollgate-reload")  # an import in it may hang
                 runtime = await asyncio.wrap_future(building)
             except Exception as error:  # a mistake of ours must not end the watching
                 return self._refused(error)
             before, self._holder.current = self._holder.current, runtime
-            if self._last is not None and _watched(before.gateway) != _watched(runtime.gateway):
+            if self._seen is not None and _watched(before.gateway) != _watched(runtime.gateway):
                 with contextlib.suppress(OSError):
-                    self._last = await asyncio.to_thread(self._watched_now, self._last, before.gateway)
+                    self._seen = await asyncio.to_thread(self._watched_now, self._seen, before.gateway)
             self._holder.stale = False
             self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
@@ -111,25 +111,25 @@ class Reloader:
 
     async def watch(self) -> None:
         """Reload whenever a file changed, until cancelled."""
-        seen: Stamp | None = None
         while True:
             # a folder that cannot be listed now, for example without free descriptors, can be listed later
             with contextlib.suppress(OSError):
-                seen = self._last or seen  # a reload by signal has read the files meanwhile
-                seen = await (asyncio.to_thread(self._as_read) if seen is None else self._look(seen))
+                if self._seen is None:
+                    seen = await asyncio.to_thread(self._as_read)
+                    self._seen = self._seen or seen  # a reload by signal has read the files meanwhile
+                else:
+                    await self._look(self._seen)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _look(self, seen: Stamp) -> Stamp:
-        """Reload if the files differ from `seen` and stay the same for a moment. Returns the stamp to compare with next
-        time."""
+    async def _look(self, seen: Stamp) -> None:
+        """Reload if the files differ from `seen` and stay the same for a moment."""
         now = await asyncio.to_thread(self._stamp)
         if now == seen:
-            return seen
+            return
         await asyncio.sleep(_SETTLED_SHORTER_SECONDS if _less(seen, now) else _SETTLED_SECONDS)
-        if await asyncio.to_thread(self._stamp) != now:
-            return seen
-        await self.reload()
-        return now
+        if await asyncio.to_thread(self._stamp) == now:
+            self._seen = now
+            await self.reload()
 
     def _as_read(self) -> Stamp:
         """The files as the running configuration has read them. Without those written since then (while the gateway
@@ -167,13 +167,8 @@ class Reloader:
         for name, provider in now.providers.items():
             if before.providers.get(name) is not provider:
                 _log_warnings(provider.warnings)
-                read = replace(
-                    provider,
-                    config=replace(
-                        provider.config, examples=provider.config.examples or _examples(provider.config.document)
-                    ),
-                )
-                problems += run_provider_examples(read)
+                examples = provider.config.examples or _examples(provider.config.document)
+                problems += run_provider_examples(replace(provider, config=replace(provider.config, examples=examples)))
         if any(problem.level == "error" for problem in problems):
             raise ConfigErrors(problems)
 

@@ -102,7 +102,27 @@ def build_runtime(
     code from an earlier start.
     """
     with collector_paused(), using_code_cache(code_cache):
-        return _built(loaded, previous, discovered, everything)
+        files = compile_files(loaded, previous, discovered=discovered, everything=everything)
+        if files.problems:
+            raise ConfigErrors(files.problems)
+        providers = files.providers
+        offered = {name: _offered(provider, previous) for name, provider in providers.items()}
+        every_route = [route for routes in offered.values() for route in routes]
+        groups = grouped(every_route)
+        models = [_model(name, routes, previous) for name, routes in groups.items()]
+        pictures = [each for provider in providers.values() if not provider.config.off for each in provider.images]
+        return Runtime(
+            loaded.gateway,
+            MappingProxyType(files.mappings),
+            MappingProxyType(providers),
+            catalog_of(models, loaded.gateway.aliases),
+            ImageOffers(pictures),
+            loaded,
+            MappingProxyType(files.fingerprints),
+            offered,
+            groups,
+            several_minters=len({offer.minter for route in every_route for offer in route.offers}) > 1,
+        )
 
 
 def compile_files(
@@ -128,31 +148,6 @@ def load_or_report_all(
             raise  # the files have changed meanwhile
         more = compile_files(loaded).problems if loaded is not None else ()
         raise ConfigErrors(in_order([*problems, *more])) from None
-
-
-def _built(loaded: Loaded, previous: Runtime | None, discovered: Discovered | None, everything: bool) -> Runtime:
-    files = compile_files(loaded, previous, discovered=discovered, everything=everything)
-    if files.problems:
-        raise ConfigErrors(files.problems)
-    mappings, providers = files.mappings, files.providers
-    offered = {name: _offered(provider, previous) for name, provider in providers.items()}
-    groups = grouped(route for routes in offered.values() for route in routes)
-    catalog = catalog_of([_model(name, routes, previous) for name, routes in groups.items()], loaded.gateway.aliases)
-    images = ImageOffers(
-        offer for provider in providers.values() if not provider.config.off for offer in provider.images
-    )
-    return Runtime(
-        loaded.gateway,
-        MappingProxyType(mappings),
-        MappingProxyType(providers),
-        catalog,
-        images,
-        loaded,
-        MappingProxyType(files.fingerprints),
-        offered,
-        groups,
-        len({offer.minter for routes in offered.values() for route in routes for offer in route.offers}) > 1,
-    )
 
 
 class _Build:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from tollgate.money import decimal_text
+
 if TYPE_CHECKING:
     from tollgate.config.model import Gateway
     from tollgate.ledger.administration import Administration
@@ -123,8 +125,6 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    from tollgate.money import decimal_text
-
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, bytes):
@@ -179,8 +179,6 @@ def print_row(columns: Sequence[str], row: Sequence[object]) -> None:
 
 
 def _cell(value: object) -> str:
-    from tollgate.money import decimal_text
-
     if value is None:
         return "-"
     if isinstance(value, bool):

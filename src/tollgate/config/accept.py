@@ -143,19 +143,18 @@ def _anything(_node: Node) -> bool:
     return True
 
 
+_VALUES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, Decimal),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
 def _type(kinds: frozenset[str]) -> Test:
     """Exact types only; a bool is no integer, a Decimal is a number."""
-    values: set[type] = set()
-    if "string" in kinds:
-        values.add(str)
-    if "integer" in kinds:
-        values.add(int)
-    if "number" in kinds:
-        values |= {int, Decimal}
-    if "boolean" in kinds:
-        values.add(bool)
-    if "null" in kinds:
-        values.add(type(None))
+    values = {each for kind in kinds for each in _VALUES.get(kind, ())}
     maps, lists = "object" in kinds, "array" in kinds
 
     def accepts(node: Node) -> bool:

@@ -55,6 +55,11 @@ class Authorisation:
         )
 
 
+TOKEN_READS = ("token", "expires_in")
+"""Options that read the response to a token request."""
+_TOKEN_SENT = ("header", "scheme", "query")
+"""Options for how a token is sent."""
+
 AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
         "none": ((), ()),
@@ -62,34 +67,11 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
         "signed": (("adds",), ()),
         "oauth_jwt": (
             (),
-            (
-                "credentials",
-                "credentials_file",
-                "token_url",
-                "subject",
-                "scope",
-                "audience",
-                "headers",
-                "header",
-                "scheme",
-                "query",
-            ),
+            ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", *_TOKEN_SENT),
         ),
         "oauth_client": (
             ("token_url", "client_id", "client_secret"),
-            (
-                "scope",
-                "audience",
-                "resource",
-                "form",
-                "body",
-                "headers",
-                "token",
-                "expires_in",
-                "header",
-                "scheme",
-                "query",
-            ),
+            ("scope", "audience", "resource", "form", "body", "headers", *TOKEN_READS, *_TOKEN_SENT),
         ),
     }
 )
@@ -97,9 +79,6 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
 
 AUTH_EITHER: Mapping[str, tuple[str, ...]] = MappingProxyType({"oauth_jwt": ("credentials", "credentials_file")})
 """Options of which a kind needs at least one."""
-
-TOKEN_READS = ("token", "expires_in")
-"""Options that read the response to a token request."""
 
 CALL_FIELDS: Mapping[str, str] = MappingProxyType(
     {
