@@ -44,8 +44,7 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
     endpoints = entries_of(lookup(root, "speaks")).items()
     for path, holder in (("", root), *((f"speaks.{name}.", endpoint) for name, endpoint in endpoints)):
         for key in _REQUEST_KEYS:
-            if (node := lookup(holder, key)) is not None:
-                yield from _below(provider, node, f"{path}{key}")
+            yield from _below(provider, lookup(holder, key), f"{path}{key}")
         yield from _answers(provider, holder, path)
     for key in ("id", "upstream"):
         node = lookup(root, "discover", "model", key)
@@ -69,8 +68,7 @@ def _answers(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
     rules = ((f"errors.rules[{n}]", rule) for n, rule in enumerate(items_of(lookup(errors, "rules"))))
     for name, block in (("errors", errors), *rules):
         for key in _ANSWER_KEYS:
-            if (node := lookup(block, key)) is not None:
-                yield from _below(provider, node, f"{path}{name}.{key}", answer=True)
+            yield from _below(provider, lookup(block, key), f"{path}{name}.{key}", answer=True)
 
 
 def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator[Problem]:
@@ -83,7 +81,7 @@ def _steps(provider: Provider, holder: Node, images: Map, path: str) -> Iterator
             yield provider.document.warning(node, message, f"{path}{name}.result.status", f"write $.{text.lstrip('.')}")
 
 
-def _below(provider: Provider, node: Node, path: str, *, answer: bool = False) -> Iterator[Problem]:
+def _below(provider: Provider, node: Node | None, path: str, *, answer: bool = False) -> Iterator[Problem]:
     for inner in walk(node):
         text = text_in(inner) or ""
         if suggested := forgotten_path(text, _NAMES, answer=answer):

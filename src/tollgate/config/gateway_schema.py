@@ -99,8 +99,9 @@ def _server() -> Schema:
                 pattern=HTTP_BASE,
                 wanted="an address like https://gateway.example",
             ),
-            "legacy_base_urls": texts(
-                "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints."
+            "legacy_base_urls": listed(
+                "Older addresses, each ending in /v1, on any host and prefix; they reach the same endpoints.",
+                text("An address.", pattern=HTTP_BASE, wanted="an address like https://old.example/v1"),
             ),
             "engine": text(
                 "The HTTP server; uvicorn needs the extra of that name.", enum=list(get_args(settings.EngineName))

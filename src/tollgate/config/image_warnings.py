@@ -104,7 +104,7 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
     read = [
         (path, node, name)
         for holder, path in ((lookup(root, "images"), "images"), *prices)
-        for node in (walk(holder) if holder is not None and known else ())
+        for node in (walk(holder) if known else ())
         for name in _INPUT.findall(text_in(node) or "")
     ]
     for path, node, name in read:

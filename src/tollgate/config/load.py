@@ -303,9 +303,9 @@ def text_in(node: Node | None) -> str | None:
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """Every node of a tree, top down, in file order."""
-    waiting = [node]
+def walk(node: Node | None) -> Iterator[Node]:
+    """Every node of a tree, top down, in file order; none for None."""
+    waiting = [] if node is None else [node]
     while waiting:
         here = waiting.pop()
         yield here

@@ -20,24 +20,19 @@ _ADDRESS = re.compile(r"(https?|app)://[^\s/]|\{\{|\$")
 def read_endpoints(reading: Reading, top: Fields) -> dict[str, Endpoint]:
     """The endpoints of a checked tree by protocol, without those whose address is invalid."""
     speaks = top.get("speaks")
-    addresses = _Addresses(reading, top.get("url"), is_base=_has_paths(speaks))
+    has_paths = any(isinstance(node, Scalar) or "path" in entries_of(node) for node in entries_of(speaks).values())
+    addresses = _Addresses(reading, top.get("url"), is_base=has_paths)
     if isinstance(speaks, Scalar):
         hint = "url: https://api.example/v1/chat/completions"
         url = addresses.url_or_report(
             speaks, "speaks", "found no `url`, wanted the complete address of the endpoint", hint
         )
         return {speaks.text: Endpoint(speaks.text, speaks.text, url)} if url is not None else {}
-    made = {
-        protocol: _endpoint(reading, addresses, protocol, node, f"speaks.{protocol}")
+    return {
+        protocol: endpoint
         for protocol, node in entries_of(speaks).items()
+        if (endpoint := _endpoint(reading, addresses, protocol, node, f"speaks.{protocol}")) is not None
     }
-    return {protocol: endpoint for protocol, endpoint in made.items() if endpoint is not None}
-
-
-def _has_paths(speaks: Node | None) -> bool:
-    """Whether a protocol has only a path, which is appended to the provider's `url`."""
-    nodes = entries_of(speaks).values()
-    return any(isinstance(node, Scalar) or "path" in entries_of(node) for node in nodes)
 
 
 def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node, path: str) -> Endpoint | None:

@@ -39,7 +39,7 @@ class ProviderFiles:
     def __init__(self, files: FileReader, previous: Reusable | None, *, everything: bool) -> None:
         self._files = files
         self._everything = everything
-        self._before = dict(previous.sources) if previous is not None else {}
+        self._before = previous.sources if previous is not None else {}
         self._earlier_warnings = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()

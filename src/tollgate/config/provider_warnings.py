@@ -88,11 +88,10 @@ def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
 
 def _loose_under(provider: Provider, holder: Node, keys: tuple[str, ...], path: str) -> Iterator[Problem]:
     for key in keys:
-        if (node := lookup(holder, key)) is not None:
-            yield from _loose(provider, node, f"{path}{key}")
+        yield from _loose(provider, lookup(holder, key), f"{path}{key}")
 
 
-def _loose(provider: Provider, node: Node, path: str) -> Iterator[Problem]:
+def _loose(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
     for inner in walk(node):
         if name := loose_name(text_in(inner) or ""):
             word = name.strip("${}")
@@ -114,10 +113,11 @@ def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Ite
         )
 
 
-def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
+def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Problem]:
+    """A status that is listed twice, error rules that are never reached, and those that hold for too many answers."""
     named: dict[int, str] = {}
     for name in _LISTS:
-        for item in items_of(lookup(node, name)):
+        for item in items_of(lookup(errors, name)):
             if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
                 yield provider.document.warning(
                     item,
@@ -125,40 +125,34 @@ def _errors(provider: Provider, node: Node | None, path: str) -> Iterator[Proble
                     f"{path}.{name}",
                 )
     before: list[tuple[str | None, frozenset[object]]] = []
-    for place, rule in enumerate(items_of(lookup(node, "rules"))):
+    for place, rule in enumerate(items_of(lookup(errors, "rules"))):
         if not isinstance(rule, Map):
             continue
-        when, status = rule.get("when"), rule.get("status")
+        when = rule.get("when")
         text = str(when.value).strip() if isinstance(when, Scalar) else None
-        statuses = frozenset(item.value for item in one_or_many(status) if isinstance(item, Scalar))
-        first = next(
-            (
-                number
-                for number, (test, codes) in enumerate(before)
-                if (test is None or test == text) and (not codes or statuses and statuses <= codes)
-            ),
-            None,
-        )
-        if first is not None:
-            yield provider.document.warning(
-                rule, f"never reached: rules[{first}] takes every answer this one is for", f"{path}.rules[{place}]"
-            )
+        statuses = frozenset(item.value for item in one_or_many(rule.get("status")) if isinstance(item, Scalar))
+        for number, (test, codes) in enumerate(before):
+            if test in (None, text) and (not codes or statuses and statuses <= codes):
+                message = f"never reached: rules[{number}] takes every answer this one is for"
+                yield provider.document.warning(rule, message, f"{path}.rules[{place}]")
+                break
         before.append((text, statuses))
-        if "as" in rule.entries and status is None:
-            yield provider.document.warning(
-                rule,
-                "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too",
-                f"{path}.rules[{place}]",
-                "say which, such as status: 200",
-            )
-        elif status is None and text is not None and (read := _field_of_every_error(node, text)):
-            yield provider.document.warning(
-                rule,
-                f"holds for every error body in which `{read}` is found, so a 400, a 401 or a 429 is no longer judged "
-                "by its status",
-                f"{path}.rules[{place}]",
-                "add the statuses it is for, such as status: 200",
-            )
+        if rule.get("status") is None and (found := _too_wide(errors, rule, text)):
+            yield provider.document.warning(rule, found[0], f"{path}.rules[{place}]", found[1])
+
+
+def _too_wide(errors: Node | None, rule: Map, when: str | None) -> tuple[str, str] | None:
+    """Why a rule without `status` holds for too many answers, and a hint; None if it does not."""
+    if "as" in rule.entries:
+        message = "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too"
+        return message, "say which, such as status: 200"
+    if when is not None and (read := _field_of_every_error(errors, when)):
+        message = (
+            f"holds for every error body in which `{read}` is found, so a 400, a 401 or a 429 is no longer judged "
+            "by its status"
+        )
+        return message, "add the statuses it is for, such as status: 200"
+    return None
 
 
 def _field_of_every_error(errors: Node | None, when: str) -> str:
@@ -169,8 +163,7 @@ def _field_of_every_error(errors: Node | None, when: str) -> str:
         return ""
     inside = re.compile(re.escape(condition[1]) + r"(?![\w-])")
     for name in ("message", "type", "code"):
-        node = lookup(errors, name)
-        texts = [text_in(inner) or "" for inner in walk(node)] if node is not None else []
+        texts = [text_in(inner) or "" for inner in walk(lookup(errors, name))]
         if texts and all(inside.search(text) for text in texts if "$" in text):
             return name
     return ""
