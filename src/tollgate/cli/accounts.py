@@ -16,7 +16,7 @@ from tollgate.cli.books import (
     fail,
     json_option,
     print_json,
-    print_table,
+    print_row,
     print_views,
     with_books,
 )
@@ -63,7 +63,7 @@ def _role_option(default: str | None) -> Callable[[Command], Command]:
 @click.argument("id")
 @click.option("--name", default="", help="Name to display; default: the id.")
 @_role_option("user")
-@click.option("--credits", "amount", default=None, metavar="USD", help="Credits to begin with.")
+@click.option("--credits", "amount", metavar="USD", help="Credits to begin with.")
 @json_option
 @config_option
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:
@@ -95,24 +95,16 @@ def show(path: Path | None, id: str, as_json: bool) -> None:
         print_json(_plain(view) | {"keys": [plain_key(key) for key in keys]})
         return
     account, sums = view.account, view.sums
-    print_table(
-        ("account", account.id),
-        [
-            ("name", account.name),
-            ("role", account.role),
-            ("created", account.created_at),
-            ("granted", sums.granted),
-            ("spent", sums.spent),
-            ("balance", sums.balance),
-            ("held by running requests", sums.held),
-        ],
+    print_row(
+        ("account", "name", "role", "created", "granted", "spent", "balance", "held by running requests"),
+        (account.id, account.name, account.role, account.created_at, sums.granted, sums.spent, sums.balance, sums.held),
     )
     print_keys(keys)
 
 
 @command.command(help="Change the name or role of an account.")
 @click.argument("id")
-@click.option("--name", default=None, help="Name to display.")
+@click.option("--name", help="Name to display.")
 @_role_option(None)
 @json_option
 @config_option

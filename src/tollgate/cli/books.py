@@ -40,7 +40,6 @@ def config_option(command: Command) -> Command:
         "--config",
         "path",
         type=click.Path(path_type=Path),
-        default=None,
         help="gateway.yaml, or a folder with one; default: the one in this folder, else the built-in one.",
     )(command)
 

@@ -42,10 +42,9 @@ class _Planned:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--provider",
-    default=None,
     help="Only this provider of the facts file. Default: refresh every models file there is.",
 )
-@click.option("--as", "name", default=None, help="The provider's name here, when it differs.")
+@click.option("--as", "name", help="The provider's name here, when it differs.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only these models (with --provider).")
 @click.option("--without", multiple=True, metavar="GLOB", help="All but these models (with --provider).")
 @click.option(

@@ -60,7 +60,6 @@ class Report:
 @click.option(
     "--write-schema",
     type=click.Path(file_okay=False, path_type=Path),
-    default=None,
     help="Write the JSON Schemas for editors into a folder, and stop.",
 )
 def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, write_schema: Path | None) -> None:

@@ -207,9 +207,7 @@ def _ability(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _read(
-    raw: bytes, name: str, what: str, framing: Framing | None = None, dataless: frozenset[str] = frozenset()
-) -> Any:
+def _read(raw: bytes, name: str, what: str, framing: Framing | None, dataless: frozenset[str]) -> Any:
     """The content of the file `name`: the events of a stream, or one JSON object (for an answer also a list). Ends the
     command when it is something else. `framing`: that of the stream, where it is known; `dataless`: the names of events
     that may have no data."""

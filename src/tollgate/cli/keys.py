@@ -51,7 +51,7 @@ def command() -> None:
 
 
 @command.command("list", help="List keys with their limits, state and spending.")
-@click.option("--account", default=None, help="Only this account's.")
+@click.option("--account", help="Only this account's.")
 @json_option
 @config_option
 def list_(path: Path | None, account: str | None, as_json: bool) -> None:
@@ -73,7 +73,6 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
 @click.option(
     "--models",
-    default=None,
     callback=_named_list,
     help='Models it may use, globs separated by commas, "!" in front of those it may not; all (the default) or none.',
 )
@@ -95,14 +94,12 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @click.option("--concurrent", default="", metavar="N", help="Most requests at once, at each gateway.")
 @click.option(
     "--endpoints",
-    default=None,
     callback=_named_list,
     help="What it may be used for, separated by commas: chat, responses, messages (with count_tokens), embeddings, "
     "images, mcp; all is the default.",
 )
 @click.option(
     "--addresses",
-    default=None,
     callback=_named_list,
     help="From where it may be used, addresses and networks separated by commas; all is the default.",
 )
@@ -135,7 +132,7 @@ def create(path: Path | None, account: str, as_json: bool, **form: Any) -> None:
     "four characters."
 )
 @click.argument("key")
-@click.option("--account", default=None, help="Look among this account's keys only.")
+@click.option("--account", help="Look among this account's keys only.")
 @click.option("--name", help="What or who it is for.")
 @click.option("--expires", help="As for create; never ends the limit.")
 @click.option("--models", callback=_named_list, help="As for create; all ends the limit.")
@@ -181,7 +178,7 @@ def change(path: Path | None, key: str, account: str | None, as_json: bool, **fo
 
 @command.command(help="End a key for good. KEY is its id, its name or its last four characters.")
 @click.argument("key")
-@click.option("--account", default=None, help="Look among this account's keys only.")
+@click.option("--account", help="Look among this account's keys only.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @config_option

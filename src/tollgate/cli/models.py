@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -35,27 +36,13 @@ def command(pattern: str | None, routes: bool, path: Path | None, as_json: bool)
     if pattern is not None and not models:
         fail(f"no model matches {pattern}")
     if as_json:
-        print_json(
-            [
-                {**model.entry, "aliases": _aliases(runtime, model), **({"routes": _routes(model)} if routes else {})}
-                for model in models
-            ]
-        )
+        entries = [{**model.entry, "aliases": _aliases(runtime, model)} for model in models]
+        if routes:
+            entries = [{**entry, "routes": _routes(model)} for entry, model in zip(entries, models, strict=True)]
+        print_json(entries)
     elif routes:
-        rows = [
-            (
-                model.id if not place else "",
-                route["provider"],
-                route["upstream"],
-                ", ".join(route["protocols"]),
-                route["priority"],
-                route["weight"],
-                route["retires"] or "",
-            )
-            for model in models
-            for place, route in enumerate(_routes(model))
-        ]
-        print_table(("model", "provider", "upstream", "protocols", "priority", "weight", "retires"), rows)
+        columns = ("provider", "upstream", "protocols", "priority", "weight", "retires")
+        print_table(("model", *columns), [row for model in models for row in _route_rows(model, columns)])
     else:
         prices = {model.id: _shown_prices(runtime, model) for model in models}
         print_views(
@@ -96,12 +83,16 @@ def _routes(model: CatalogModel) -> list[dict[str, Any]]:
     ]
 
 
+def _route_rows(model: CatalogModel, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A row for each route; only the first has the model's id."""
+    for place, route in enumerate(_routes(model)):
+        shown = {**route, "protocols": ", ".join(route["protocols"]), "retires": route["retires"] or ""}
+        yield "" if place else model.id, *(shown[name] for name in columns)
+
+
 def _own_price(model: Model) -> dict[str, Any] | None:
-    return (
-        {**model.price.written, "unit": model.price.unit, "currency": model.price.currency}
-        if model.price is not None
-        else None
-    )
+    price = model.price
+    return None if price is None else {**price.written, "unit": price.unit, "currency": price.currency}
 
 
 def _shown_prices(runtime: Runtime, model: CatalogModel) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from tollgate.engines.sockets import bound_socket
     callback=network_address,
     help="Address to listen on, as host:port; port 0 picks a free one.",
 )
-@click.option("--key", default=None, help="The only API key to accept; default: any, or none.")
+@click.option("--key", help="The only API key to accept; default: any, or none.")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "hypercorn", "uvicorn"]),

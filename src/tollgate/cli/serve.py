@@ -44,7 +44,6 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
 @click.option(
     "--engine",
     type=click.Choice(["hypercorn", "uvicorn"]),
-    default=None,
     help="HTTP server to use instead of the configured one.",
 )
 @click.option(

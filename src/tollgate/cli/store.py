@@ -26,12 +26,9 @@ def command() -> None:
     "--from",
     "folder",
     type=click.Path(path_type=Path),
-    default=None,
     help="Folder of the embedded store; default: store.directory.",
 )
-@click.option(
-    "--instance", default=None, help="Name under which its usage files were published; default: store.instance."
-)
+@click.option("--instance", help="Name under which its usage files were published; default: store.instance.")
 @click.option("--dry-run", is_flag=True, help="Do everything, compare, and take it back.")
 @json_option
 @config_option

@@ -33,22 +33,17 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.argument("report", type=click.Choice(tuple(REPORTS)), default="summary", required=False, metavar="[REPORT]")
 @click.option(
     "--sql",
-    default=None,
     help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.",
 )
-@click.option("--since", default=None, help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
-@click.option("--until", default=None, help="Up to here, exclusive: the same notations.")
-@click.option("--account", default=None, help="Only this account.")
-@click.option("--key", default=None, help="Only this key id.")
-@click.option("--model", default=None, help="Only models that match this glob.")
-@click.option("--provider", default=None, help="Only providers that match this glob.")
-@click.option("--endpoint", type=click.Choice(ENDPOINTS), default=None, help="Only this endpoint.")
-@click.option(
-    "--outcome", type=click.Choice(OUTCOME_FILTERS), default=None, help="Only rows that ended so; failed is all but ok."
-)
-@click.option(
-    "--text", default=None, help="Only rows whose id begins so, or that have this text in a name or the error."
-)
+@click.option("--since", help="From here on: 24h, 7d, a day such as 2026-11-20, or a time (UTC).")
+@click.option("--until", help="Up to here, exclusive: the same notations.")
+@click.option("--account", help="Only this account.")
+@click.option("--key", help="Only this key id.")
+@click.option("--model", help="Only models that match this glob.")
+@click.option("--provider", help="Only providers that match this glob.")
+@click.option("--endpoint", type=click.Choice(ENDPOINTS), help="Only this endpoint.")
+@click.option("--outcome", type=click.Choice(OUTCOME_FILTERS), help="Only rows that ended so; failed is all but ok.")
+@click.option("--text", help="Only rows whose id begins so, or that have this text in a name or the error.")
 @click.option(
     "--format",
     "form",
@@ -58,13 +53,10 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
     help="How to print the rows; parquet needs --output or a pipe.",
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), default=None, help="File to write instead of stdout."
-)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write instead of stdout.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=None,
     help="Folder of the usage files instead of the configured one.",
 )
 @click.option("--columns", is_flag=True, help="Explain the columns of `usage`.")
