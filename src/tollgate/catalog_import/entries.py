@@ -29,6 +29,7 @@ PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "
 _BY_WORD = "request_by_search_context"
 """Fees per call that depend on a word in the request."""
 _NOT_PRICES = frozenset({"unit", "currency", "volumes", "service_tiers", "multipliers", "windows", _BY_WORD})
+_TEXT_ONLY = {"input": ["text"], "output": ["text"]}
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[0-9][A-Za-z0-9-]*)*\Z")
 """A name that a client would type: without a path, a version mark, or a region in front."""
 _REGIONS = ("global", None, "us", "eu")
@@ -184,31 +185,32 @@ def _entry(
     into, out = list(shape.get("input_modalities") or ["text"]), list(shape.get("output_modalities") or ["text"])
     encoding = str(offer.get("tiktoken_encoding") or "").rstrip("*")
     return {
-        "upstream": offer.get("upstream_model") if offer.get("upstream_model") != name.partition("/")[2] else None,
+        "upstream": _unless(offer.get("upstream_model"), name.partition("/")[2]),
         "aliases": list(names),
         "canonical_slug": slug,
         "name": offer.get("name"),
         "description": _description(offer),
-        "type": kind if kind != "chat" else None,
+        "type": _unless(kind, "chat"),
         "created": offer.get("created") or None,
         "context": offer.get("context_length"),
         "max_output": offer.get("max_output_tokens") or None,
-        "modalities": Flow(input=into, output=out)
-        if kind != "embedding" and (into, out) != (["text"], ["text"])
-        else None,
-        "tokenizer": shape.get("tokenizer") if shape.get("tokenizer") != "Other" else None,
+        "modalities": None if kind == "embedding" else _unless(Flow(input=into, output=out), _TEXT_ONLY),
+        "tokenizer": _unless(shape.get("tokenizer"), "Other"),
         "encoding": encoding if encoding in ENCODINGS else None,
         "instruct_type": shape.get("instruct_type"),
         "hugging_face_id": offer.get("hugging_face_id"),
         "parameters": list(offer.get("supported_parameters") or ()),
         "dimensions": sorted(set(offer.get("dimensions") or ())),
-        "max_dimension": offer.get("max_dimension")
-        if offer.get("max_dimension") not in (None, max(offer.get("dimensions") or [0]))
-        else None,
+        "max_dimension": _unless(offer.get("max_dimension"), max(offer.get("dimensions") or [0])),
         "protocols": protocols,
         "retires": offer.get("retires"),
         "price": _price(name, offer["pricing"], made),
     }
+
+
+def _unless(value: Any, default: object) -> Any:
+    """The value; None if it is the default, which a file need not say."""
+    return None if value == default else value
 
 
 def _description(offer: Mapping[str, Any]) -> str:
@@ -266,7 +268,6 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
         if fee != pricing.get("request"):
             volumes.append(Flow(word=word, request=Quoted(digits(decimal_of(str(fee))))))
     tiers = {tier: Flow(_row(name, row, factor, made)) for tier, row in (pricing.get("service_tiers") or {}).items()}
-    multipliers = Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()})
     windows = [
         Flow(
             start=Quoted(start),
@@ -277,15 +278,13 @@ def _price(name: str, pricing: Mapping[str, Any], made: Import) -> dict[str, Any
         for row in pricing.get("windows") or ()
         for start, _, end in (hours.partition("-") for hours in row.get("hours_utc") or ())
     ]
-    for key, value in (
-        ("volumes", volumes),
-        ("service_tiers", {tier: row for tier, row in tiers.items() if row}),
-        ("windows", windows),
-        ("multipliers", multipliers),
-    ):
-        if value:
-            price[key] = value
-    return price
+    blocks = {
+        "volumes": volumes,
+        "service_tiers": {tier: row for tier, row in tiers.items() if row},
+        "windows": windows,
+        "multipliers": Flow({key: Quoted(str(value)) for key, value in (pricing.get("multipliers") or {}).items()}),
+    }
+    return price | {key: block for key, block in blocks.items() if block}
 
 
 def _row(
@@ -320,16 +319,10 @@ def digits(amount: Decimal) -> str:
 
 def changes(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What an import changes in a file, in lines of `+ model`, `- model` and `~ model: keys`."""
-    lines = [f"+ {name}" for name in after if name not in before] + [
-        f"- {name}" for name in before if name not in after
-    ]
-    for name in after:
-        if name in before:
-            keys = [
-                key
-                for key in dict.fromkeys((*before[name], *after[name]))
-                if before[name].get(key) != after[name].get(key)
-            ]
-            if keys:
-                lines.append(f"~ {name}: {', '.join(keys)}")
+    lines = [f"+ {name}" for name in after if name not in before]
+    lines += [f"- {name}" for name in before if name not in after]
+    for name, entry in after.items():
+        old = before.get(name, entry)
+        if keys := [key for key in dict.fromkeys((*old, *entry)) if old.get(key) != entry.get(key)]:
+            lines.append(f"~ {name}: {', '.join(keys)}")
     return lines

@@ -72,11 +72,9 @@ def _shared(entry: Mapping[str, Any]) -> str:
 def _lines(key: str, value: Any, indent: int) -> list[str]:
     pad = " " * indent
     if isinstance(value, dict) and not isinstance(value, Flow):
-        simple = {name: inner for name, inner in value.items() if not isinstance(inner, (dict, list))}
-        if len(simple) == len(value):
-            line = f"{pad}{key}: {_flow(Flow(value))}"
-            if len(line) <= _WIDTH:
-                return [line]
+        line = f"{pad}{key}: {_flow(value)}"
+        if len(line) <= _WIDTH and not any(isinstance(inner, (dict, list)) for inner in value.values()):
+            return [line]
         return [f"{pad}{key}:", *(line for name, inner in value.items() for line in _lines(name, inner, indent + 2))]
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return [f"{pad}{key}:", *(f"{pad}  - {_flow(item)}" for item in value)]

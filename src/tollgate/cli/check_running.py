@@ -64,14 +64,14 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
                     path=f"{path}.read",
                     hint=f"name each: {{input: {read.value}.prompt_tokens, output: ...}}",
                 )
-            names = [name for name in read.keys if not name.startswith("$")] if isinstance(read, Map) else []
-            for name in (name for name in names if name not in USAGE_FIELDS):
-                yield provider.document.warning(
-                    read.keys[name],  # type: ignore[union-attr]
-                    f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
-                    path=f"{path}.read",
-                    hint=did_you_mean(name, USAGE_FIELDS),
-                )
+            for name, mark in read.keys.items() if isinstance(read, Map) else ():
+                if name not in USAGE_FIELDS and not name.startswith("$"):
+                    yield provider.document.warning(
+                        mark,
+                        f'found "{name}", wanted {", ".join(sorted(USAGE_FIELDS))}',
+                        path=f"{path}.read",
+                        hint=did_you_mean(name, USAGE_FIELDS),
+                    )
 
 
 def _store(gateway: Gateway) -> Iterator[Problem]:

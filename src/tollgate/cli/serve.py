@@ -115,10 +115,12 @@ def _announce(opened: Opened) -> None:
     lines = ["", f"Tollgate is listening on {', '.join(settings.bind)}", f"  base URL   {base}/v1"]
     if base == Server().base_url and all(place.startswith("unix:") for place in settings.bind):
         lines[-1] += "   (a guess: server.base_url is to be the address of the proxy in front)"
+    dashboard = [f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)"] if opened.sign_in else []
     if opened.first_key:
         model = opened.services.runtime.current.catalog.example()
         lines += [
             f"  key        {opened.first_key}   (account default; shown once)",
+            *dashboard,
             "",
             "Try it:",
             "",
@@ -127,13 +129,10 @@ def _announce(opened: Opened) -> None:
             f"""  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
         ]
     else:
-        lines.append(
-            f"  key        the ones made before; a new one: tollgate keys create --account {opened.initial_account}"
-        )
-    if opened.sign_in:
-        lines.insert(
-            4 if opened.first_key else len(lines), f"  dashboard  {opened.sign_in}   (signs in once, within 15 minutes)"
-        )
+        lines += [
+            f"  key        the ones made before; a new one: tollgate keys create --account {opened.initial_account}",
+            *dashboard,
+        ]
     try:
         click.echo("\n".join(lines) + "\n")
         sys.stdout.flush()

@@ -111,11 +111,10 @@ def _rank(provider: Provider, model: Model) -> Rank:
 
 def lacking(model: Model) -> tuple[str, ...]:
     """The token prices that a model does not set, so that these tokens cost nothing; "0" is a price."""
+    wanted = _WANTED.get(model.type, ())
     if model.price is None:
-        return _WANTED.get(model.type, ())
-    return (
-        () if model.price.why else tuple(name for name in _WANTED.get(model.type, ()) if name not in model.price.prices)
-    )
+        return wanted
+    return () if model.price.why else tuple(name for name in wanted if name not in model.price.prices)
 
 
 def first_names(names: Iterable[str]) -> str:

@@ -44,6 +44,18 @@ _ODD_BLANKS = re.compile("[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000]")
 """Invisible characters that come with text copied from web pages."""
 _RUN_ON = re.compile(r"\s*(?:- +)?([\w-]+):[^\s/:]\S*\s*$")
 
+_UNUSUAL_START = "put quotes around a value that begins with such a character"
+_HINTS = {
+    "another document": "a file is one document: take the line --- out",
+    "unexpected end of stream": "a quotation mark is not closed",
+    "expected ',' or": "a bracket before it is not closed, or a value with , [ ] { } wants quotes",
+    "cannot start any token": _UNUSUAL_START,
+    "undefined alias": _UNUSUAL_START,
+    "alphabetic or numeric": "a `*` or `&` begins an alias or anchor here: put quotes around the key or value",
+    "unknown escape character": "between double quotes a backslash is written twice; between single ones it is itself",
+}
+"""Hints by words of the parser's message."""
+
 Parser: Any = CParser or PlainParser
 """The parser of all configuration files: created with a text, it gives YAML events."""
 
@@ -75,19 +87,7 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
                 return f"the line before has no blank behind its `:`, as in `{run_on[1]}: ...`"
             return "the line before has no `:`, or the two are indented differently"
         return "put quotes around a value that holds `: `"
-    if "another document" in what:
-        return "a file is one document: take the line --- out"
-    if "unexpected end of stream" in what:
-        return "a quotation mark is not closed"
-    if "expected ',' or" in what:
-        return "a bracket before it is not closed, or a value with , [ ] { } wants quotes"
-    if "cannot start any token" in what or "undefined alias" in what:
-        return "put quotes around a value that begins with such a character"
-    if "alphabetic or numeric character" in what:
-        return "a `*` or `&` begins an alias or anchor here: put quotes around the key or value"
     if "could not find expected ':'" in what:
         run_on = _RUN_ON.match(before)
         return "the line before has no " + (f"blank behind its `:`, as in `{run_on[1]}: ...`" if run_on else "`:`")
-    if "unknown escape character" in what:
-        return "between double quotes a backslash is written twice; between single ones it is itself"
-    return ""
+    return next((hint for words, hint in _HINTS.items() if words in what), "")
