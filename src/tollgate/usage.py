@@ -7,7 +7,7 @@ is put into exactly one bucket, and the buckets add up to the totals. What a buc
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,23 +21,6 @@ MAX_PIECES = 10_000
 
 _PIECES = {"searches": MAX_PIECES, "images": MAX_PIECES}
 """Counts that are not tokens, with their limits."""
-_COUNTS = frozenset(
-    {
-        "input",
-        "cache_read",
-        "cache_write",
-        "cache_write_1h",
-        "output",
-        "reasoning",
-        "total",
-        "searches",
-        "images",
-        "audio_input",
-        "audio_cache_read",
-        "audio_output",
-        "image_output",
-    }
-)
 _USUAL = frozenset({"input", "output", "total"})
 """If no other count is reported, there is nothing to split."""
 _PARTS = {
@@ -121,6 +104,10 @@ class Usage:
             "searches": self.searches,
         }
         return {name: counts.get(name, value) for name, value in reported.items()}
+
+
+_COUNTS = frozenset({"total", *(each.name for each in fields(Usage) if each.type == "int")})
+"""The counts of a hub usage."""
 
 
 def from_hub(hub_usage: Mapping[str, object] | None, *, excludes: Collection[str] = ()) -> Usage:

@@ -74,7 +74,7 @@ async def test_rows_stored_despite_a_reported_failure_are_not_stored_again(
     await ledger.record(row("req_2", cost="1"))
     await ledger.settle()
     assert backend.store.read("SELECT request_id FROM usage ORDER BY seq") == [("req_1",), ("req_2",)]
-    assert backend._rows_waiting == 0, "or the writer would never be idle"
+    assert not backend._waiting, "or the writer would never be idle"
 
 
 async def test_an_error_without_a_message_does_not_end_the_writer(

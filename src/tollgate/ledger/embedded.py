@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -55,15 +54,14 @@ class EmbeddedBackend:
         self.journal = Journal(self._directory.journal, on_durable=self._take_durable)
         self.append = self.journal.append
         """Events go straight into the journal."""
-        self._waiting: deque[Sequence[Entry]] = deque()
-        """Batches of events that are durable and not stored yet: the journal's thread adds, the writer removes."""
-        self._rows_waiting = 0
-        """How many events that is."""
+        self._waiting: list[Entry] = []
+        """Events that are durable and not stored yet: the journal's thread adds, the writer removes, both while they
+        hold `_wake`."""
         self._wake = threading.Condition()
         self._settle_requests: list[asyncio.Future[None]] = []
         self._stopping = False
-        self._ended = False
-        """The writer thread takes no more requests; changed while `_wake` is held."""
+        self._ended_because = ""
+        """Why the writer thread takes no more requests; empty while it does. Changed while `_wake` is held."""
         self._store_outage = Outage(log)
         self._publish_outage = Outage(log)
         self._file_outage = Outage(log)
@@ -84,10 +82,6 @@ class EmbeddedBackend:
     @property
     def publish_problem(self) -> str:
         return self._store_outage.reason or self._publish_outage.reason
-
-    @property
-    def _closed_because(self) -> str:
-        return self._store_outage.reason or "the ledger is closed"
 
     @property
     def last_seq(self) -> int:
@@ -139,10 +133,9 @@ class EmbeddedBackend:
     def _take_durable(self, entries: Sequence[Entry]) -> None:
         """Queue a batch for the writer; called on the journal's thread."""
         with self._wake:
-            self._waiting.append(entries)
-            before = self._rows_waiting
-            self._rows_waiting += len(entries)
-            if before < BATCH <= self._rows_waiting:
+            before = len(self._waiting)
+            self._waiting += entries
+            if before < BATCH <= len(self._waiting):
                 self._wake.notify()
 
     # ---- reading
@@ -163,8 +156,8 @@ class EmbeddedBackend:
         await self.journal.append("mark", b"null")
         future: asyncio.Future[None] = self._loop.create_future()
         with self._wake:
-            if self._ended:
-                raise TollgateError(self._closed_because)
+            if self._ended_because:
+                raise TollgateError(self._ended_because)
             self._settle_requests.append(future)
             self._wake.notify()
         await future
@@ -194,7 +187,7 @@ class EmbeddedBackend:
     def _round(self) -> None:
         """One turn of the writer: wait, store, publish, remove what is old, answer those who called `settle`."""
         with self._wake:
-            many = self._rows_waiting >= BATCH and not self._store_outage.reason
+            many = len(self._waiting) >= BATCH and not self._store_outage.reason
             if not (self._settle_requests or self._stopping or many):
                 due = self._next_publish - time.monotonic() if self._unpublished else self._settings.apply_seconds
                 self._wake.wait(max(0.0, min(self._settings.apply_seconds, due)))
@@ -212,10 +205,10 @@ class EmbeddedBackend:
     def _end(self) -> None:
         """Close the store. The journal is deleted only if everything in it is stored."""
         with self._wake:
-            self._ended = True
+            self._ended_because = self._store_outage.reason or "the ledger is closed"
             requests, self._settle_requests = self._settle_requests, []
         for future in requests:
-            call_on(self._loop, _answer, future, self._closed_because)
+            call_on(self._loop, _answer, future, self._ended_because)
         try:
             self.store.close()
         except duckdb.Error as error:
@@ -237,10 +230,8 @@ class EmbeddedBackend:
 
     def _store_waiting(self) -> None:
         """Store what is durable. What the store refuses is tried again in the next turn."""
-        entries: list[Entry] = []
-        taken = len(self._waiting)
-        for position in range(taken):  # by position: the journal's thread may add meanwhile
-            entries += self._waiting[position]
+        with self._wake:
+            entries = self._waiting.copy()
         if not entries:
             if self.store.rows_cached:
                 self.store.let_go()
@@ -258,9 +249,7 @@ class EmbeddedBackend:
             self._store_outage.begin(reason, f"{reason}; {len(entries)} event(s) stay in the journal")
             return
         with self._wake:
-            for _ in range(taken):
-                self._waiting.popleft()
-            self._rows_waiting -= len(entries)
+            del self._waiting[: len(entries)]
         self._store_outage.end("the store can be written again")
         self._unpublished = True
         self.journal.remove_applied(entries[-1].seq)

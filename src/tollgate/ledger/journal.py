@@ -185,21 +185,13 @@ class Journal:
         """Move everything queued into `kept`; with `wait`, wait for something if `kept` is empty. True when it is to
         stop."""
         stop = False
-        try:
-            if wait and not kept:
-                first = self._queue.get()
-                if first is None:
-                    stop = True
-                else:
-                    kept += first
-            while True:
-                batch = self._queue.get_nowait()
-                if batch is None:
-                    stop = True
-                else:
-                    kept += batch
-        except queue.Empty:
-            return stop
+        while (wait and not kept and not stop) or not self._queue.empty():  # only this thread takes from it
+            batch = self._queue.get()
+            if batch is None:
+                stop = True
+            else:
+                kept += batch
+        return stop
 
     def _write(self, batch: list[Waiting]) -> None:
         if self._descriptor < 0:
