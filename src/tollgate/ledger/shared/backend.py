@@ -32,7 +32,7 @@ class SharedBackend:
         self.records = Records(self.connections)
         self.sessions = SharedSessions(self.connections)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
-        self._listener = ChangeListener(settings.url, f"{name} news", self.reread, self._read_all)
+        self._listener = ChangeListener(settings.url, f"{name} news", self.reread)
         self._reading = asyncio.Lock()
         """One read at a time: an older result must not overwrite a newer one in the memory."""
 
@@ -63,7 +63,7 @@ class SharedBackend:
                 await migrate(connection)
         finally:
             connection.terminate()
-        await self._read_all()
+        await self.reread("everything")
 
     async def _serve(self) -> None:
         await self.rounds.open()
@@ -120,35 +120,18 @@ class SharedBackend:
             self._memory.granted[account_id] = granted
             self._memory.spent[account_id] = spent
 
-    async def _read_all(self) -> None:
+    async def reread(self, what: str, id: str = "") -> None:
+        """Read again what another gateway or a command changed: `what` is the kind, or `everything`; `id` is whose it
+        is, empty for all."""
+        everything, only = what == "everything", id or None
         async with self._reading:
-            await self._take_accounts()
-            await self._take_keys()
-            await self._take_balances()
-            await self.sessions.read()
-
-    async def reread(self, what: str, id: str) -> None:
-        """Read again what another gateway or a command changed: `what` is the kind, `id` whose it is."""
-        if what == "everything":
-            await self._read_all()
-            return
-        async with self._reading:
-            if what == "account":
-                await self._take_accounts(id)
-            elif what == "key":
-                await self._take_keys(id)
-            elif what == "session":
+            if everything or what == "account":
+                for account in await self.records.accounts(only):
+                    self._memory.put_account(account)
+            if everything or what == "key":
+                for key, digest in await self.records.keys(only):
+                    self._memory.put_key(key, digest)
+            if everything or what == "balance":
+                self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(only)})
+            if everything or what == "session":
                 await self.sessions.read()
-            elif what == "balance":
-                await self._take_balances(id)
-
-    async def _take_accounts(self, id: str | None = None) -> None:
-        for account in await self.records.accounts(id):
-            self._memory.put_account(account)
-
-    async def _take_keys(self, id: str | None = None) -> None:
-        for key, digest in await self.records.keys(id):
-            self._memory.put_key(key, digest)
-
-    async def _take_balances(self, account_id: str | None = None) -> None:
-        self._balances({sums.account_id: (sums.granted, sums.spent) for sums in await self.records.sums(account_id)})

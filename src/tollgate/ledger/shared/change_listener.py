@@ -28,29 +28,22 @@ _HELLO_SECONDS = 5.0
 
 
 class ChangeListener:
-    """Calls `changed(what, id)` for each change, and `missed()` when some may have been missed: at the start, and after
-    every lost connection."""
+    """Calls `changed(what, id)` for each change, and `changed("everything", "")` when some may have been missed: at the
+    start, and after every lost connection."""
 
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        changed: Callable[[str, str], Awaitable[None]],
-        missed: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, address: str, name: str, changed: Callable[[str, str], Awaitable[None]]) -> None:
         self.outage = Outage(log)
         """Why no changes arrive now. New work is refused then: a key revoked elsewhere might be accepted here."""
         self._address = address
         self._name = name
         self._changed = changed
-        self._missed = missed
         self._changes: asyncio.Queue[str] = asyncio.Queue()
         """Notifications, and an empty text when the connection ended or `close` was called."""
         self._connection: Connection | None = None
         self._closing = False
 
     async def open(self) -> None:
-        """Listen, and call `missed` once. Raises `DatabaseLost`."""
+        """Listen, and have everything read once. Raises `DatabaseLost`."""
         await self._begin()
         self._task = asyncio.create_task(self._run())
 
@@ -69,7 +62,7 @@ class ChangeListener:
         connection.add_termination_listener(lambda _: self._changes.put_nowait(""))
         try:
             await self._check_delivery()
-            await self._missed()
+            await self._changed("everything", "")
         except BaseException:
             connection.terminate()
             raise
@@ -88,7 +81,7 @@ class ChangeListener:
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 while await self._changes.get() != hello:
-                    pass  # a change from before: `missed` reads everything after this
+                    pass  # a change from before: everything is read after this
         except TimeoutError as error:
             raise DatabaseLost(POOLED) from error
 

@@ -43,19 +43,12 @@ class SharedRegister(Minted):
         }
 
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
-        found: str | None = await self._connections.value(
-            "SELECT provider FROM tollgate.minted WHERE digest = $1", digest(account_id, minted_id)
-        )
-        return found
+        sought = digest(account_id, minted_id)
+        return (await self._look_up([sought])).get(sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         ids = list(ids)
-        found = {
-            row["digest"]
-            for row in await self._connections.rows(
-                "SELECT digest FROM tollgate.minted WHERE digest = ANY($1::bytea[])", remembered(account_id, ids)
-            )
-        }
+        found = await self._look_up(remembered(account_id, ids))
         return next(
             (each for each in ids if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
         )
